@@ -68,7 +68,7 @@ const REQUIRED_KINDS: [&str; 104] = [
     "database Late",
     "database LostAfter",
     "database Slow",
-    "dead-lettered for its age",
+    "dead-lettered after failing alone",
     "deadline pressure",
     "deletion of a change lost",
     "discarded for RecordAgeExceeded",

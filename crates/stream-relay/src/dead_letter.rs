@@ -127,7 +127,7 @@ mod tests {
             retry: RetryPolicy::default(),
         };
         let raw = RawValue::from_string(record.to_string()).unwrap();
-        crate::message::gather(vec![raw], &settings).messages.remove(0)
+        crate::message::gather(vec![raw], &settings, |_| false).messages.remove(0)
     }
 
     fn record(detail: &str) -> Value {

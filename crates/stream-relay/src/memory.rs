@@ -25,7 +25,7 @@ pub(crate) struct Known {
     /// The ids of the messages that went to the dead-letter queue without evidence since the bus last accepted one, by
     /// code, with the time of that decision.
     pub(crate) presumed: HashMap<String, HashMap<String, Instant>>,
-    /// Records by their keys: the history of the message, or `None` if the record is settled.
+    /// Records by their event ids, which are unique: the history of the message, or `None` if the record is settled.
     recent: HashMap<String, Option<History>>,
     older: HashMap<String, Option<History>>,
 }
@@ -35,51 +35,43 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a message that is delivered again its history. Returns `false` if the message is settled.
-    pub(crate) fn recall(&self, message: &mut PendingMessage) -> bool {
-        let known = self.lock();
-        let of_records: Vec<_> =
-            message.records.iter().filter_map(|record| known.get(&record.key(message.id())?)).collect();
-        if of_records.iter().any(|history| history.is_none()) {
-            return false;
-        }
-        if let Some(Some(history)) = of_records.first() {
-            message.resume((*history).clone());
-        }
-        true
+    /// Whether a record was settled by an earlier invocation.
+    pub(crate) fn is_settled(&self, record: &Coordinates) -> bool {
+        matches!(self.lock().get(record), Some(None))
     }
 
-    /// Whether the changes queue accepted the aggregate of this record.
-    pub(crate) fn is_settled(&self, record: &Coordinates) -> bool {
-        record.key("").is_some_and(|key| matches!(self.lock().get(&key), Some(None)))
+    /// Gives a message that is delivered again its history.
+    pub(crate) fn recall(&self, message: &mut PendingMessage) {
+        if let Some(Some(history)) = message.records.first().and_then(|record| self.lock().get(record)) {
+            message.resume(history);
+        }
     }
 
     /// Remembers the records of an invocation.
     pub(crate) fn remember(&self, published: Published, changes: SentChanges) {
         let mut known = self.lock();
-        for (index, message) in published.messages.into_iter().enumerate() {
-            let keys: Vec<_> = message.records.iter().filter_map(|record| record.key(message.id())).collect();
-            let history = published.unsettled.contains(&index).then_some(message.history);
-            keys.into_iter().for_each(|key| known.insert(key, history.clone()));
+        for (index, PendingMessage { records, history, .. }) in published.messages.into_iter().enumerate() {
+            let history = published.unsettled.contains(&index).then_some(history);
+            records.into_iter().for_each(|record| known.insert(record, history.clone()));
         }
-        let keys = changes.settled.iter().filter_map(|record| record.key(""));
-        keys.for_each(|key| known.insert(key, None));
+        changes.settled.into_iter().for_each(|record| known.insert(record, None));
     }
 }
 
 impl Known {
-    fn get(&self, key: &str) -> Option<&Option<History>> {
-        self.recent.get(key).or_else(|| self.older.get(key))
+    fn get(&self, record: &Coordinates) -> Option<Option<History>> {
+        let id = record.event_id.as_ref()?;
+        self.recent.get(id).or_else(|| self.older.get(id)).cloned()
     }
 
     /// A settled record stays settled, even if the batch contains an unsettled copy of it.
-    fn insert(&mut self, key: String, history: Option<History>) {
-        if matches!(self.get(&key), Some(None)) {
-            return;
-        }
+    fn insert(&mut self, record: Coordinates, history: Option<History>) {
         if self.recent.len() >= LARGEST_BATCH {
             self.older = std::mem::take(&mut self.recent);
         }
-        self.recent.insert(key, history);
+        let is_settled = matches!(self.get(&record), Some(None));
+        if let Some(id) = record.event_id {
+            self.recent.insert(id, history.filter(|_| !is_settled));
+        }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct PendingMessage {
     pub(crate) permanent_error: Option<EntryError>,
     /// The error of its latest attempt to be sent, or to be sent to the dead-letter queue.
     pub(crate) last_error: Option<EntryError>,
+    /// The number of its failures with undocumented error codes.
+    pub(crate) unknown_failures: u32,
     pub(crate) history: History,
     /// Its span in the trace of its row, until it is settled.
     pub(crate) span: Span,
@@ -46,8 +48,6 @@ pub(crate) struct History {
     pub(crate) first_attempt: Option<Instant>,
     /// The number of attempts to send it.
     pub(crate) attempts: u32,
-    /// The number of its failures with undocumented error codes.
-    pub(crate) unknown_failures: u32,
     /// The number of its transient failures, without throttling.
     pub(crate) transient_failures: u32,
     /// Since when it has failed although the bus accepted another message during its attempts.
@@ -110,12 +110,19 @@ pub(crate) struct Moved {
     pub(crate) records: Vec<Coordinates>,
 }
 
-/// Reads the records.
-pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> Gathered {
-    let mut moved: BTreeMap<AggregateKey, Moved> = BTreeMap::new();
+/// Reads the records, without those that are settled. A message that the stream repeats settles all of its records.
+pub(crate) fn gather(
+    records: Vec<Box<RawValue>>,
+    settings: &RelaySettings,
+    is_settled: impl Fn(&Coordinates) -> bool,
+) -> Gathered {
+    let (mut moved, mut known) = (BTreeMap::<_, Moved>::new(), HashMap::new());
     let mut messages: Vec<PendingMessage> = Vec::with_capacity(records.len());
     for raw in records {
         let (coordinates, content) = record::read(&raw);
+        if is_settled(&coordinates) {
+            continue;
+        }
         match content {
             Content::SomethingElse => {}
             Content::Moved(aggregate, last) => {
@@ -127,34 +134,22 @@ pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> G
                 let error = EntryError::new("UnreadableRecord", reason);
                 messages.push(PendingMessage::new(Body::Record { raw, pk }, vec![coordinates], Some(error)));
             }
-            Content::Outbox(row) => messages.push(PendingMessage::of_row(row, vec![coordinates], settings)),
+            Content::Outbox(row) => {
+                let index = *known.entry(identity(&row.item)).or_insert(messages.len());
+                match messages.get_mut(index) {
+                    Some(message) => message.records.push(coordinates),
+                    None => messages.push(PendingMessage::of_row(row, vec![coordinates], settings)),
+                }
+            }
         }
     }
-    Gathered { messages: merge_repeated(messages), moved }
-}
-
-/// Gives the records of a message that the stream repeats to the first message, which settles all of them.
-fn merge_repeated(mut messages: Vec<PendingMessage>) -> Vec<PendingMessage> {
-    let mut known = HashMap::with_capacity(messages.len());
-    let mut firsts = Vec::with_capacity(messages.len());
-    for (index, message) in messages.iter().enumerate() {
-        firsts.push(match message.row() {
-            Some(row) => *known.entry(identity(&row.item)).or_insert(index),
-            None => index,
-        });
-    }
-    for (index, first) in firsts.into_iter().enumerate().filter(|(index, first)| index != first) {
-        let records = std::mem::take(&mut messages[index].records);
-        messages[first].records.extend(records);
-    }
-    messages.retain(|message| !message.records.is_empty());
-    messages
+    Gathered { messages, moved }
 }
 
 /// The key by which two records are the same message: the row and its message id. The same id in another row would be
 /// an error of the writer, and sending both loses nothing.
-pub(crate) fn identity(item: &OutboxItem) -> [&str; 3] {
-    [&item.pk, &item.sk, &item.message_id]
+pub(crate) fn identity(item: &OutboxItem) -> String {
+    [item.pk.as_str(), &item.sk, &item.message_id].join("\0")
 }
 
 impl PendingMessage {
@@ -166,7 +161,7 @@ impl PendingMessage {
 
     fn new(body: Body, records: Vec<Coordinates>, permanent_error: Option<EntryError>) -> Self {
         let (bytes, last_error, history, span) = (None, None, History::default(), Span::none());
-        Self { body, records, bytes, permanent_error, last_error, history, span }
+        Self { body, records, bytes, permanent_error, last_error, unknown_failures: 0, history, span }
     }
 
     /// Continues with the history of an earlier delivery.

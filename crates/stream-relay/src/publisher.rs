@@ -13,13 +13,15 @@ use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::message::{EntryError, PendingMessage};
 use crate::published::Published;
-use crate::put_events::{Failure, FailureKind, NextStep, entry_results, is_tls_failure};
+use crate::put_events::{Failure, FailureKind, entry_results, is_tls_failure};
 use crate::queues::{AggregateQueues, Disposition, Step};
 use crate::settings::RelaySettings;
 use crate::spans;
 
 /// Maximum requests of an invocation while the breaker is open: as many as 1,000 messages take.
 const MAX_PROBES: usize = 100;
+/// A message that failed this often with undocumented codes counts as unsendable.
+const MAX_UNKNOWN_FAILURES: u32 = 5;
 
 /// Sends messages to the bus, each aggregate's in order.
 #[derive(Clone, Debug)]
@@ -243,23 +245,27 @@ impl Publishing<'_> {
         }
         let message = &mut self.published.messages[index];
         let (history, code) = (&mut message.history, &failure.error.code);
-        history.unknown_failures += u32::from(failure.kind == FailureKind::Unknown);
-        let next_step = failure.next_step(history.unknown_failures);
+        message.unknown_failures += u32::from(failure.kind == FailureKind::Unknown);
         let has_queue = self.publisher.dead_letter_queue.is_some();
-        if has_queue && failure.kind == FailureKind::Transient && self.breaker.is_given_up(index, history, code, now) {
-            message.permanent_error = Some(failure.error);
-            return Disposition::Unsendable;
-        }
-        if next_step == NextStep::Reject {
-            if has_queue {
-                self.breaker.rejected(index, message.id(), code, now);
+        let disposition = match failure.kind {
+            FailureKind::Transient if has_queue && self.breaker.is_given_up(index, history, code, now) => {
+                Disposition::Unsendable
             }
-            message.permanent_error = Some(failure.error);
-            return Disposition::Held;
+            FailureKind::Transient | FailureKind::Throttled | FailureKind::Deployment => Disposition::RetryAt(retry_at),
+            FailureKind::Unknown if message.unknown_failures < MAX_UNKNOWN_FAILURES => Disposition::RetryAt(retry_at),
+            FailureKind::Unknown | FailureKind::Permanent => Disposition::Held,
+            FailureKind::Suspect => Disposition::RetryAlone,
+        };
+        if disposition == Disposition::Held && has_queue {
+            self.breaker.rejected(index, message.id(), code, now);
         }
-        message.last_error = Some(failure.error);
-        self.published.last_failed = Some(index);
-        if next_step == NextStep::RetryAlone { Disposition::RetryAlone } else { Disposition::RetryAt(retry_at) }
+        if matches!(disposition, Disposition::Held | Disposition::Unsendable) {
+            message.permanent_error = Some(failure.error);
+        } else {
+            message.last_error = Some(failure.error);
+            self.published.last_failed = Some(index);
+        }
+        disposition
     }
 
     /// The result, after the last call.

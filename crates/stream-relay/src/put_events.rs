@@ -16,8 +16,6 @@ use daybook_function_runtime::{tls_error, with_causes};
 
 use crate::message::EntryError;
 
-/// A message that failed this often with undocumented codes counts as unsendable.
-const MAX_UNKNOWN_FAILURES: u32 = 5;
 /// The code of a connection that failed in TLS: a certificate that is not trusted, or a server that speaks no TLS.
 const TLS_FAILURE: &str = "TlsFailure";
 /// Maximum characters of an unreadable response in a log line.
@@ -43,16 +41,6 @@ pub(crate) enum FailureKind {
     Deployment,
 }
 
-/// The next step for an entry that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NextStep {
-    Retry,
-    /// Retry it in a request of its own.
-    RetryAlone,
-    /// Do not retry it.
-    Reject,
-}
-
 /// The failure of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -63,17 +51,6 @@ pub(crate) struct Failure {
 impl Failure {
     fn new(kind: FailureKind, code: &str, text: impl Into<String>) -> Self {
         Self { kind, error: EntryError::new(code, text) }
-    }
-
-    /// The next step for the entry, which has failed with undocumented codes `unknown_failures` times, including this
-    /// failure.
-    pub(crate) fn next_step(&self, unknown_failures: u32) -> NextStep {
-        match self.kind {
-            FailureKind::Transient | FailureKind::Throttled | FailureKind::Deployment => NextStep::Retry,
-            FailureKind::Unknown if unknown_failures < MAX_UNKNOWN_FAILURES => NextStep::Retry,
-            FailureKind::Unknown | FailureKind::Permanent => NextStep::Reject,
-            FailureKind::Suspect => NextStep::RetryAlone,
-        }
     }
 }
 

@@ -28,13 +28,6 @@ pub(crate) struct Coordinates {
     pub(crate) sequence_number: Option<SequenceNumber>,
 }
 
-impl Coordinates {
-    /// The key of a record with this message, the same in each delivery; `None` if the record has no event id.
-    pub(crate) fn key(&self, message_id: &str) -> Option<String> {
-        Some([self.event_id.as_deref()?, " ", message_id].concat())
-    }
-}
-
 /// The contents of a record, as far as the relay needs them.
 #[derive(Debug)]
 pub(crate) enum Content {

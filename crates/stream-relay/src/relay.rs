@@ -13,7 +13,7 @@ use crate::clock::WallClock;
 use crate::dead_letter::DeadLetterQueue;
 use crate::limits::Limits;
 use crate::memory::Memory;
-use crate::message::{Gathered, PendingMessage, gather};
+use crate::message::{Gathered, gather};
 use crate::published::Published;
 use crate::publisher::Publisher;
 use crate::settings::RelaySettings;
@@ -78,14 +78,12 @@ impl Relay {
     pub async fn handle(&self, batch: StreamBatch, deadline: Instant) -> Result<BatchResponse, RelayError> {
         let records = batch.records.len();
         let settings = &self.publisher.settings;
-        let Gathered { mut messages, mut moved } = gather(batch.records, settings);
         let memory = &self.publisher.memory;
-        messages.retain_mut(|message| memory.recall(message));
-        messages.iter_mut().for_each(PendingMessage::start_span);
-        moved.retain(|_, moved| {
-            moved.records.retain(|record| !memory.is_settled(record));
-            !moved.records.is_empty()
-        });
+        let Gathered { mut messages, moved } = gather(batch.records, settings, |record| memory.is_settled(record));
+        for message in &mut messages {
+            memory.recall(message);
+            message.start_span();
+        }
         let cutoff = deadline.checked_sub(settings.retry.margin).unwrap_or(deadline);
         let mut limits = Limits { cutoff: Some(cutoff), ..Limits::default() };
         let send_changes = async {

@@ -118,8 +118,10 @@ async fn message_that_failed_while_others_succeeded_is_dead_lettered_later_when_
     records.push(insert(100, "p", 1));
     assert_eq!(within(&setup, 300, &records).await.as_deref(), Some("100"));
     assert_eq!((within(&setup, 10_000, &[insert(100, "p", 1)]).await, codes(&setup).len()), (None, 1));
-    let attempts = setup.dead_letters()[0]["attempts"].as_u64();
-    assert_eq!(attempts, Some(setup.calls().iter().sum::<usize>() as u64 - 10), "those of all invocations");
+    // Those of all invocations, with one that the deadline may have cut off.
+    let (attempts, sent) =
+        (setup.dead_letters()[0]["attempts"].as_u64(), setup.calls().iter().sum::<usize>() as u64 - 10);
+    assert!(attempts == Some(sent) || attempts == Some(sent + 1), "{attempts:?}, {sent}");
 }
 
 #[tokio::test]
