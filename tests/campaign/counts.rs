@@ -63,7 +63,6 @@ pub(crate) fn relay(config: &SdkConfig) -> Relay {
         event_bus_name: "main".into(),
         event_source: "daybook".into(),
         dlq_url: "http://in.process/1/dlq".into(),
-        max_message_age: Duration::from_secs(900),
         retry: RetryPolicy::default(),
     };
     Relay::new(clients::eventbridge(config), clients::sqs(config), settings)

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use daybook_event_source_mapping::InvocationOutcome;
-use daybook_stream_relay::{Relay, RelaySettings, RetryPolicy, StreamBatch, clients};
+use daybook_stream_relay::{Relay, RelaySettings, StreamBatch, clients};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::dice::Dice;
 use crate::evidence::Evidence;
 use crate::faults::ServiceFaults;
-use crate::ledger::{Delivery, Ledger, MARGIN, MAX_MESSAGE_AGE};
+use crate::ledger::{Delivery, Ledger, MARGIN, retry_policy};
 use crate::log::Log;
 use crate::process::{Crash, Process, until_poll};
 use crate::services::{Effect, Services};
@@ -145,7 +145,7 @@ async fn run(
     let deadline = end + injected.overestimate;
     let cutoff = deadline - MARGIN.min(deadline - Instant::now());
     let evidence = std::mem::take(&mut instance.evidence);
-    let ledger = Ledger::open(number, function.clock, &function.services, &records, cutoff, evidence);
+    let ledger = Ledger::open(number, &function.services, &records, cutoff, evidence);
     *instance.ledger.lock().unwrap() = Some(ledger);
 
     let payload = json!({"Records": records.into_iter().map(|delivery| delivery.json).collect::<Vec<_>>()}).to_string();
@@ -182,8 +182,7 @@ impl Inner {
             event_bus_name: "main".into(),
             event_source: "daybook".into(),
             dlq_url: "http://in.process/1/dlq".into(),
-            max_message_age: MAX_MESSAGE_AGE,
-            retry: RetryPolicy { margin: MARGIN, ..RetryPolicy::default() },
+            retry: retry_policy(),
         };
         let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
         let clock = self.clock;

@@ -20,8 +20,7 @@ use daybook_table::attributes::CHECKSUM;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::clock::Clock;
-use crate::evidence::Evidence;
+use crate::evidence::{Attempts, Evidence};
 use crate::log::Log;
 use crate::services::Services;
 use crate::stream::{CampaignMessage, Content, MessageKind};
@@ -29,9 +28,14 @@ use crate::stream::{CampaignMessage, Content, MessageKind};
 /// The time before the deadline at which the relay responds.
 pub(crate) const MARGIN: Duration = Duration::from_secs(1);
 
-/// The age from which a message that fails transiently while others succeed is dead-lettered. The relay also counts
-/// rejections of earlier invocations for this time.
-pub(crate) const MAX_MESSAGE_AGE: Duration = Duration::from_secs(60);
+/// The time after which a message is dead-lettered that fails transiently, if the bus only accepted others before. The relay
+/// also counts rejections of earlier invocations for this time.
+const IN_DOUBT: Duration = Duration::from_secs(60);
+
+/// The relay's retries.
+pub(crate) fn retry_policy() -> RetryPolicy {
+    RetryPolicy { margin: MARGIN, in_doubt: IN_DOUBT, ..RetryPolicy::default() }
+}
 
 /// Maximum requests of the relay while the breaker is open.
 const MAX_PROBES: usize = 100;
@@ -39,7 +43,7 @@ const MAX_PROBES: usize = 100;
 /// Maximum attempts of the relay for a message that fails with an undocumented code.
 const MAX_UNKNOWN_FAILURES: usize = 5;
 
-/// The attempts in an invocation before a message that fails transiently is dead-lettered.
+/// The attempts before a message that fails transiently is dead-lettered.
 const MIN_ATTEMPTS: usize = 5;
 
 /// Maximum attempts of the relay for a dead-letter message.
@@ -56,7 +60,6 @@ pub(crate) struct Delivery {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     invocation: u64,
-    clock: Clock,
     log: Arc<Log>,
     messages: Arc<Vec<CampaignMessage>>,
     /// The latest time for the relay's response.
@@ -80,8 +83,10 @@ struct Pending {
     aggregate: Option<String>,
     /// The order in its aggregate; 0 for an unreadable record, which precedes the others of its per-aggregate queue.
     order: u64,
-    /// The time of its first record, in seconds since 1970.
-    created: u64,
+    /// The event id of its first record.
+    event_id: String,
+    /// The attempts to send it in this process, and in this invocation.
+    attempts: Attempts,
     sent: usize,
     /// The codes of its failures, and whether it was alone in its request.
     failures: Vec<(String, bool)>,
@@ -102,6 +107,8 @@ enum Identity {
 pub(crate) enum Meaning {
     /// A transient error.
     Transient,
+    /// The bus throttles.
+    Throttled,
     /// A permanent error.
     Permanent,
     /// The bus rejects the deployment.
@@ -113,13 +120,11 @@ pub(crate) enum Meaning {
 /// The meaning of the codes that the simulated services return.
 pub(crate) fn meaning(code: &str) -> Meaning {
     match code {
+        "ThrottlingException" => Meaning::Throttled,
         // The last four are the relay's own.
-        "InternalFailure"
-        | "ThrottlingException"
-        | "InconsistentResponse"
-        | "NoResponse"
-        | "NoResult"
-        | "UnreadableResponse" => Meaning::Transient,
+        "InternalFailure" | "InconsistentResponse" | "NoResponse" | "NoResult" | "UnreadableResponse" => {
+            Meaning::Transient
+        }
         "MalformedDetail" | "InvalidArgument" | "RedactionFailure" | "ValidationException" => Meaning::Permanent,
         "AccessDeniedException"
         | "ExpiredTokenException"
@@ -135,7 +140,6 @@ impl Ledger {
     /// The ledger of an invocation with these records that must respond by `cutoff`.
     pub(crate) fn open(
         invocation: u64,
-        clock: Clock,
         services: &Services,
         records: &[Delivery],
         cutoff: Instant,
@@ -143,7 +147,7 @@ impl Ledger {
     ) -> Self {
         let (log, messages) = (Arc::clone(services.log()), Arc::clone(services.messages()));
         let (pending, stopped, has_accepted) = (Vec::new(), None, false);
-        let mut ledger = Self { invocation, clock, log, messages, cutoff, pending, stopped, has_accepted, evidence };
+        let mut ledger = Self { invocation, log, messages, cutoff, pending, stopped, has_accepted, evidence };
         for delivery in records {
             ledger.add(delivery);
         }
@@ -152,6 +156,7 @@ impl Ledger {
 
     fn add(&mut self, Delivery { content, json }: &Delivery) {
         let number = json["dynamodb"]["SequenceNumber"].as_str().and_then(SequenceNumber::parse);
+        let event_id = json["eventID"].as_str().unwrap();
         let (identity, aggregate, order) = match content {
             Content::SomethingElse => return,
             Content::Message(index) => {
@@ -173,11 +178,12 @@ impl Ledger {
                 numbers: vec![number],
                 aggregate,
                 order,
-                created: json["dynamodb"]["ApproximateCreationDateTime"].as_u64().unwrap(),
+                event_id: event_id.to_owned(),
+                attempts: self.evidence.attempts(event_id),
                 sent: 0,
                 failures: vec![],
                 dead_letter_attempts: 0,
-                settled: false,
+                settled: self.evidence.has_settled(event_id),
             }),
         }
     }
@@ -235,6 +241,8 @@ impl Ledger {
                 self.violation(&format!("{name} is sent although it was permanently rejected"));
             }
             self.pending[at].sent += 1;
+            self.pending[at].attempts.count += 1;
+            self.pending[at].attempts.first.get_or_insert(Instant::now());
         }
     }
 
@@ -243,8 +251,13 @@ impl Ledger {
         self.has_accepted = true;
         self.evidence.accepted(index);
         if let Some(at) = self.of_message(index) {
-            self.pending[at].settled = true;
+            self.settle(at);
         }
+    }
+
+    fn settle(&mut self, at: usize) {
+        self.pending[at].settled = true;
+        self.evidence.settled(&self.pending[at].event_id);
     }
 
     /// The bus rejected this entry, and the relay received the result. A code for the entry counts like a code for a
@@ -255,20 +268,20 @@ impl Ledger {
         }
         if let Some(at) = self.of_message(index) {
             self.pending[at].failures.push((code.to_owned(), alone));
-            if self.pending[at].is_rejected() || self.is_given_up(&self.pending[at]) {
+            if self.pending[at].is_rejected() {
                 self.evidence.rejected(index, code);
             }
         }
     }
 
-    /// Whether a message that fails transiently may be dead-lettered: it is old and was often tried, and the bus accepts
-    /// others.
+    /// Whether a message that fails transiently may be dead-lettered: it was often tried, and the bus accepts others, or
+    /// accepted them shortly before.
     fn is_given_up(&self, item: &Pending) -> bool {
-        let age = self.clock.now().saturating_sub(Duration::from_secs(item.created));
-        let Identity::Message(index) = item.identity else { return false };
-        item.sent >= MIN_ATTEMPTS
-            && age >= MAX_MESSAGE_AGE
-            && (self.has_accepted || self.evidence.has_failed_beside_others(index))
+        let (Identity::Message(index), Some(first)) = (&item.identity, item.attempts.first) else { return false };
+        let is_in_doubt = self.has_accepted || self.evidence.has_failed_beside_others(*index);
+        let is_alone = self.evidence.has_accepted_since(first);
+        item.attempts.count >= MIN_ATTEMPTS
+            && (is_alone && first.elapsed() >= retry_policy().alone || is_in_doubt && first.elapsed() >= IN_DOUBT)
     }
 
     /// Checks a dead-letter message. Returns the message or record that it contains.
@@ -283,25 +296,27 @@ impl Ledger {
             return None;
         };
         self.pending[at].dead_letter_attempts += 1;
+        let code = dead_letter["error"]["code"].as_str().unwrap_or_default();
         let item = &self.pending[at];
         let name = self.name(item);
         if !self.is_first(item) {
             self.violation(&format!("{name} is dead-lettered while an earlier one is unsettled"));
         }
-        let code = dead_letter["error"]["code"].as_str().unwrap_or_default();
         if !self.may_dead_letter(item, code) {
             self.violation(&format!("{name} is dead-lettered with {code:?}, but its failures are {:?}", item.failures));
         }
-        if dead_letter["attempts"] != item.sent {
+        if dead_letter["attempts"] != item.attempts.count {
+            let attempts = &dead_letter["attempts"];
             self.violation(&format!(
-                "{name} was sent {} times, its dead-letter message contains {}",
-                item.sent, dead_letter["attempts"]
+                "{name}: {:?}, its dead-letter message contains {attempts} attempts",
+                item.attempts
             ));
         }
         let number = dead_letter["stream"]["sequenceNumber"].as_str().and_then(SequenceNumber::parse);
         if !item.numbers.contains(&number) {
             self.violation(&format!("{name}: its dead-letter message is of record {number:?}"));
         }
+        self.pending[at].attempts.dead_lettered = Some(code.to_owned());
         Some(at)
     }
 
@@ -321,6 +336,7 @@ impl Ledger {
     fn may_dead_letter(&self, item: &Pending, code: &str) -> bool {
         match &item.identity {
             Identity::Raw(_) => code == "UnreadableRecord",
+            Identity::Message(_) if item.attempts.dead_lettered.as_deref() == Some(code) => true,
             Identity::Message(index) if item.sent == 0 => self.messages[*index].kind == MessageKind::Unsendable,
             Identity::Message(_) => {
                 let last = item.failures.last().filter(|(last, _)| last == code);
@@ -328,10 +344,10 @@ impl Ledger {
                     Meaning::Permanent => last.is_some_and(|(_, alone)| *alone),
                     Meaning::Unknown => last.is_some() && item.sent >= MAX_UNKNOWN_FAILURES,
                     Meaning::Transient => {
-                        self.log.count("dead-lettered for its age");
+                        self.log.count("dead-lettered after failing alone");
                         self.is_given_up(item)
                     }
-                    Meaning::Deployment => false,
+                    Meaning::Throttled | Meaning::Deployment => false,
                 }
             }
         }
@@ -340,9 +356,9 @@ impl Ledger {
     /// The queue accepted a dead-letter message of this, or of another record with the same bytes, and the relay
     /// received the response.
     pub(crate) fn dead_letter_accepted(&mut self, at: usize) {
-        let identity = self.pending[at].identity.clone();
-        if let Some(item) = self.pending.iter_mut().find(|item| !item.settled && item.identity == identity) {
-            item.settled = true;
+        let identity = &self.pending[at].identity;
+        if let Some(at) = self.pending.iter().position(|item| !item.settled && item.identity == *identity) {
+            self.settle(at);
         }
     }
 
@@ -377,14 +393,15 @@ impl Ledger {
                 self.evidence.failed_beside_others(index);
             }
         }
+        for item in self.pending {
+            self.evidence.remember(item.event_id, item.attempts);
+        }
         self.evidence
     }
 
     /// Checks the rule of the module about an early response.
     fn check_use_of_time(&self) {
-        // Failures without a response are not in the evidence.
-        let given_up = || self.pending.iter().any(|item| !item.settled && self.is_given_up(item));
-        let is_breaker_open = !self.has_accepted && (self.evidence.is_against_the_bus() || given_up());
+        let is_breaker_open = !self.has_accepted && self.evidence.is_against_the_bus();
         let has_probed = || self.pending.iter().map(|item| item.sent).sum::<usize>() >= MAX_PROBES;
         if self.stopped.is_some() || (is_breaker_open && has_probed()) {
             return;

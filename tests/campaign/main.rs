@@ -29,10 +29,10 @@
 //!   the template's does, or the function has time enough for a whole batch and the bus rejects no message permanently.
 //!   Otherwise a schedule with a stream out of order may never end: the checkpoint of an unfinished batch is then a
 //!   message that is late in its aggregate's order, so that each retry begins with the same messages.
-//! - In each invocation no settled message is sent again, and no message is sent after the bus has rejected the
-//!   deployment or the time is up. The response contains the lowest unsettled sequence number.
-//! - Messages are dead-lettered only for permanent errors, or because they are older than `MAX_MESSAGE_AGE_MINUTES`, fail
-//!   transiently in several attempts, and the bus accepts others.
+//! - A process of the relay sends no message again that a service accepted from it. No message is sent after the bus has
+//!   rejected the deployment or the time is up. The response contains the lowest unsettled sequence number.
+//! - Messages are dead-lettered only for permanent errors, or because they fail transiently for a time in several attempts,
+//!   and the bus accepts others. Throttled messages are not.
 //! - An invocation uses its time: it does not respond early while an unsettled message could be tried. [`ledger`] has the
 //!   exact rule.
 //! - A record that the snapshotter settles has its snapshot in the table.
@@ -57,7 +57,7 @@
 //! - [`schedules`]: runs all schedules.
 //! - [`checks`], [`expiry`]: the checks at the end of a schedule.
 //! - [`network`], [`process`]: calls without a network, and processes that crash.
-//! - [`counts`], [`outage`]: the cost of failures, and an hour without a bus.
+//! - [`counts`], [`outage`], [`one_message`]: the cost of failures, an hour without a bus, and a message that holds a shard.
 //! - [`contention`]: many writers to one aggregate. [`queue_kinds`]: kinds of the queue of the projector.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -78,6 +78,7 @@ mod lambda;
 mod ledger;
 mod log;
 mod network;
+mod one_message;
 mod operator;
 mod outage;
 mod process;

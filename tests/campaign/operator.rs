@@ -231,7 +231,6 @@ pub(crate) fn sender(config: &SdkConfig) -> Resend {
         event_bus_name: "main".into(),
         event_source: "daybook".into(),
         dlq_url: String::new(),
-        max_message_age: Duration::MAX,
         retry: RetryPolicy::default(),
     };
     Resend::new(clients::eventbridge(config), settings, RATE)

@@ -101,7 +101,7 @@ impl Service for Bus {
 }
 
 /// The relay as the template declares it: the function and its mapping.
-fn declared() -> (Function, StreamEvent) {
+pub(crate) fn declared() -> (Function, StreamEvent) {
     let text = std::fs::read_to_string(suite_tests::workspace().join("template.yaml")).unwrap();
     let function = Template::parse(&text).unwrap().functions.remove("StreamRelay").unwrap();
     let event = function.streams.values().next().unwrap().clone();
@@ -174,14 +174,14 @@ fn outage(down: Down) -> Outage {
     })
 }
 
-async fn invoke(relay: &Relay, payload: &str, time: Duration) -> InvocationOutcome {
+pub(crate) async fn invoke(relay: &Relay, payload: &str, time: Duration) -> InvocationOutcome {
     let batch = serde_json::from_str(payload).unwrap();
     let response = tokio::time::timeout(time, relay.handle(batch, Instant::now() + time)).await;
     let response = response.expect("the relay responds in time").expect("every record has a number");
     InvocationOutcome::Returned(serde_json::to_string(&response).unwrap())
 }
 
-fn record(number: usize, now: Duration) -> Record {
+pub(crate) fn record(number: usize, now: Duration) -> Record {
     let mut record = insert(number + 1, number % AGGREGATES, number / AGGREGATES + 1);
     record["dynamodb"]["ApproximateCreationDateTime"] = now.as_secs().into();
     Record::from_stream(record, STREAM).unwrap()

@@ -71,7 +71,7 @@ const REQUIRED_KINDS: [&str; 106] = [
     "database Late",
     "database LostAfter",
     "database Slow",
-    "dead-lettered for its age",
+    "dead-lettered after failing alone",
     "deadline pressure",
     "deletion of a change lost",
     "discarded for RecordAgeExceeded",

@@ -66,7 +66,6 @@ impl Services {
             event_bus_name: "main".into(),
             event_source: "daybook".into(),
             dlq_url: "http://localhost/1/dlq".into(),
-            max_message_age: TIME,
             retry: RetryPolicy::default(),
         };
         Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings)

@@ -376,7 +376,6 @@ pub(crate) async fn relayed(rows: &[Item]) -> Vec<(String, String)> {
         event_bus_name: "main".into(),
         event_source: "daybook".into(),
         dlq_url: "http://localhost/1/dlq".into(),
-        max_message_age: Duration::from_secs(900),
         retry: RetryPolicy::default(),
     };
     let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);

@@ -270,7 +270,7 @@ const VARIABLES: [(&str, &[&str], &[&str]); 4] = [
     ),
     ("Projector", &["TABLE_NAME", "VIEWS_TABLE_NAME"], &[]),
     ("Snapshotter", &["TABLE_NAME"], &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"]),
-    ("StreamRelay", &["DLQ_URL", "EVENT_BUS_NAME", "EVENT_SOURCE"], &["CHANGES_QUEUE_URL", "MAX_MESSAGE_AGE_MINUTES"]),
+    ("StreamRelay", &["DLQ_URL", "EVENT_BUS_NAME", "EVENT_SOURCE"], &["CHANGES_QUEUE_URL"]),
 ];
 
 /// The optional variables that may have any value.

@@ -27,7 +27,7 @@ impl BatchRows {
             match record::read(raw).1 {
                 Content::Outbox(row) => {
                     let item = row.item;
-                    if known.insert(identity(&item).map(str::to_owned)) {
+                    if known.insert(identity(&item)) {
                         this.rows.push(item);
                     }
                 }

@@ -10,93 +10,91 @@
 //!    are counted within the invocation. Other codes can also mean a wrong setting, with which the bus rejects every
 //!    message, and one invocation may see too few messages: a mapping splits failing batches down to single records,
 //!    and a stack without load has batches of one. For these codes, the count therefore includes the messages that
-//!    went to the dead-letter queue without evidence in earlier invocations of this process, for
-//!    `MAX_MESSAGE_AGE_MINUTES` or until the bus accepts a message. So with a wrong setting, a process sends a maximum
-//!    of two messages with the same code to the dead-letter queue in that time, and a shard whose first messages are
-//!    all rejected is not blocked forever.
+//!    went to the dead-letter queue without evidence in earlier invocations of this process, for 15 minutes or until
+//!    the bus accepts a message. So with a wrong setting, a process sends a maximum of two messages with the same code
+//!    to the dead-letter queue in that time, and a shard whose first messages are all rejected is not blocked forever.
 //! 3. With [`SEVERAL`] or more such messages, the breaker is open: all rejected messages stay unsettled. Requests start
 //!    one after the other, because the bus may accept a message further back in the batch, which closes the breaker.
-//! 4. A transient failure is retried for the whole invocation. It counts as a rejection if the message is older than
-//!    `MAX_MESSAGE_AGE_MINUTES`, failed [`MIN_ATTEMPTS`] times in this invocation, few others have the same code, and
-//!    the bus accepts others: in this invocation, or in an earlier one of this process, because the mapping may
-//!    meanwhile deliver the message alone. In an outage the bus accepts nothing, so no message goes to the dead-letter
-//!    queue.
+//! 4. A transient failure is retried. The message itself is the cause if few others fail with the same code while the bus
+//!    accepts others during its attempts, in any invocation of this process. After 45 seconds and [`MIN_FAILURES`]
+//!    failures it goes to the dead-letter queue, so that it holds the messages behind it for less than a minute. If the
+//!    bus only accepted others just before, an outage may have begun: then the time is 15 minutes. In an outage the bus
+//!    accepts nothing, so no message goes to the dead-letter queue. Throttling is never about a message.
 //! 5. An error of the deployment stops the invocation at once, and sends nothing to the dead-letter queue.
 //!
-//! The evidence of earlier invocations is lost when Lambda replaces the process. Then a message that is delivered alone
-//! is retried until the mapping discards it, and the alarms on late messages and retried records stay on.
+//! The evidence of earlier invocations is lost when Lambda replaces the process. A message that is alone in its batches
+//! from the beginning, without evidence, is retried until the mapping discards it, and the alarms on late messages and
+//! retried records stay on.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::MutexGuard;
 
 use tokio::time::Instant;
 
+use crate::memory::{Known, Memory};
+use crate::message::History;
+use crate::settings::RetryPolicy;
+
 /// From this number of rejected messages with the same code on, the bus counts as the cause.
 const SEVERAL: usize = 3;
-/// The number of attempts in an invocation before a transient failure can count as a rejection.
-const MIN_ATTEMPTS: u32 = 5;
+/// The number of transient failures before a message can be given up.
+const MIN_FAILURES: u32 = 5;
 /// The codes that are about the message and cannot be about a setting.
 const ABOUT_THE_MESSAGE: [&str; 2] = ["MalformedDetail", "OversizedEntry"];
-/// Maximum messages that are remembered as failing while others succeeded.
-const MAX_REMEMBERED: usize = 10_000;
-
-/// The evidence of earlier invocations of this process.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BusMemory(Arc<Mutex<Memory>>);
-
-#[derive(Debug, Default)]
-struct Memory {
-    /// The ids of the messages that went to the dead-letter queue without evidence since the bus last accepted one, by
-    /// code, with the time of that decision. Without the codes in [`ABOUT_THE_MESSAGE`].
-    presumed: HashMap<String, HashMap<String, Instant>>,
-    /// The ids of messages that failed while the bus accepted others.
-    failed_alone: HashSet<String>,
-}
 
 /// The evidence of one invocation.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    memory: BusMemory,
-    max_message_age: Duration,
+    memory: Memory,
+    retry: RetryPolicy,
     accepted: usize,
-    /// The messages that failed, by code.
+    /// The messages that failed transiently, by code, without those that are known to fail alone.
     failed: HashMap<String, BTreeSet<usize>>,
-    /// Those of them that were rejected, with their ids.
+    /// The messages that were rejected, by code, with their ids.
     rejected: HashMap<String, BTreeMap<usize, String>>,
 }
 
 impl Breaker {
-    pub(crate) fn new(memory: BusMemory, max_message_age: Duration) -> Self {
-        Self { memory, max_message_age, accepted: 0, failed: HashMap::new(), rejected: HashMap::new() }
+    pub(crate) fn new(memory: Memory, retry: RetryPolicy) -> Self {
+        Self { memory, retry, accepted: 0, failed: HashMap::new(), rejected: HashMap::new() }
     }
 
     /// Records that the bus accepted a message.
-    pub(crate) fn accepted(&mut self, id: &str) {
+    pub(crate) fn accepted(&mut self, now: Instant) {
         self.accepted += 1;
         let mut memory = self.memory();
         memory.presumed.clear();
-        memory.failed_alone.remove(id);
+        memory.last_accepted = Some(now);
     }
 
-    /// Records a failure of a message, of any kind.
-    pub(crate) fn failed(&mut self, index: usize, code: &str) {
-        self.failed.entry(code.to_owned()).or_default().insert(index);
-    }
-
-    /// Whether a transient failure of this message counts as a rejection.
-    pub(crate) fn is_given_up(&self, id: &str, code: &str, attempts: u32, age: Option<Duration>) -> bool {
-        let others_succeed =
-            if self.accepted > 0 { self.are_few(code) } else { self.memory().failed_alone.contains(id) };
-        attempts >= MIN_ATTEMPTS && age.is_some_and(|age| age >= self.max_message_age) && others_succeed
+    /// Records a transient failure of a message. Returns whether the message is given up.
+    pub(crate) fn is_given_up(&mut self, index: usize, history: &mut History, code: &str, now: Instant) -> bool {
+        history.transient_failures += 1;
+        let failed = self.failed.entry(code.to_owned()).or_default();
+        if history.alone_since.or(history.in_doubt_since).is_none() {
+            failed.insert(index);
+        }
+        // Short disturbances make many messages fail.
+        if failed.len() >= SEVERAL && failed.len() * 10 > self.accepted {
+            return false;
+        }
+        if self.memory().last_accepted >= history.first_attempt {
+            history.alone_since.get_or_insert(now);
+        }
+        if self.accepted > 0 {
+            history.in_doubt_since.get_or_insert(now);
+        }
+        let lasts = |since: Option<Instant>, time| since.is_some_and(|since| now.duration_since(since) >= time);
+        history.transient_failures >= MIN_FAILURES
+            && (lasts(history.alone_since, self.retry.alone) || lasts(history.in_doubt_since, self.retry.in_doubt))
     }
 
     /// Records that a message was rejected.
     pub(crate) fn rejected(&mut self, index: usize, id: &str, code: &str, now: Instant) {
         self.rejected.entry(code.to_owned()).or_default().insert(index, id.to_owned());
-        let max_age = self.max_message_age;
+        let time = self.retry.in_doubt;
         if let Some(presumed) = self.memory().presumed.get_mut(code) {
-            presumed.retain(|_, since| now.duration_since(*since) < max_age);
+            presumed.retain(|_, since| now.duration_since(*since) < time);
         }
     }
 
@@ -129,48 +127,32 @@ impl Breaker {
         here.keys().next().copied()
     }
 
-    /// Remembers a message that is unsettled after a transient failure, if the bus accepted others.
-    pub(crate) fn remember_unsettled(&self, id: &str, code: &str) {
-        let mut memory = self.memory();
-        if self.accepted > 0 && self.are_few(code) {
-            if memory.failed_alone.len() >= MAX_REMEMBERED {
-                memory.failed_alone.clear();
-            }
-            memory.failed_alone.insert(id.to_owned());
-        }
-    }
-
     fn count(&self, code: &str, rejected: &BTreeMap<usize, String>) -> usize {
         let memory = self.memory();
         let Some(presumed) = memory.presumed.get(code) else { return rejected.len() };
         presumed.len() + rejected.values().filter(|id| !presumed.contains_key(*id)).count()
     }
 
-    /// Whether few messages of this invocation failed with a code, compared with those that the bus accepted.
-    /// Throttling and short disturbances make many messages fail.
-    fn are_few(&self, code: &str) -> bool {
-        let failed = self.failed.get(code).map_or(0, BTreeSet::len);
-        failed < SEVERAL || failed * 10 <= self.accepted
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn memory(&self) -> MutexGuard<'_, Known> {
+        self.memory.lock()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+    use std::time::Duration;
+
     use super::*;
 
     const AGE: Duration = Duration::from_secs(900);
-    const OLD: Option<Duration> = Some(AGE);
 
     fn breaker() -> Breaker {
-        Breaker::new(BusMemory::default(), AGE)
+        Breaker::new(Memory::default(), RetryPolicy::default())
     }
 
     fn next(breaker: &Breaker) -> Breaker {
-        Breaker::new(breaker.memory.clone(), AGE)
+        Breaker::new(breaker.memory.clone(), breaker.retry)
     }
 
     #[test]
@@ -180,7 +162,7 @@ mod tests {
             breaker.rejected(index, &index.to_string(), "InvalidArgument", Instant::now());
             assert_eq!(breaker.is_open(), open, "{index}");
         }
-        breaker.accepted("3");
+        breaker.accepted(Instant::now());
         assert!(!breaker.is_open());
     }
 
@@ -228,36 +210,65 @@ mod tests {
         }
     }
 
-    #[test]
-    fn transient_failure_of_an_old_message_counts_as_a_rejection_only_while_others_succeed() {
-        let mut breaker = breaker();
-        breaker.failed(0, "InternalFailure");
-        assert!(!breaker.is_given_up("a", "InternalFailure", 5, OLD), "an outage");
-        breaker.accepted("b");
-        assert!(breaker.is_given_up("a", "InternalFailure", 5, OLD));
-        assert!(!breaker.is_given_up("a", "InternalFailure", 4, OLD));
-        assert!(!breaker.is_given_up("a", "InternalFailure", 5, Some(AGE - Duration::from_secs(1))));
-        assert!(!breaker.is_given_up("a", "InternalFailure", 5, None));
-        for index in 1..SEVERAL {
-            breaker.failed(index, "InternalFailure");
+    /// A message whose first attempt was at this time, and its failures, one each second.
+    struct Failing {
+        history: History,
+        index: usize,
+        from: Instant,
+    }
+
+    impl Failing {
+        fn new(index: usize, from: Instant) -> Self {
+            let history = History { first_attempt: Some(from), ..History::default() };
+            Self { history, index, from }
         }
-        assert!(!breaker.is_given_up("a", "InternalFailure", 5, OLD), "the failures hit many");
-        (0..30).for_each(|_| breaker.accepted("c"));
-        assert!(breaker.is_given_up("a", "InternalFailure", 5, OLD), "the failures hit few of many");
+
+        /// The second in which it is given up.
+        fn given_up(&mut self, breaker: &mut Breaker, seconds: Range<u64>) -> Option<u64> {
+            let (Self { history, index, from }, code) = (self, "InternalFailure");
+            let at = |second| *from + Duration::from_secs(second);
+            seconds.into_iter().find(|&second| breaker.is_given_up(*index, history, code, at(second)))
+        }
     }
 
     #[test]
-    fn message_that_failed_while_others_succeeded_can_later_be_rejected_alone() {
-        let mut breaker = breaker();
-        breaker.failed(0, "InternalFailure");
-        breaker.remember_unsettled("a", "InternalFailure");
-        assert!(!next(&breaker).is_given_up("a", "InternalFailure", 5, OLD), "the bus accepted nothing");
-        breaker.accepted("b");
-        breaker.remember_unsettled("a", "InternalFailure");
-        let mut alone = next(&breaker);
-        assert!(alone.is_given_up("a", "InternalFailure", 5, OLD));
-        assert!(!alone.is_given_up("c", "InternalFailure", 5, OLD));
-        alone.accepted("a");
-        assert!(!next(&alone).is_given_up("a", "InternalFailure", 5, OLD));
+    fn message_that_fails_while_others_succeed_is_given_up_within_a_minute() {
+        let (now, mut breaker) = (Instant::now(), breaker());
+        let mut message = Failing::new(0, now);
+        assert_eq!(message.given_up(&mut breaker, 0..3_600), None, "an outage");
+        breaker.accepted(now + Duration::from_secs(3_600));
+        assert_eq!(message.given_up(&mut breaker, 3_600..9_999), Some(3_600 + 45), "the outage does not count");
+        let mut few_attempts = Failing::new(1, now + Duration::from_secs(3_600));
+        assert_eq!((0..4).find_map(|n| few_attempts.given_up(&mut breaker, 100 * n..100 * n + 1)), None);
+    }
+
+    #[test]
+    fn message_that_fails_after_others_succeeded_is_given_up_later() {
+        let (now, mut breaker) = (Instant::now(), breaker());
+        breaker.accepted(now);
+        let mut message = Failing::new(0, now + Duration::from_secs(1));
+        assert_eq!(message.given_up(&mut breaker, 0..9_999), Some(900), "an outage may have begun");
+    }
+
+    #[test]
+    fn many_messages_that_fail_are_not_given_up() {
+        let (now, mut breaker) = (Instant::now(), breaker());
+        let mut messages: Vec<_> = (0..SEVERAL).map(|index| Failing::new(index, now)).collect();
+        breaker.accepted(now);
+        let first = messages.iter_mut().map(|message| message.given_up(&mut breaker, 0..1)).collect::<Vec<_>>();
+        assert_eq!(first, [None; SEVERAL]);
+        assert_eq!(messages[2].given_up(&mut breaker, 1..3_600), None);
+        (0..30).for_each(|_| breaker.accepted(now));
+        assert_eq!(messages[2].given_up(&mut breaker, 3_600..9_999), Some(3_600 + 45), "few of many");
+    }
+
+    #[test]
+    fn message_that_fails_alone_is_given_up_by_a_later_invocation() {
+        let (now, mut breaker) = (Instant::now(), breaker());
+        let mut messages: Vec<_> = (0..2 * SEVERAL).map(|index| Failing::new(index, now)).collect();
+        (0..100).for_each(|_| breaker.accepted(now));
+        assert!(messages.iter_mut().all(|message| message.given_up(&mut breaker, 0..30).is_none()));
+        let mut later = next(&breaker);
+        assert!(messages.iter_mut().all(|message| message.given_up(&mut later, 30..60) == Some(45)));
     }
 }

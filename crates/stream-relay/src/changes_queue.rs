@@ -25,6 +25,8 @@ pub(crate) struct ChangesQueue {
 pub(crate) struct SentChanges {
     /// The number of aggregates that the queue accepted.
     pub(crate) aggregates: usize,
+    /// Their records.
+    pub(crate) settled: Vec<Coordinates>,
     /// The records of the other aggregates.
     pub(crate) unsettled: Vec<Coordinates>,
 }
@@ -37,12 +39,10 @@ impl ChangesQueue {
         let accepted = join_all(messages.iter().map(|message| self.send_message(message.to_body(), cutoff))).await;
         let mut sent = SentChanges::default();
         for (message, is_accepted) in messages.into_iter().zip(accepted) {
-            let records = message.keys().filter_map(|key| moved.remove(&key)).map(|moved| moved.records);
-            if is_accepted {
-                sent.aggregates += records.count();
-            } else {
-                sent.unsettled.extend(records.flatten());
-            }
+            let records: Vec<_> = message.keys().filter_map(|key| moved.remove(&key)).map(|of| of.records).collect();
+            sent.aggregates += if is_accepted { records.len() } else { 0 };
+            let list = if is_accepted { &mut sent.settled } else { &mut sent.unsettled };
+            list.extend(records.into_iter().flatten());
         }
         sent
     }

@@ -65,7 +65,7 @@ struct DeadLetterBody<'a> {
 }
 
 /// The body of the dead-letter message for a message.
-pub(crate) fn body(message: &PendingMessage, attempts: u32, now: SystemTime) -> Result<String, serde_json::Error> {
+pub(crate) fn body(message: &PendingMessage, now: SystemTime) -> Result<String, serde_json::Error> {
     let (item, record) = match &message.body {
         Body::Row(row) => (Some(&row.item), None),
         Body::Record { raw, .. } => (None, Some(raw.as_ref())),
@@ -74,7 +74,7 @@ pub(crate) fn body(message: &PendingMessage, attempts: u32, now: SystemTime) -> 
         message: item,
         record,
         error: message.permanent_error.as_ref(),
-        attempts,
+        attempts: message.history.attempts,
         stream: message.records.first(),
         dead_lettered_at: DateTime::from(now).fmt(DateTimeFormat::DateTime).unwrap_or_default(),
     };
@@ -124,11 +124,10 @@ mod tests {
             event_bus_name: "main".into(),
             event_source: "daybook".into(),
             dlq_url: "dlq".into(),
-            max_message_age: Duration::MAX,
             retry: RetryPolicy::default(),
         };
         let raw = RawValue::from_string(record.to_string()).unwrap();
-        crate::message::gather(vec![raw], &settings).messages.remove(0)
+        crate::message::gather(vec![raw], &settings, |_| false).messages.remove(0)
     }
 
     fn record(detail: &str) -> Value {
@@ -150,7 +149,8 @@ mod tests {
     fn dead_letter_message_contains_the_whole_row() {
         let mut message = pending(&record("{\"data\": 1.0}"));
         message.permanent_error = Some(EntryError::new("MalformedDetail", "Detail is malformed."));
-        let mut dead_letter: Value = serde_json::from_str(&body(&message, 2, SystemTime::now()).unwrap()).unwrap();
+        message.history.attempts = 2;
+        let mut dead_letter: Value = serde_json::from_str(&body(&message, SystemTime::now()).unwrap()).unwrap();
         let dead_lettered_at = dead_letter.as_object_mut().unwrap().remove("parkedAt").unwrap();
         assert!(dead_lettered_at.as_str().unwrap().ends_with('Z'), "{dead_lettered_at}");
         assert_eq!(
@@ -173,7 +173,8 @@ mod tests {
     fn row_read_from_a_dead_letter_message_is_unchanged() {
         let mut message = pending(&record("{\"data\": 1.0, \"text\": \"\u{FFFE}\\n\u{1F600}\"}"));
         message.permanent_error = Some(EntryError::new("MalformedDetail", "Detail is malformed."));
-        let dead_letter = DeadLetter::read(&body(&message, 2, SystemTime::now()).unwrap()).unwrap();
+        message.history.attempts = 2;
+        let dead_letter = DeadLetter::read(&body(&message, SystemTime::now()).unwrap()).unwrap();
         let Body::Row(row) = &message.body else { panic!("{message:?}") };
         assert_eq!(
             (dead_letter.message.as_ref(), dead_letter.error, dead_letter.attempts),
@@ -188,7 +189,7 @@ mod tests {
         let mut unreadable = record("{}");
         unreadable["dynamodb"]["NewImage"]["messageSeq"] = json!({"N": "three"});
         let dead_letter: Value =
-            serde_json::from_str(&body(&pending(&unreadable), 0, SystemTime::now()).unwrap()).unwrap();
+            serde_json::from_str(&body(&pending(&unreadable), SystemTime::now()).unwrap()).unwrap();
         assert_eq!((&dead_letter["record"], &dead_letter["message"]), (&unreadable, &Value::Null));
         assert_eq!(dead_letter["error"]["code"], "UnreadableRecord");
         assert!(DeadLetter::read(&dead_letter.to_string()).unwrap().message.is_none());
@@ -197,12 +198,12 @@ mod tests {
     #[test]
     fn largest_row_fits_a_dead_letter_message() {
         let quotes = "\"".repeat(400 * 1024);
-        assert!(body(&pending(&record(&quotes)), 0, SystemTime::now()).unwrap().len() < 1024 * 1024);
+        assert!(body(&pending(&record(&quotes)), SystemTime::now()).unwrap().len() < 1024 * 1024);
     }
 
     #[test]
     fn dead_letter_message_has_only_characters_that_sqs_accepts() {
-        let text = body(&pending(&record("\u{FFFE}\u{FFFF}\u{0}\u{1F600}")), 0, SystemTime::now()).unwrap();
+        let text = body(&pending(&record("\u{FFFE}\u{FFFF}\u{0}\u{1F600}")), SystemTime::now()).unwrap();
         assert!(text.chars().all(|character| character >= ' ' && !matches!(character, '\u{FFFE}' | '\u{FFFF}')));
         let dead_letter: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(dead_letter["message"]["detail"], "\u{FFFE}\u{FFFF}\u{0}\u{1F600}");

@@ -16,6 +16,7 @@
 //!   how long failures are tolerated. `breaker`: whether failures are about single messages or about the bus.
 //! - `queues`: the messages that may be sent next, without I/O: order, packing, waiting.
 //! - `put_events`: the result of each entry, from a response of EventBridge.
+//! - `memory`: what the process knows from earlier invocations.
 //! - `changes_queue`: the changes queue, from which the projector learns which aggregates have new events.
 //! - [`check_bus`]: whether the bus exists.
 //! - `dead_letter`: the contents of the dead-letter queue.
@@ -31,6 +32,7 @@ mod clock;
 mod dead_letter;
 mod function;
 mod limits;
+mod memory;
 mod message;
 mod published;
 mod publisher;

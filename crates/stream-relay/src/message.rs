@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use daybook_function_runtime::traces;
 use daybook_table::{AggregateKey, OutboxItem};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 use tracing::Span;
 
 use crate::queues::{QueueItem, REQUEST_BYTES};
@@ -36,8 +37,25 @@ pub(crate) struct PendingMessage {
     pub(crate) last_error: Option<EntryError>,
     /// The number of its failures with undocumented error codes.
     pub(crate) unknown_failures: u32,
+    pub(crate) history: History,
     /// Its span in the trace of its row, until it is settled.
     pub(crate) span: Span,
+}
+
+/// What happened to a message in this process until now. It goes on when an unsettled message is delivered again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    pub(crate) first_attempt: Option<Instant>,
+    /// The number of attempts to send it.
+    pub(crate) attempts: u32,
+    /// The number of its transient failures, without throttling.
+    pub(crate) transient_failures: u32,
+    /// Since when it has failed although the bus accepted another message during its attempts.
+    pub(crate) alone_since: Option<Instant>,
+    /// Since when it has failed although the bus accepted another message shortly before.
+    pub(crate) in_doubt_since: Option<Instant>,
+    /// The error because of which it can never be sent, if the dead-letter queue has not accepted it yet.
+    pub(crate) rejection: Option<EntryError>,
 }
 
 #[derive(Debug)]
@@ -92,12 +110,19 @@ pub(crate) struct Moved {
     pub(crate) records: Vec<Coordinates>,
 }
 
-/// Reads the records.
-pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> Gathered {
-    let mut moved: BTreeMap<AggregateKey, Moved> = BTreeMap::new();
+/// Reads the records, without those that are settled. A message that the stream repeats settles all of its records.
+pub(crate) fn gather(
+    records: Vec<Box<RawValue>>,
+    settings: &RelaySettings,
+    is_settled: impl Fn(&Coordinates) -> bool,
+) -> Gathered {
+    let (mut moved, mut known) = (BTreeMap::<_, Moved>::new(), HashMap::new());
     let mut messages: Vec<PendingMessage> = Vec::with_capacity(records.len());
     for raw in records {
         let (coordinates, content) = record::read(&raw);
+        if is_settled(&coordinates) {
+            continue;
+        }
         match content {
             Content::SomethingElse => {}
             Content::Moved(aggregate, last) => {
@@ -109,36 +134,22 @@ pub(crate) fn gather(records: Vec<Box<RawValue>>, settings: &RelaySettings) -> G
                 let error = EntryError::new("UnreadableRecord", reason);
                 messages.push(PendingMessage::new(Body::Record { raw, pk }, vec![coordinates], Some(error)));
             }
-            Content::Outbox(row) => messages.push(PendingMessage::of_row(row, vec![coordinates], settings)),
+            Content::Outbox(row) => {
+                let index = *known.entry(identity(&row.item)).or_insert(messages.len());
+                match messages.get_mut(index) {
+                    Some(message) => message.records.push(coordinates),
+                    None => messages.push(PendingMessage::of_row(row, vec![coordinates], settings)),
+                }
+            }
         }
     }
-    let mut messages = merge_repeated(messages);
-    messages.iter_mut().for_each(PendingMessage::start_span);
     Gathered { messages, moved }
-}
-
-/// Gives the records of a message that the stream repeats to the first message, which settles all of them.
-fn merge_repeated(mut messages: Vec<PendingMessage>) -> Vec<PendingMessage> {
-    let mut known = HashMap::with_capacity(messages.len());
-    let mut firsts = Vec::with_capacity(messages.len());
-    for (index, message) in messages.iter().enumerate() {
-        firsts.push(match message.row() {
-            Some(row) => *known.entry(identity(&row.item)).or_insert(index),
-            None => index,
-        });
-    }
-    for (index, first) in firsts.into_iter().enumerate().filter(|(index, first)| index != first) {
-        let records = std::mem::take(&mut messages[index].records);
-        messages[first].records.extend(records);
-    }
-    messages.retain(|message| !message.records.is_empty());
-    messages
 }
 
 /// The key by which two records are the same message: the row and its message id. The same id in another row would be
 /// an error of the writer, and sending both loses nothing.
-pub(crate) fn identity(item: &OutboxItem) -> [&str; 3] {
-    [&item.pk, &item.sk, &item.message_id]
+pub(crate) fn identity(item: &OutboxItem) -> String {
+    [item.pk.as_str(), &item.sk, &item.message_id].join("\0")
 }
 
 impl PendingMessage {
@@ -149,8 +160,16 @@ impl PendingMessage {
     }
 
     fn new(body: Body, records: Vec<Coordinates>, permanent_error: Option<EntryError>) -> Self {
-        let (bytes, last_error, unknown_failures, span) = (None, None, 0, Span::none());
-        Self { body, records, bytes, permanent_error, last_error, unknown_failures, span }
+        let (bytes, last_error, history, span) = (None, None, History::default(), Span::none());
+        Self { body, records, bytes, permanent_error, last_error, unknown_failures: 0, history, span }
+    }
+
+    /// Continues with the history of an earlier delivery.
+    pub(crate) fn resume(&mut self, history: History) {
+        if history.rejection.is_some() {
+            (self.bytes, self.permanent_error) = (None, history.rejection.clone());
+        }
+        self.history = history;
     }
 
     /// Starts the span of a row.
@@ -190,13 +209,6 @@ impl PendingMessage {
     /// When its event occurred; `None` for a record that cannot be read.
     pub(crate) fn occurred_at(&self) -> Option<SystemTime> {
         SystemTime::try_from(self.row()?.occurred_at).ok()
-    }
-
-    /// The time since its row was written: by DynamoDB's clock, which is the same for all writers, or else since its
-    /// event occurred. `None` for a row that is sent again, whose age means nothing.
-    pub(crate) fn age(&self, now: SystemTime) -> Option<Duration> {
-        let since = self.records.first()?.created_at.or_else(|| self.occurred_at())?;
-        now.duration_since(since).ok()
     }
 
     /// The message id, or the event id of a record that cannot be read.

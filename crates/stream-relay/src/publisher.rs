@@ -6,19 +6,22 @@ use std::pin::pin;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use crate::breaker::{Breaker, BusMemory};
+use crate::breaker::Breaker;
 use crate::clock::WallClock;
 use crate::dead_letter::{self, DeadLetterQueue};
 use crate::limits::Limits;
+use crate::memory::Memory;
 use crate::message::{EntryError, PendingMessage};
 use crate::published::Published;
-use crate::put_events::{Failure, FailureKind, NextStep, entry_results, is_tls_failure};
+use crate::put_events::{Failure, FailureKind, entry_results, is_tls_failure};
 use crate::queues::{AggregateQueues, Disposition, Step};
 use crate::settings::RelaySettings;
 use crate::spans;
 
 /// Maximum requests of an invocation while the breaker is open: as many as 1,000 messages take.
 const MAX_PROBES: usize = 100;
+/// A message that failed this often with undocumented codes counts as unsendable.
+const MAX_UNKNOWN_FAILURES: u32 = 5;
 
 /// Sends messages to the bus, each aggregate's in order.
 #[derive(Clone, Debug)]
@@ -29,8 +32,7 @@ pub(crate) struct Publisher {
     /// The queue for messages that can never be sent: such a message is unsettled until the queue has accepted it.
     /// Without a queue, the message counts as settled, and the caller reports it.
     pub(crate) dead_letter_queue: Option<DeadLetterQueue>,
-    /// The evidence about the bus from earlier batches.
-    pub(crate) memory: BusMemory,
+    pub(crate) memory: Memory,
     pub(crate) clock: WallClock,
 }
 
@@ -50,7 +52,7 @@ impl Publisher {
             publisher: self,
             limits,
             queues,
-            breaker: Breaker::new(self.memory.clone(), self.settings.max_message_age),
+            breaker: Breaker::new(self.memory.clone(), self.settings.retry),
             calls: JoinSet::new(),
             stopped: false,
             probes: 0,
@@ -141,7 +143,7 @@ impl Publishing<'_> {
             && let Some(step) = self.queues.next(now)
         {
             match step {
-                Step::Send(request) => self.send(request),
+                Step::Send(request) => self.send(request, now),
                 Step::DeadLetter(index) => self.send_dead_letter(index),
             }
         }
@@ -154,11 +156,16 @@ impl Publishing<'_> {
         at.filter(|&at| self.may_start() && self.limits.cutoff.is_none_or(|cutoff| at < cutoff))
     }
 
-    fn send(&mut self, request: Vec<usize>) {
+    fn send(&mut self, request: Vec<usize>, now: Instant) {
         self.limits.request_started(request.len());
         self.probes += usize::from(self.breaker.is_open());
         self.published.calls += 1;
         self.published.retried.extend(request.iter().filter(|&&index| self.queues.attempts(index) > 1));
+        for &index in &request {
+            let history = &mut self.published.messages[index].history;
+            history.first_attempt.get_or_insert(now);
+            history.attempts += 1;
+        }
         let Publisher { bus, settings, .. } = self.publisher;
         let entries = request.iter().filter_map(|&index| self.published.messages[index].entry(settings));
         let call = bus.put_events().set_entries(Some(entries.collect())).send();
@@ -180,8 +187,7 @@ impl Publishing<'_> {
             self.queues.dead_letter_finished(index, true);
             return;
         };
-        let body =
-            dead_letter::body(&self.published.messages[index], self.queues.attempts(index), self.publisher.clock.now());
+        let body = dead_letter::body(&self.published.messages[index], self.publisher.clock.now());
         let cutoff = self.limits.cutoff;
         self.calls.spawn(async move {
             let result = match body {
@@ -204,7 +210,8 @@ impl Publishing<'_> {
     fn finish_request(&mut self, request: &[usize], results: Vec<Result<(), Failure>>) {
         // All failed entries wait equally long, so that they share a request again.
         let attempts = request.iter().map(|&index| self.queues.attempts(index)).max().unwrap_or_default();
-        let retry_at = Instant::now() + self.publisher.settings.retry.wait(attempts);
+        let now = Instant::now();
+        let retry_at = now + self.publisher.settings.retry.wait(attempts);
 
         self.published.tls_failures += usize::from(results.iter().any(is_tls_failure));
         let mut dispositions = Vec::with_capacity(request.len());
@@ -212,15 +219,16 @@ impl Publishing<'_> {
             let disposition = match result {
                 Ok(()) => {
                     self.published.count_sent(index, self.publisher.clock.now());
-                    self.breaker.accepted(self.published.messages[index].id());
+                    self.breaker.accepted(now);
                     spans::end(&mut self.published.messages[index].span, "sent");
                     Disposition::Sent
                 }
-                Err(failure) => self.failed(index, failure, retry_at),
+                Err(failure) => self.failed(index, failure, now, retry_at),
             };
             dispositions.push((index, disposition));
         }
-        let settles = |disposition| matches!(disposition, Disposition::Sent | Disposition::Held);
+        let settles =
+            |disposition| matches!(disposition, Disposition::Sent | Disposition::Held | Disposition::Unsendable);
         if dispositions.iter().any(|&(_, disposition)| settles(disposition)) {
             self.failing_since = None;
         } else {
@@ -230,49 +238,41 @@ impl Publishing<'_> {
         self.queues.request_finished(dispositions);
     }
 
-    fn failed(&mut self, index: usize, failure: Failure, retry_at: Instant) -> Disposition {
+    fn failed(&mut self, index: usize, failure: Failure, now: Instant, retry_at: Instant) -> Disposition {
         if failure.kind == FailureKind::Deployment {
             self.stopped = true;
             self.published.deployment_error.get_or_insert_with(|| failure.error.clone());
         }
         let message = &mut self.published.messages[index];
+        let (history, code) = (&mut message.history, &failure.error.code);
         message.unknown_failures += u32::from(failure.kind == FailureKind::Unknown);
-        self.breaker.failed(index, &failure.error.code);
-        let next_step = match failure.next_step(message.unknown_failures) {
-            NextStep::Retry if failure.kind == FailureKind::Transient && self.is_given_up(index, &failure) => {
-                NextStep::Reject
+        let has_queue = self.publisher.dead_letter_queue.is_some();
+        let disposition = match failure.kind {
+            FailureKind::Transient if has_queue && self.breaker.is_given_up(index, history, code, now) => {
+                Disposition::Unsendable
             }
-            next_step => next_step,
+            FailureKind::Transient | FailureKind::Throttled | FailureKind::Deployment => Disposition::RetryAt(retry_at),
+            FailureKind::Unknown if message.unknown_failures < MAX_UNKNOWN_FAILURES => Disposition::RetryAt(retry_at),
+            FailureKind::Unknown | FailureKind::Permanent => Disposition::Held,
+            FailureKind::Suspect => Disposition::RetryAlone,
         };
-        let message = &mut self.published.messages[index];
-        if next_step == NextStep::Reject {
-            if self.publisher.dead_letter_queue.is_some() {
-                self.breaker.rejected(index, message.id(), &failure.error.code, Instant::now());
-            }
-            message.permanent_error = Some(failure.error);
-            return Disposition::Held;
+        if disposition == Disposition::Held && has_queue {
+            self.breaker.rejected(index, message.id(), code, now);
         }
-        message.last_error = Some(failure.error);
-        self.published.last_failed = Some(index);
-        if next_step == NextStep::RetryAlone { Disposition::RetryAlone } else { Disposition::RetryAt(retry_at) }
-    }
-
-    /// Whether a message that failed transiently is too old to be retried while the bus accepts others.
-    fn is_given_up(&self, index: usize, failure: &Failure) -> bool {
-        let message = &self.published.messages[index];
-        let (attempts, age) = (self.queues.attempts(index), message.age(self.publisher.clock.now()));
-        self.breaker.is_given_up(message.id(), &failure.error.code, attempts, age)
+        if matches!(disposition, Disposition::Held | Disposition::Unsendable) {
+            message.permanent_error = Some(failure.error);
+        } else {
+            message.last_error = Some(failure.error);
+            self.published.last_failed = Some(index);
+        }
+        disposition
     }
 
     /// The result, after the last call.
     fn end(mut self) -> Published {
         self.published.unsettled = self.queues.unsettled().collect();
         for &index in &self.published.unsettled {
-            let message = &mut self.published.messages[index];
-            spans::end(&mut message.span, "unsettled");
-            if let (Some(error), None) = (&message.last_error, &message.permanent_error) {
-                self.breaker.remember_unsettled(message.id(), &error.code);
-            }
+            spans::end(&mut self.published.messages[index].span, "unsettled");
         }
         if let Some(index) = self.breaker.rejected_by_the_bus() {
             self.published.breaker_error = self.published.messages[index].permanent_error.clone();
@@ -293,6 +293,7 @@ impl Publishing<'_> {
             Err(error) => {
                 tracing::error!(id, code, text, error, "the dead-letter queue rejected a message");
                 message.last_error = Some(EntryError::new("NotDeadLettered", error));
+                message.history.rejection = message.permanent_error.clone();
                 self.published.last_failed = Some(index);
             }
         }

@@ -16,8 +16,6 @@ use daybook_function_runtime::{tls_error, with_causes};
 
 use crate::message::EntryError;
 
-/// A message that failed this often with undocumented codes counts as unsendable.
-const MAX_UNKNOWN_FAILURES: u32 = 5;
 /// The code of a connection that failed in TLS: a certificate that is not trusted, or a server that speaks no TLS.
 const TLS_FAILURE: &str = "TlsFailure";
 /// Maximum characters of an unreadable response in a log line.
@@ -28,6 +26,8 @@ const MAX_EXCERPT: usize = 100;
 pub(crate) enum FailureKind {
     /// A transient error: the entry is sent again.
     Transient,
+    /// The bus throttles, which never depends on the entry: it is sent again.
+    Throttled,
     /// An undocumented code of one entry. The entry is sent again a few times and then counts as unsendable. Endless
     /// retries would block the shard because of one message. Without a retry, a transient error would send the message
     /// to the dead-letter queue.
@@ -41,16 +41,6 @@ pub(crate) enum FailureKind {
     Deployment,
 }
 
-/// The next step for an entry that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NextStep {
-    Retry,
-    /// Retry it in a request of its own.
-    RetryAlone,
-    /// Do not retry it.
-    Reject,
-}
-
 /// The failure of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -61,17 +51,6 @@ pub(crate) struct Failure {
 impl Failure {
     fn new(kind: FailureKind, code: &str, text: impl Into<String>) -> Self {
         Self { kind, error: EntryError::new(code, text) }
-    }
-
-    /// The next step for the entry, which has failed with undocumented codes `unknown_failures` times, including this
-    /// failure.
-    pub(crate) fn next_step(&self, unknown_failures: u32) -> NextStep {
-        match self.kind {
-            FailureKind::Transient | FailureKind::Deployment => NextStep::Retry,
-            FailureKind::Unknown if unknown_failures < MAX_UNKNOWN_FAILURES => NextStep::Retry,
-            FailureKind::Unknown | FailureKind::Permanent => NextStep::Reject,
-            FailureKind::Suspect => NextStep::RetryAlone,
-        }
     }
 }
 
@@ -140,7 +119,7 @@ fn of_request(sent: usize, error: &SdkError<PutEventsError>) -> Failure {
         (None, 413) => "OversizedEntry",
         (None, _) => return Failure::new(FailureKind::Transient, "UnreadableResponse", excerpt(service.raw())),
     };
-    let kind = match of_status(status).or_else(|| of_code(code)) {
+    let kind = match kind_of(status, code) {
         Some(FailureKind::Permanent) if sent > 1 => FailureKind::Suspect,
         Some(kind) => kind,
         // The request was rejected as a whole, and the code is not known to be about the contents of an entry. The bus
@@ -159,13 +138,15 @@ fn excerpt(response: &HttpResponse) -> String {
     format!("status {}, {body:?}", response.status())
 }
 
-/// The kind of failure that a status means on its own, whatever the code.
-fn of_status(status: u16) -> Option<FailureKind> {
+/// The kind of failure that a status means on its own, whatever the code, or else the code.
+fn kind_of(status: u16, code: &str) -> Option<FailureKind> {
+    let of_code = of_code(code);
     match status {
-        408 | 429 | 500.. => Some(FailureKind::Transient),
+        429 => Some(FailureKind::Throttled),
+        408 | 500.. if of_code != Some(FailureKind::Throttled) => Some(FailureKind::Transient),
         401 | 403 => Some(FailureKind::Deployment),
         413 => Some(FailureKind::Permanent),
-        _ => None,
+        _ => of_code,
     }
 }
 
@@ -178,16 +159,17 @@ fn of_code(code: &str) -> Option<FailureKind> {
         | "InternalServerError"
         | "ServiceUnavailable"
         | "ServiceUnavailableException"
-        | "SlowDown"
+        | "RequestTimeout"
+        | "RequestTimeoutException" => Some(FailureKind::Transient),
+
+        "SlowDown"
         | "Throttling"
         | "ThrottlingException"
         | "ThrottledException"
         | "RequestThrottled"
         | "RequestThrottledException"
         | "TooManyRequestsException"
-        | "RequestLimitExceeded"
-        | "RequestTimeout"
-        | "RequestTimeoutException" => Some(FailureKind::Transient),
+        | "RequestLimitExceeded" => Some(FailureKind::Throttled),
 
         "MalformedDetail"
         | "InvalidArgument"
@@ -247,9 +229,9 @@ mod tests {
     fn every_documented_code_of_an_entry_has_a_kind_of_failure() {
         for (code, kind) in [
             ("InternalFailure", FailureKind::Transient),
-            ("ThrottlingException", FailureKind::Transient),
-            ("ThrottledException", FailureKind::Transient),
-            ("TooManyRequestsException", FailureKind::Transient),
+            ("ThrottlingException", FailureKind::Throttled),
+            ("ThrottledException", FailureKind::Throttled),
+            ("TooManyRequestsException", FailureKind::Throttled),
             ("MalformedDetail", FailureKind::Permanent),
             ("InvalidArgument", FailureKind::Permanent),
             ("RedactionFailure", FailureKind::Permanent),
@@ -289,12 +271,12 @@ mod tests {
 
     #[test]
     fn rejected_request_has_the_kind_of_failure_of_its_status_or_code() {
-        let kind = |status, code| of_status(status).or_else(|| of_code(code));
         for (status, code, expected) in [
             (500, "InternalFailure", Some(FailureKind::Transient)),
             (503, "ValidationException", Some(FailureKind::Transient)),
-            (400, "ThrottlingException", Some(FailureKind::Transient)),
-            (429, "", Some(FailureKind::Transient)),
+            (400, "ThrottlingException", Some(FailureKind::Throttled)),
+            (503, "SlowDown", Some(FailureKind::Throttled)),
+            (429, "", Some(FailureKind::Throttled)),
             (400, "InternalException", Some(FailureKind::Transient)),
             (400, "ValidationException", Some(FailureKind::Permanent)),
             (413, "", Some(FailureKind::Permanent)),
@@ -306,7 +288,7 @@ mod tests {
             (403, "SomethingNew", Some(FailureKind::Deployment)),
             (400, "SomethingNew", None),
         ] {
-            assert_eq!(kind(status, code), expected, "{status} {code}");
+            assert_eq!(kind_of(status, code), expected, "{status} {code}");
         }
     }
 }

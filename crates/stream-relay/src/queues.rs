@@ -64,6 +64,8 @@ pub(crate) enum Disposition {
     RetryAlone,
     /// It is held, until [`AggregateQueues::release_held`] makes it unsendable.
     Held,
+    /// It is sent to the dead-letter queue.
+    Unsendable,
 }
 
 /// The queues of all messages that are published together.
@@ -204,6 +206,7 @@ impl AggregateQueues {
                     self.ready.push_back(index);
                 }
                 Disposition::Held => self.held.push(index),
+                Disposition::Unsendable => self.unsendable.push_back(index),
             }
         }
     }

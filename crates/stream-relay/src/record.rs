@@ -5,7 +5,6 @@
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
 use std::str::FromStr;
-use std::time::{Duration, SystemTime};
 
 use aws_sdk_eventbridge::primitives::{DateTime, DateTimeFormat};
 use daybook_stream_batch::SequenceNumber;
@@ -27,9 +26,6 @@ pub(crate) struct Coordinates {
     #[serde(rename = "eventID")]
     pub(crate) event_id: Option<String>,
     pub(crate) sequence_number: Option<SequenceNumber>,
-    /// When the row was written, to the second or better.
-    #[serde(skip)]
-    pub(crate) created_at: Option<SystemTime>,
 }
 
 /// The contents of a record, as far as the relay needs them.
@@ -93,7 +89,7 @@ struct NewImage<'a> {
     keys: Object<RowKeys<'a>>,
     new_image: Object<RowImage>,
     sequence_number: Option<&'a str>,
-    approximate_creation_date_time: Option<f64>,
+    _approximate_creation_date_time: Option<f64>,
     _size_bytes: Option<u64>,
     _stream_view_type: Option<&'a str>,
 }
@@ -186,7 +182,6 @@ impl NewRow<'_> {
             event_source_arn,
             event_id,
             sequence_number: change.sequence_number.and_then(SequenceNumber::parse),
-            created_at: change.approximate_creation_date_time.and_then(seconds_since_1970),
         };
         let row = OutboxRow::of(change.new_image.0.into()).ok()?;
         Some((coordinates, Content::Outbox(Box::new(row))))
@@ -244,12 +239,7 @@ fn coordinates(record: &Value) -> Coordinates {
         event_source_arn: text(&record["eventSourceARN"]),
         event_id: text(&record["eventID"]),
         sequence_number: record["dynamodb"]["SequenceNumber"].as_str().and_then(SequenceNumber::parse),
-        created_at: record["dynamodb"]["ApproximateCreationDateTime"].as_f64().and_then(seconds_since_1970),
     }
-}
-
-fn seconds_since_1970(seconds: f64) -> Option<SystemTime> {
-    SystemTime::UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
 }
 
 /// The aggregate whose metadata the record is about, unless the metadata were deleted. No view has events of a reserved type.

@@ -7,19 +7,19 @@ use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::breaker::BusMemory;
 use crate::changes_queue::{ChangesQueue, SentChanges};
 use crate::clients::SqsClient;
 use crate::clock::WallClock;
 use crate::dead_letter::DeadLetterQueue;
 use crate::limits::Limits;
+use crate::memory::Memory;
 use crate::message::{Gathered, gather};
 use crate::published::Published;
 use crate::publisher::Publisher;
 use crate::settings::RelaySettings;
 use crate::{signals, spans};
 
-/// The relay of one function instance. A clone is the same relay: it shares the evidence about the bus.
+/// The relay of one function instance. A clone is the same relay: it shares the memory of earlier invocations.
 #[derive(Clone, Debug)]
 pub struct Relay {
     publisher: Publisher,
@@ -46,7 +46,7 @@ impl Relay {
         signals::describe();
         let (url, retry) = (settings.dlq_url.clone(), settings.retry);
         let dead_letter_queue = Some(DeadLetterQueue { client: queue, url, retry });
-        let (memory, clock) = (BusMemory::default(), WallClock::default());
+        let (memory, clock) = (Memory::default(), WallClock::default());
         let publisher = Publisher { bus, settings, dead_letter_queue, memory, clock };
         Self { publisher, changes_queue: None, function_version: None }
     }
@@ -78,7 +78,12 @@ impl Relay {
     pub async fn handle(&self, batch: StreamBatch, deadline: Instant) -> Result<BatchResponse, RelayError> {
         let records = batch.records.len();
         let settings = &self.publisher.settings;
-        let Gathered { messages, moved } = gather(batch.records, settings);
+        let memory = &self.publisher.memory;
+        let Gathered { mut messages, moved } = gather(batch.records, settings, |record| memory.is_settled(record));
+        for message in &mut messages {
+            memory.recall(message);
+            message.start_span();
+        }
         let cutoff = deadline.checked_sub(settings.retry.margin).unwrap_or(deadline);
         let mut limits = Limits { cutoff: Some(cutoff), ..Limits::default() };
         let send_changes = async {
@@ -91,7 +96,9 @@ impl Relay {
         let published = self.publisher.publish(messages, &mut limits, pending()).instrument(span);
         let (published, changes) = tokio::join!(published, send_changes);
         signals::report(records, &published, &changes, self.function_version.as_deref());
-        response(&published, &changes)
+        let response = response(&published, &changes);
+        memory.remember(published, changes);
+        response
     }
 }
 

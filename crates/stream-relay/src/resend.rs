@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use daybook_table::OutboxItem;
 
-use crate::breaker::BusMemory;
 use crate::bus_check::{BusCheck, check_bus};
 use crate::clock::WallClock;
 use crate::limits::Limits;
+use crate::memory::Memory;
 use crate::message::{EntryError, PendingMessage};
 use crate::published::Published;
 use crate::publisher::Publisher;
@@ -43,7 +43,7 @@ impl Resend {
     /// A sender with a maximum of `per_second` messages a second, over a client that does not retry by itself, such as
     /// that of [`clients`](crate::clients).
     pub fn new(bus: aws_sdk_eventbridge::Client, settings: RelaySettings, per_second: NonZeroU32) -> Self {
-        let (memory, clock) = (BusMemory::default(), WallClock::default());
+        let (memory, clock) = (Memory::default(), WallClock::default());
         let publisher = Publisher { bus, settings, dead_letter_queue: None, memory, clock };
         let limits = Limits { rate: Some(per_second), patience: Some(PATIENCE), ..Limits::default() };
         Self { publisher, limits }

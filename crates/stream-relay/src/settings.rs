@@ -1,16 +1,8 @@
 //! The configuration of the relay.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use daybook_settings::{Environment, SettingError};
-
-/// In minutes. The alarm on late messages needs six minutes, and then an operator has some minutes to react. Most
-/// disturbances of a service are shorter. With a longer time, one failing message would delay the other messages of the
-/// shard for longer.
-const DEFAULT_MAX_MESSAGE_AGE: u32 = 15;
-/// In minutes, up to the 23 hours after which the mapping discards records.
-const MAX_MESSAGE_AGE: RangeInclusive<u32> = 1..=23 * 60;
 
 /// The destinations of messages, and the retry policy.
 #[derive(Clone, Debug)]
@@ -21,14 +13,11 @@ pub struct RelaySettings {
     pub event_source: String,
     /// `DLQ_URL`: the queue for messages that cannot be sent.
     pub dlq_url: String,
-    /// `MAX_MESSAGE_AGE_MINUTES`: the age from which a message that fails transiently while others succeed is sent to
-    /// the dead-letter queue.
-    pub max_message_age: Duration,
     /// The retry policy, which is not read from the environment.
     pub retry: RetryPolicy,
 }
 
-/// The waits between retries, and the time that an invocation leaves for its response.
+/// The waits between retries, the time that an invocation leaves for its response, and how long retries go on.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
     /// The maximum of the first wait; the maximum doubles with each later wait.
@@ -37,6 +26,10 @@ pub struct RetryPolicy {
     pub longest_wait: Duration,
     /// The time that an invocation leaves for its response. Sending and waiting end this long before the deadline.
     pub margin: Duration,
+    /// The time for which a message is retried that fails alone: the bus accepts others during its attempts.
+    pub alone: Duration,
+    /// The same time without that evidence: the bus only accepted others shortly before. Short outages are shorter.
+    pub in_doubt: Duration,
 }
 
 /// `CHANGES_QUEUE_URL`: the queue of the projector; `None` when there are no read models.
@@ -47,9 +40,7 @@ pub fn changes_queue(environment: &Environment) -> Option<String> {
 impl RelaySettings {
     pub fn read(environment: &Environment) -> Result<Self, SettingError> {
         let dlq_url = environment.required("DLQ_URL")?;
-        let minutes = environment.number("MAX_MESSAGE_AGE_MINUTES", DEFAULT_MAX_MESSAGE_AGE, MAX_MESSAGE_AGE)?;
-        let max_message_age = Duration::from_secs(60 * u64::from(minutes));
-        Ok(Self { dlq_url, max_message_age, ..Self::read_bus(environment)? })
+        Ok(Self { dlq_url, ..Self::read_bus(environment)? })
     }
 
     /// Reads the settings of the bus only; `dlq_url` stays empty.
@@ -76,8 +67,7 @@ impl RelaySettings {
                 expected: "the name of a bus, of A-Z a-z 0-9 . _ - /, or its ARN".to_owned(),
             });
         }
-        let retry = RetryPolicy::default();
-        Ok(Self { event_bus_name, event_source, dlq_url: String::new(), max_message_age: Duration::MAX, retry })
+        Ok(Self { event_bus_name, event_source, dlq_url: String::new(), retry: RetryPolicy::default() })
     }
 }
 
@@ -94,12 +84,15 @@ impl RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// A first wait of up to 100 ms, a longest wait of 5 s, and a margin of 1 s.
+    /// A message that fails alone is given up after 45 s. With the last wait, a call and the delay between two invocations,
+    /// it holds the messages behind it for less than a minute.
     fn default() -> Self {
         Self {
             first_wait: Duration::from_millis(100),
             longest_wait: Duration::from_secs(5),
             margin: Duration::from_secs(1),
+            alone: Duration::from_secs(45),
+            in_doubt: Duration::from_secs(15 * 60),
         }
     }
 }
@@ -120,16 +113,6 @@ mod tests {
             let error = RelaySettings::read(&environment).unwrap_err();
             assert_eq!(error.to_string(), format!("environment variable {missing} is missing"));
         }
-    }
-
-    #[test]
-    fn maximum_message_age_has_a_default_and_a_range() {
-        let read = |minutes| {
-            RelaySettings::read(&ALL.into_iter().chain([("MAX_MESSAGE_AGE_MINUTES", minutes)]).collect())
-                .map(|settings| settings.max_message_age.as_secs() / 60)
-        };
-        assert_eq!((read(""), read("1"), read("1380")), (Ok(15), Ok(1), Ok(1380)));
-        assert!(read("0").is_err() && read("1381").is_err());
     }
 
     #[test]

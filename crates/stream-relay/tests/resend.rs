@@ -30,13 +30,8 @@ async fn setup_at_rate(per_second: u32, faults: Value) -> Setup {
         longest_wait: Duration::from_millis(4),
         ..RetryPolicy::default()
     };
-    let settings = RelaySettings {
-        event_bus_name: "main".into(),
-        event_source: "daybook".into(),
-        dlq_url: String::new(),
-        max_message_age: Duration::MAX,
-        retry,
-    };
+    let settings =
+        RelaySettings { event_bus_name: "main".into(), event_source: "daybook".into(), dlq_url: String::new(), retry };
     let client = clients::eventbridge(&daybook_function_runtime::aws_config_at(server.url()));
     let resend = Resend::new(client, settings, NonZeroU32::new(per_second).unwrap());
     Setup { bus, resend, _server: server }
@@ -74,6 +69,15 @@ async fn rows_are_sent_unchanged_and_in_order() {
     assert_eq!(entry.resources.len(), 1);
     assert!(entry.detail.contains(r#""amount": 1.0 }"#));
     assert_eq!((entry.event_bus_name.as_str(), entry.source.as_str()), ("main", "daybook"));
+}
+
+#[tokio::test]
+async fn row_is_sent_as_often_as_an_operator_sends_it() {
+    let mut setup = setup(json!({})).await;
+    for times in 1..=2 {
+        assert_eq!(setup.resend.send(vec![row("a", 1)], pending()).await, [ResendOutcome::Sent]);
+        assert_eq!(delivered(&setup).len(), times);
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use daybook_event_source_mapping::{Batch, InvocationOutcome, Mapping, MappingSettings, Record, RecordFilter, Step};
-use daybook_stream_relay::{BatchResponse, Relay, RelaySettings, RetryPolicy, SequenceNumber, StreamBatch, clients};
+use daybook_stream_relay::{BatchResponse, Relay, RelaySettings, SequenceNumber, StreamBatch, clients};
 use daybook_table::AggregateKey;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::database::TABLE;
 use crate::dice::Dice;
-use crate::ledger::{MARGIN, MAX_MESSAGE_AGE};
+use crate::ledger::retry_policy;
 use crate::network;
 use crate::process::{Crash, Process, until_poll};
 use crate::read_models::changes_queue::{ChangesQueue, URL};
@@ -62,6 +62,8 @@ pub(crate) struct LiveStream {
 struct Instance {
     process: Arc<Process>,
     relay: Relay,
+    /// The event ids of the changes that the queue accepted from it.
+    queued: BTreeSet<String>,
 }
 
 type Running = FuturesUnordered<BoxFuture<'static, (usize, Batch, InvocationOutcome)>>;
@@ -186,7 +188,7 @@ impl LiveStream {
                 _ => records.insert(self.dice.size(0..=records.len()), self.dice.one_of(&records)),
             }
         }
-        let instance = self.relays.lock().unwrap().pop().unwrap_or_else(|| self.instance());
+        let mut instance = self.relays.lock().unwrap().pop().unwrap_or_else(|| self.instance());
         let (work, queue) = (Arc::clone(&self.work), self.queue.clone());
         let (relays, timeout) = (Arc::clone(&self.relays), self.timeout);
         async move {
@@ -203,7 +205,7 @@ impl LiveStream {
             };
             let outcome = match response {
                 Some(Ok(response)) => {
-                    check_settled(&work, &queue, &records, &response, began);
+                    check_settled(&work, &queue, &records, &response, began, &mut instance.queued);
                     relays.lock().unwrap().push(instance);
                     match response_lost {
                         true => InvocationOutcome::FunctionError,
@@ -229,20 +231,32 @@ impl LiveStream {
             event_bus_name: "main".into(),
             event_source: "daybook".into(),
             dlq_url: "http://in.process/1/dlq".into(),
-            max_message_age: MAX_MESSAGE_AGE,
-            retry: RetryPolicy { margin: MARGIN, ..RetryPolicy::default() },
+            retry: retry_policy(),
         };
         let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
-        Instance { process, relay: relay.with_changes_queue(clients::sqs(&config), URL.to_owned()) }
+        let relay = relay.with_changes_queue(clients::sqs(&config), URL.to_owned());
+        Instance { process, relay, queued: BTreeSet::new() }
     }
 }
 
-/// Checks that the queue has accepted the aggregate of each record that a response settles.
-fn check_settled(work: &Work, queue: &ChangesQueue, records: &[Value], response: &BatchResponse, began: Instant) {
+/// Checks that the queue has accepted the aggregate of each record that a response settles, from this process.
+fn check_settled(
+    work: &Work,
+    queue: &ChangesQueue,
+    records: &[Value],
+    response: &BatchResponse,
+    began: Instant,
+    queued: &mut BTreeSet<String>,
+) {
     let number = |record: &Value| record["dynamodb"]["SequenceNumber"].as_str().and_then(SequenceNumber::parse);
     let is_settled = |record: &&Value| response.checkpoint().is_none_or(|first| number(record).as_ref() < Some(first));
-    for key in records.iter().filter(is_settled).filter_map(moved_aggregate) {
-        let is_queued = queue.accepted(&key).is_some_and(|at| at >= began);
+    for record in records {
+        let Some(key) = moved_aggregate(record) else { continue };
+        let event_id = record["eventID"].as_str().unwrap();
+        if queue.accepted(&key).is_some_and(|at| at >= began) {
+            queued.insert(event_id.to_owned());
+        }
+        let is_queued = !is_settled(&record) || queued.contains(event_id);
         work.log.expect(is_queued, || format!("the change of {key} is settled, and the queue has not accepted it"));
     }
 }

@@ -4,6 +4,7 @@
 
 mod bus_failures;
 mod logs;
+mod repeated_deliveries;
 mod support;
 
 use std::collections::HashMap;
@@ -315,7 +316,7 @@ async fn a_call_that_hangs_ends_with_the_deadline() {
 #[tokio::test]
 async fn no_wait_outlasts_the_deadline() {
     let wait = Duration::from_secs(1_000_000);
-    let retry = RetryPolicy { first_wait: wait, longest_wait: wait, margin: Duration::ZERO };
+    let retry = RetryPolicy { first_wait: wait, longest_wait: wait, margin: Duration::ZERO, ..RetryPolicy::default() };
     let faults = json!({"putEvents": [{"code": "ThrottlingException"}, {"delayMs": 600_000}]});
     let setup = setup_with_retries(retry, faults).await;
     let records: Vec<_> = (1..=11).map(|n| insert(n, &n.to_string(), 1)).collect();

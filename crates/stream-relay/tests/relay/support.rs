@@ -1,6 +1,6 @@
 //! A relay over a local bus, and stream records for it.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use aws_sdk_eventbridge::config::{Credentials, Region, SharedCredentialsProvider};
 use daybook_function_runtime::SdkConfig;
@@ -18,22 +18,25 @@ pub(crate) fn take_log() -> Vec<Value> {
 /// More time than any test takes.
 const TIME: Duration = Duration::from_secs(60);
 
-const MAX_MESSAGE_AGE: Duration = Duration::from_secs(15 * 60);
-
 pub(crate) struct Setup {
     pub(crate) bus: Bus,
     pub(crate) relay: Relay,
     server: Server,
 }
 
-/// A relay with short waits, and a bus and a queue with these faults.
-pub(crate) async fn setup(faults: Value) -> Setup {
-    let retry = RetryPolicy {
+/// Short waits.
+pub(crate) fn quick() -> RetryPolicy {
+    RetryPolicy {
         first_wait: Duration::from_millis(1),
         longest_wait: Duration::from_millis(4),
         margin: Duration::from_millis(10),
-    };
-    setup_with_retries(retry, faults).await
+        ..RetryPolicy::default()
+    }
+}
+
+/// A relay with short waits, and a bus and a queue with these faults.
+pub(crate) async fn setup(faults: Value) -> Setup {
+    setup_with_retries(quick(), faults).await
 }
 
 pub(crate) async fn setup_with_retries(retry: RetryPolicy, faults: Value) -> Setup {
@@ -67,7 +70,6 @@ pub(crate) fn relay_with(config: &SdkConfig, retry: RetryPolicy) -> Relay {
         event_bus_name: "main".into(),
         event_source: "daybook".into(),
         dlq_url: "http://localhost/1/dlq".into(),
-        max_message_age: MAX_MESSAGE_AGE,
         retry,
     };
     Relay::new(clients::eventbridge(config), clients::sqs(config), settings)
@@ -112,6 +114,11 @@ impl Setup {
         self.bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
     }
 
+    /// The same bus and queue, and a new process of the relay.
+    pub(crate) fn new_process(self) -> Self {
+        Self { relay: relay_at(self.server.url(), quick()), ..self }
+    }
+
     /// The number of entries of each call.
     pub(crate) fn calls(&self) -> Vec<usize> {
         self.bus.put_events_calls().iter().map(|call| call.entries).collect()
@@ -135,7 +142,7 @@ pub(crate) fn insert_detail(sequence_number: u64, id: &str, seq: u64, detail: &s
         "occurredAt": {"S": "2026-11-21T01:02:03.456Z"}, "seqNum": {"N": seq.to_string()},
         "ttl": {"N": "1800000000"},
     });
-    written(stream_record::insert(sequence_number, image), 0)
+    stream_record::insert(sequence_number, image)
 }
 
 /// The stream record of new events of the to-do `id`.
@@ -145,14 +152,6 @@ pub(crate) fn moved(sequence_number: u64, id: &str) -> Value {
     });
     let mut record = stream_record::insert(sequence_number, image);
     record["eventName"] = "MODIFY".into();
-    record
-}
-
-/// The record of a row that was written `minutes_ago` minutes ago.
-pub(crate) fn written(mut record: Value, minutes_ago: u64) -> Value {
-    let at = SystemTime::now() - Duration::from_secs(60 * minutes_ago);
-    let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
-    record["dynamodb"]["ApproximateCreationDateTime"] = json!(seconds);
     record
 }
 

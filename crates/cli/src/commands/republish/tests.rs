@@ -145,7 +145,6 @@ async fn send_all(services: Services) -> (Duration, Seen) {
         event_bus_name: "main".to_owned(),
         event_source: "daybook".to_owned(),
         dlq_url: String::new(),
-        max_message_age: Duration::MAX,
         retry: RetryPolicy::default(),
     };
     let resend = Resend::new(clients::eventbridge(&aws), settings, args.rate);
