@@ -58,7 +58,8 @@
 //! - [`checks`], [`expiry`]: the checks at the end of a schedule.
 //! - [`network`], [`process`]: calls without a network, and processes that crash.
 //! - [`counts`], [`outage`]: the cost of failures, and an hour without a bus.
-//! - [`contention`]: many writers to one aggregate. [`queue_kinds`]: kinds of the queue of the projector.
+//! - [`contention`]: many writers to one aggregate. [`queue_kinds`]: kinds of the queue of the projector. [`shared_row`]: many
+//!   instances of the projector that change one row.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -88,6 +89,7 @@ mod schedule;
 mod schedules;
 mod services;
 mod shard;
+mod shared_row;
 mod snapshots;
 mod stream;
 mod writers;
