@@ -58,7 +58,8 @@
 //! - [`checks`], [`expiry`]: the checks at the end of a schedule.
 //! - [`network`], [`process`]: calls without a network, and processes that crash.
 //! - [`counts`], [`outage`], [`one_message`]: the cost of failures, an hour without a bus, and a message that holds a shard.
-//! - [`contention`]: many writers to one aggregate. [`queue_kinds`]: kinds of the queue of the projector.
+//! - [`contention`]: many writers to one aggregate. [`queue_kinds`]: kinds of the queue of the projector. [`shared_row`]: many
+//!   instances of the projector that change one row.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -89,6 +90,7 @@ mod schedule;
 mod schedules;
 mod services;
 mod shard;
+mod shared_row;
 mod snapshots;
 mod stream;
 mod writers;

@@ -62,10 +62,12 @@ struct Counted {
 
 /// Tables with latency, on which transactions conflict.
 #[derive(Clone, Debug)]
-struct CountedTables {
+pub(crate) struct CountedTables {
     engine: Arc<Engine>,
     held: Arc<Mutex<BTreeSet<String>>>,
     counted: Arc<Mutex<Counted>>,
+    /// The time for which a transaction holds its items.
+    held_for: Duration,
 }
 
 impl Service for CountedTables {
@@ -84,7 +86,7 @@ impl Service for CountedTables {
                 return Ok(Reply { status: 400, body });
             }
             if !keys.is_empty() {
-                sleep(HELD).await;
+                sleep(tables.held_for).await;
             }
             let response = tables.engine.call(&call.operation, &request.to_string());
             tables.release(&keys);
@@ -97,6 +99,16 @@ impl Service for CountedTables {
 }
 
 impl CountedTables {
+    pub(crate) fn new(clock: Clock, held_for: Duration) -> Self {
+        let engine = Arc::new(Engine::in_memory(move || clock.now()).unwrap());
+        Self { engine, held: Arc::default(), counted: Arc::default(), held_for }
+    }
+
+    /// The number of transactions that another one prevented.
+    pub(crate) fn conflicts(&self) -> usize {
+        self.counted.lock().unwrap().conflicts
+    }
+
     fn hold(&self, keys: &[String]) -> bool {
         let mut held = self.held.lock().unwrap();
         if keys.iter().any(|key| held.contains(key)) {
@@ -145,8 +157,7 @@ fn measure(kind: Kind) -> Counted {
     in_virtual_time(async {
         fastrand::seed(1);
         let clock = Clock::start();
-        let engine = Arc::new(Engine::in_memory(move || clock.now()).unwrap());
-        let tables = CountedTables { engine, held: Arc::default(), counted: Arc::default() };
+        let tables = CountedTables::new(clock, HELD);
         let config = network::config(tables.clone());
         let store = EventStore::new(&config, StoreSettings::new(TABLE));
         store.admin().create_table().await.unwrap();

@@ -11,7 +11,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::time::Instant;
 
 use crate::fold::{Inapplicable, fold};
-use crate::pause::{MAX_DOUBLINGS, pause};
+use crate::pause::{MAX_DOUBLINGS, give_way, pause};
 use crate::plan::{Plan, Unfolded};
 
 /// Maximum aggregates of one transaction. With a position and a row of its own for each aggregate, and some rows that
@@ -119,7 +119,7 @@ impl Projecting<'_> {
         cutoff: Instant,
         projected: &mut Projected,
     ) -> Result<BTreeSet<AggregateKey>, ProjectError> {
-        let (mut failures, mut max_events) = (0, usize::MAX);
+        let (mut conflicts, mut failures, mut max_events) = (0, 0, usize::MAX);
         let mut cannot_fold: BTreeMap<AggregateKey, (u64, String)> = BTreeMap::new();
         let mut newer = BTreeSet::new();
         while !pending.is_empty() && Instant::now() < cutoff {
@@ -152,7 +152,7 @@ impl Projecting<'_> {
             };
             match self.views.write(view, &write).await {
                 Ok(WriteOutcome::Written) => {
-                    (failures, max_events) = (0, usize::MAX);
+                    (conflicts, failures, max_events) = (0, 0, usize::MAX);
                     projected.transactions += 1;
                     for aggregate in plan.aggregates {
                         projected.events += aggregate.steps.len() as u64;
@@ -166,9 +166,12 @@ impl Projecting<'_> {
                         }
                     }
                 }
-                Ok(WriteOutcome::Conflict | WriteOutcome::Unknown) => {
+                Ok(outcome) => {
                     projected.retries += 1;
-                    pause(&mut failures).await;
+                    match outcome {
+                        WriteOutcome::Conflict => give_way(&mut conflicts).await,
+                        _ => pause(&mut failures).await,
+                    }
                 }
                 Err(WriteError::TooLarge(error)) => {
                     let planned: usize = plan.aggregates.iter().map(|aggregate| aggregate.steps.len()).sum();
