@@ -125,6 +125,7 @@ async fn instance_with(release: &str, keep: impl Fn(&Item) -> bool) -> Instance 
                 // The golden row has expired long ago.
                 let ttl = Timestamp::now().as_second() + 3600;
                 row.insert("ttl".to_owned(), aws_sdk_dynamodb::types::AttributeValue::N(ttl.to_string()));
+                row = daybook_event_store::internal::seal_with_checksum(row);
             }
             if keep(&row) {
                 instance.table.raw.put_item().table_name(table).set_item(Some(row)).send().await.unwrap();
