@@ -131,7 +131,7 @@ mod tests {
         let stored = seal(row(&[]))[attributes::CHECKSUM].as_b().unwrap().as_ref().to_vec();
         assert_eq!(stored.len(), BYTES);
         let hex: String = stored.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, "d8e6bd9c2c9e1bd0");
+        assert_eq!(hex, "f06bd0b35559af02");
     }
 
     #[test]
