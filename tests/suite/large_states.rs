@@ -1,9 +1,11 @@
 //! States that are too large for a response: writes still succeed, and reads return a problem with instructions.
 
 use axum::http::Method;
-use daybook_decider::Registry;
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Json, Registry};
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_test_support::notebook::Notebook;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use suite_tests::ApiResponse;
 
@@ -123,4 +125,84 @@ async fn command_that_is_executed_without_a_key_is_also_executed_with_one() {
         );
     }
     assert_eq!(instance.get("/notebook/1/events?after=16").await.body["events"], json!([]));
+}
+
+/// An aggregate whose state contains JSON as it was written.
+struct Document;
+
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Document")]
+struct DocumentState {
+    text: Option<Json>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+enum DocumentCommand {
+    /// Writes an empty list with line breaks.
+    Write { line_breaks: usize },
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+enum DocumentEvent {
+    DocumentWritten { line_breaks: usize },
+}
+
+impl Aggregate for Document {
+    const TYPE: &'static str = "document";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Write", update: None, delete: None };
+    const EVENTS: &'static [EventType] = &[EventType::new("DocumentWritten", 1)];
+
+    type State = DocumentState;
+    type Command = DocumentCommand;
+    type Event = DocumentEvent;
+
+    fn decide(
+        _: &DocumentState,
+        DocumentCommand::Write { line_breaks }: DocumentCommand,
+        _: &Context<'_, DocumentEvent>,
+    ) -> Decision<DocumentEvent> {
+        Ok(vec![DocumentEvent::DocumentWritten { line_breaks }])
+    }
+
+    fn evolve(_: DocumentState, DocumentEvent::DocumentWritten { line_breaks }: &DocumentEvent) -> DocumentState {
+        DocumentState { text: Json::parse(format!("[{}]", "\r\n\t".repeat(line_breaks / 3))).ok() }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn line_breaks_between_json_values_count_twice_towards_the_limit_of_a_response() {
+    let registry = Registry::new().with::<Document>().unwrap();
+    let instance = Instance::with(LocalDynamoDb::in_memory().await.unwrap(), registry, settings()).await;
+    for (id, line_breaks, fits) in [("small", 2_000_000, true), ("large", 4_000_000, false)] {
+        let written = instance.post("/document", json!({"id": id, "line_breaks": line_breaks})).await.expect(201);
+        assert_eq!(written.body["state"].is_object(), fits);
+        assert!(serde_json::to_string(&written.text).unwrap().len() < LIMIT);
+        let read = instance.get(&format!("/document/{id}")).await;
+        if fits {
+            read.expect(200)
+        } else {
+            read.expect_problem(413, "too-large")
+        };
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_text_that_is_escaped_fit_a_response() {
+    let instance = notebook().await;
+    for character in ["\"", "\n", "\u{1}"] {
+        // 360 KB as JSON.
+        let text = character.repeat(360 * 1024 / (serde_json::to_string(character).unwrap().len() - 2));
+        write(&instance, None, &vec![text; 3]).await.expect(200);
+    }
+    let (mut read, mut next) = (0, Some("/notebook/1/events?limit=1000".to_owned()));
+    while let Some(path) = next {
+        let page = instance.get(&path).await.expect(200);
+        assert!(serde_json::to_string(&page.text).unwrap().len() < LIMIT, "{path}");
+        read += page.body["events"].as_array().unwrap().len();
+        next = page.next().map(str::to_owned);
+    }
+    assert_eq!(read, 1 + 3 * 3);
 }

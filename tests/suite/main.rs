@@ -6,6 +6,7 @@ mod account;
 mod architecture;
 mod bad_input;
 mod base_path;
+mod beside_writers;
 mod bounded_work;
 mod budgets;
 mod bus_failures;

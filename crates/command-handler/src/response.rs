@@ -29,8 +29,9 @@ pub(crate) fn json_response(body: &impl Serialize, too_large: impl FnOnce() -> P
 /// A JSON text; `None` if it is too large for a response.
 pub(crate) fn json_text(body: &impl Serialize) -> Result<Option<String>, Problem> {
     let body = serde_json::to_string(body).map_err(problem::internal)?;
-    // Lambda's own response holds the body as a JSON string, in which each of these characters needs one more.
-    let escapes = body.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
+    // Lambda's own response holds the body as a JSON string, in which each of these characters needs one more. JSON may
+    // have line breaks and tabs between its values.
+    let escapes = body.bytes().filter(|byte| matches!(byte, b'"' | b'\\' | b'\n' | b'\r' | b'\t')).count();
     Ok((body.len() + escapes <= MAX_RESPONSE).then_some(body))
 }
 

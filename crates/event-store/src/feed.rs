@@ -4,7 +4,7 @@
 //! ordered by the time of their decision, but become visible later. So a feed ends before the time `settled_up_to`,
 //! because events after it may still appear.
 
-use daybook_decider::{Meta, RecordedEvent};
+use daybook_decider::{Json, RecordedEvent};
 use daybook_table::{AggregateKey, EventItem, attributes, keys};
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
@@ -130,11 +130,9 @@ fn event(item: Item) -> Result<RecordedEvent, Cause> {
     Ok(serde_dynamo::from_item::<_, EventItem>(item)?.into_event()?)
 }
 
-/// The approximate bytes of an event in a response.
+/// The approximate bytes of an event as JSON.
 fn weight(event: &RecordedEvent) -> usize {
     /// Names, numbers and times.
     const ENVELOPE: usize = 512;
-    let Meta { actor, source_ip, correlation_id, causation_id, traceparent, trace_header } = &event.meta;
-    let meta = [actor, source_ip, correlation_id, causation_id, traceparent, trace_header];
-    ENVELOPE + event.data.text().len() + meta.into_iter().flatten().map(String::len).sum::<usize>()
+    ENVELOPE + event.data.text().len() + Json::of(&event.meta).map_or(0, |meta| meta.text().len())
 }

@@ -6,8 +6,8 @@ use crate::error::{Cause, StoreError};
 use crate::item::Item;
 use crate::unreadable_row::UnreadableRow;
 
-/// Maximum bytes of a page's data. With its envelopes, and with every quote escaped, a page fits a Lambda response of
-/// 6 MB.
+/// Maximum bytes of a page's events as JSON. Escaped as JSON in JSON, they may need twice as many, which still fit a Lambda
+/// response of 6 MB.
 const MAX_PAGE: usize = 2 * 1024 * 1024;
 
 /// One page of a list or a feed.

@@ -206,7 +206,7 @@ impl StoreSettings {
     pub const EPOCH: RangeInclusive<u32> = 1..=1_000_000;
 
     /// The allowed values of [`feed_delay`](Self::feed_delay), in milliseconds. With less than the default, a reader
-    /// can miss an event, unless one process with one clock writes and reads.
+    /// can miss an event, unless one process with one clock writes and reads, and the index does not lag.
     pub const FEED_DELAY_MS: RangeInclusive<u64> = 0..=600_000;
 
     /// The default of [`feed_delay`](Self::feed_delay).

@@ -21,7 +21,7 @@ pub(crate) fn of(variables: &Variables) -> Environment {
 }
 
 /// The function of a template that runs a binary, and its environment variables. A variable of this process overrides the
-/// template's. Feeds hold back no events, because the stack has one clock. The stack has read models.
+/// template's. Feeds have no delay, because one process with one clock appends and reads. The stack has read models.
 pub(crate) fn function<'a>(
     template: &'a Template,
     binary: &'static str,

@@ -122,6 +122,11 @@ pub fn gsi1sk_event_id(gsi1sk: &str) -> Option<Ulid> {
     (self::gsi1sk(event_id) == gsi1sk).then_some(event_id)
 }
 
+/// Reads an event id; `None` if the text is none. Above 7ZZZ…, `Ulid::from_string` drops the highest bits.
+pub fn parse_id(text: &str) -> Option<Ulid> {
+    Ulid::from_string(text).ok().filter(|_| text < "8")
+}
+
 /// The lowest id after an event's; `None` after the last id that there can be.
 pub fn id_after(event_id: Ulid) -> Option<Ulid> {
     // `Ulid::increment` stays within the millisecond.

@@ -34,7 +34,7 @@ pub struct FeedArgs {
     pub from: Option<Moment>,
     /// Go on after this cursor, which an earlier run printed.
     #[arg(long, value_name = "CURSOR", conflicts_with = "from")]
-    pub after: Option<Ulid>,
+    pub after: Option<String>,
     /// Maximum number of events.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub limit: usize,
@@ -50,7 +50,7 @@ pub struct FeedArgs {
 pub(super) async fn run(args: FeedArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
     let reads = StackReads::connect(&args.stack, SETTINGS_TO_REPUBLISH, context).await?;
     let from = args.from.map(|from| from.resolve(Timestamp::now()));
-    let mut after = from.map(cursor_before).transpose()?.or(args.after).map(|cursor| cursor.to_string());
+    let mut after = from.map(cursor_before).transpose()?.or(args.after);
     let names = event_types(&args.event_types, &context.registry);
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     reads.check_shards(&names).await?;
@@ -102,8 +102,8 @@ fn event_types(named: &[String], registry: &Registry) -> Vec<String> {
 }
 
 /// The cursor after which the events of a time begin.
-fn cursor_before(from: Timestamp) -> Result<Ulid, OperatorError> {
+fn cursor_before(from: Timestamp) -> Result<String, OperatorError> {
     let millis = u64::try_from(from.as_millisecond()).ok().and_then(|millis| millis.checked_sub(1));
     let millis = millis.ok_or_else(|| OperatorError::Usage(format!("--from is {from}, expected a time after 1970")))?;
-    Ok(Ulid::from_parts(millis, u128::MAX))
+    Ok(Ulid::from_parts(millis, u128::MAX).to_string())
 }

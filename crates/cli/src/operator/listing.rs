@@ -31,7 +31,7 @@ impl FromStr for Cursor {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let cursor = text.rsplit_once('/').and_then(|(partition, after)| {
-            Some(Self { partition: partition.to_owned(), after: Ulid::from_string(after).ok()? })
+            Some(Self { partition: partition.to_owned(), after: keys::parse_id(after)? })
         });
         cursor.ok_or_else(|| {
             "expected a cursor that an earlier run printed, such as AccountOpened/01M7XZT6Q0G6DHYB4P1612VGXF".to_owned()

@@ -271,6 +271,13 @@ async fn help_of_each_operator_command_explains_stack_and_exit_status() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn cursor_above_the_last_id_does_not_restart_a_listing() {
+    let output = daybook(None, ["verify", "--after", "TodoCreated/80000000000000000000000000"]).await;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("expected a cursor that an earlier run printed"), "{}", text(&output.stderr));
+}
+
 /// The commands that read the table, each with what it needs.
 const TABLE_COMMANDS: [&[&str]; 8] = [
     &["get", "account/1"],

@@ -2,7 +2,7 @@
 
 use axum::extract::Request;
 use axum::middleware::map_request;
-use daybook_cli::operator::Exit;
+use daybook_cli::operator::{Exit, OperatorError};
 use daybook_command_handler::{Api, ApiSettings, gateway, router};
 use daybook_local_aws::messaging::Server;
 use daybook_settings::Environment;
@@ -144,6 +144,12 @@ async fn feed_prints_the_events_of_all_types_in_order_of_time() {
     assert_eq!(setup.daybook("feed --from now").await.expect(Exit::Clean).len(), 1);
     let after = setup.daybook(&format!("feed --after {}", ids[100])).await.expect(Exit::Clean);
     assert_eq!(after.len() - 1, ids.len() - 101);
+    // A cursor above the last id does not restart the feed.
+    let ended = setup.daybook("feed --after 80000000000000000000000000").await.ended;
+    assert!(
+        matches!(&ended, Err(OperatorError::Usage(text)) if text == "after must be the cursor of a page"),
+        "{ended:?}"
+    );
     let limited = setup.daybook("feed --limit 5").await.expect(Exit::Clean);
     assert!(limited[5].ends_with(&format!("stopped early, go on with --after {}", ids[4])), "{limited:?}");
 

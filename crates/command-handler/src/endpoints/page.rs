@@ -3,6 +3,7 @@
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use daybook_event_store::UnreadableRow;
+use daybook_table::keys;
 use schemars::JsonSchema;
 use serde::Serialize;
 use ulid::Ulid;
@@ -69,10 +70,8 @@ pub(super) fn report_unreadable(rows: &[UnreadableRow]) -> Vec<UnreadableJson> {
 /// Parses a cursor, which is the id of the last event of its page or, for an empty page, of an earlier page. It is
 /// opaque to callers.
 pub(super) fn cursor(after: Option<String>) -> Result<Option<Ulid>, Problem> {
-    // Above 7ZZZ…, `from_string` drops the highest bits, and the feed would begin again.
-    let parse = |text: String| Ulid::from_string(&text).ok().filter(|_| text.as_str() < "8");
     let invalid = || Problem::new(&problem::BAD_QUERY, "after must be the cursor of a page");
-    after.map(|text| parse(text).ok_or_else(invalid)).transpose()
+    after.map(|text| keys::parse_id(&text).ok_or_else(invalid)).transpose()
 }
 
 /// A page, with a link to the next one if that has entries already. The store cuts pages so that they fit a response.

@@ -96,7 +96,7 @@ async fn list_rows(
     let mut bytes = 0;
     for found in &found {
         let Some(row) = view.merge(&found.parts)? else { continue };
-        bytes += found.key.len() + row.text().len();
+        bytes += serde_json::to_string(&found.key).map_err(problem::internal)?.len() + row.text().len();
         if bytes > MAX_ROWS && !rows.is_empty() {
             more = true;
             break;

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use daybook_decider::{DecisionInput, Meta};
 use daybook_event_store::{EventStore, FeedEvent, Page, StoreSettings};
 use daybook_table::{AggregateKey, keys};
+use daybook_test_support::clock::next_input;
 use daybook_test_support::notebook::Notebook;
 use daybook_test_support::row::text;
 use daybook_test_support::table::{TestTable, settings};
@@ -240,6 +242,23 @@ async fn small_events_of_one_shard_are_not_returned_before_earlier_large_ones_of
     let pages = pages(&store, "TransactionAccepted", 100).await;
     assert_eq!(pages.concat().iter().map(name).collect::<Vec<_>>(), written);
     assert_eq!(pages[0].len(), 5);
+}
+
+#[tokio::test]
+async fn page_whose_metadata_is_escaped_fits_a_response() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let (notebook, line) = (Subject::of::<Notebook>("1"), vec![""; 99]);
+    // A control character takes six bytes as JSON, and seven as JSON in JSON.
+    let meta = Meta { actor: Some("\u{1}".repeat(4_000)), ..Meta::default() };
+    for command in ["Start", "Write", "Write"] {
+        let input = DecisionInput { meta: meta.clone(), ..next_input() };
+        notebook.command_under(&input, &store, command, json!({ "lines": line })).await;
+    }
+    let page = store.events(&notebook.key, 0, 1_000).await.unwrap();
+    let json: Vec<_> = page.items.iter().map(|event| json!({"meta": event.meta, "data": event.data})).collect();
+    let sent = serde_json::to_string(&serde_json::to_string(&json).unwrap()).unwrap();
+    assert!(page.more && sent.len() < 6 * 1024 * 1024, "{} events in {} bytes", json.len(), sent.len());
 }
 
 #[tokio::test]
