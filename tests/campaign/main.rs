@@ -11,8 +11,9 @@
 //! Guarantees that are checked after each schedule:
 //! - An acknowledged append is stored, a failed one is not, and one with an unknown outcome is stored completely or not
 //!   at all. Events and messages are numbered without gap or duplicate, and the metadata agree.
-//! - A request with an idempotency key that is repeated after a lost answer, or is sent twice at the same time, takes
-//!   effect at most once. Every answer to it equals the first, and its response is stored exactly if it took effect.
+//! - A request with an idempotency key that is repeated after a lost answer, is sent twice at the same time, or is repeated
+//!   later by any process, takes effect at most once. Every answer to it equals the first, and its response is stored exactly
+//!   if it took effect.
 //! - Within an aggregate, the times and ids of events never run backwards, although the clocks of the writers differ. An
 //!   event is visible within `SETTLE_WRITES` of its time plus that difference, unless its call arrived later than calls
 //!   should.
