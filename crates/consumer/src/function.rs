@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_types::SdkConfig;
 use futures_util::{FutureExt, StreamExt, stream};
 use metrics::{Unit, counter, describe_counter, describe_histogram};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -51,20 +51,6 @@ pub enum InvocationError {
 struct QueueRecord {
     message_id: String,
     body: String,
-}
-
-/// The response to a batch.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct QueueResponse {
-    batch_item_failures: Vec<QueueFailure>,
-}
-
-/// A message that SQS must deliver again.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct QueueFailure {
-    item_identifier: String,
 }
 
 impl<C: Consumer> ConsumerFunction<C> {
@@ -121,8 +107,8 @@ impl<C: Consumer> ConsumerFunction<C> {
         };
         let messages = records.into_iter().map(|record| (record.message_id, read(&record.body))).collect();
         let unsettled = self.receive(messages, cutoff).await;
-        let failures = unsettled.into_iter().map(|item_identifier| QueueFailure { item_identifier });
-        Ok(json!(QueueResponse { batch_item_failures: failures.collect() }))
+        let failures: Vec<_> = unsettled.into_iter().map(|delivery| json!({"itemIdentifier": delivery})).collect();
+        Ok(json!({"batchItemFailures": failures}))
     }
 
     /// Applies or stores messages, by the ids of their deliveries. Returns the deliveries that must be repeated.
