@@ -7,7 +7,7 @@ use axum::http::Method;
 use daybook_admin::AdminCalls;
 use daybook_event_store::StoreSettings;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
-use daybook_projector::Projecting;
+use daybook_projector::{EventRange, Projecting};
 use daybook_table::{AggregateKey, keys};
 use daybook_test_support::golden_rows::{assert_format, releases};
 use daybook_test_support::row::{Item, notation, sealed, text};
@@ -62,7 +62,7 @@ async fn project(instance: &Instance, of: &str) {
     for model in projections::projections().unwrap().following(&key(of).aggregate_type) {
         let projecting = Projecting { model, events: &events, views: &views };
         let cutoff = tokio::time::Instant::now() + Duration::from_secs(60);
-        let projected = projecting.project(BTreeSet::from([key(of)]), cutoff).await.unwrap();
+        let projected = projecting.project([(key(of), EventRange::default())].into(), cutoff).await.unwrap();
         assert_eq!(projected.unfinished, BTreeSet::new());
     }
 }

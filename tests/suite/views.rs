@@ -2,13 +2,13 @@
 
 mod projections;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::http::Method;
 use daybook_command_handler::{Api, ApiSettings, router};
 use daybook_projection::Projections;
-use daybook_projector::Projecting;
+use daybook_projector::{EventRange, Projecting};
 use daybook_table::AggregateKey;
 use daybook_test_support::fault_proxy::InjectedFault;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -39,7 +39,7 @@ pub(crate) async fn instance() -> Instance {
 /// Folds all events of an aggregate into all views.
 pub(crate) async fn project(instance: &Instance, aggregate: &str) {
     let (aggregate_type, id) = aggregate.split_once('/').unwrap();
-    let aggregates = BTreeSet::from([AggregateKey::new(aggregate_type, id)]);
+    let aggregates = BTreeMap::from([(AggregateKey::new(aggregate_type, id), EventRange::default())]);
     let (events, views) = (instance.table.direct_store(), instance.table.direct_views());
     for model in tested().following(aggregate_type) {
         let projecting = Projecting { model, events: &events, views: &views };

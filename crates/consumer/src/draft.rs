@@ -12,8 +12,7 @@ use crate::items::{
     IncompleteItem, Item, POSITION, PositionItem, REVISION, RowItem, WRITE_ID, WaitingItem, incomplete_pk, item,
     position_pk, primary_key, row_key, waiting_sk,
 };
-use crate::message::{AggregateId, BusMessage};
-use crate::number::Number;
+use crate::message::{AggregateId, BusMessage, Number};
 use crate::rows::{Changes, RowKey, Rows};
 use crate::table::StoredRow;
 use crate::write::{Condition, MAX_ITEM, MAX_ITEMS, MAX_TRANSACTION, Write};

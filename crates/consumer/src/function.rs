@@ -6,7 +6,6 @@ use std::time::Duration;
 use aws_types::SdkConfig;
 use futures_util::{FutureExt, StreamExt, stream};
 use metrics::{Unit, counter, describe_counter, describe_histogram};
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -43,20 +42,6 @@ pub enum InvocationError {
     /// The request of an operator cannot be executed.
     #[error(transparent)]
     Table(#[from] TableError),
-}
-
-/// The response to a batch.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct QueueResponse {
-    batch_item_failures: Vec<QueueFailure>,
-}
-
-/// A message that SQS must deliver again.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct QueueFailure {
-    item_identifier: String,
 }
 
 impl<C: Consumer> ConsumerFunction<C> {
@@ -109,8 +94,8 @@ impl<C: Consumer> ConsumerFunction<C> {
             serde_json::from_value(payload["Records"].take()).map_err(InvocationError::Unreadable)?;
         let messages = records.iter().map(delivery).collect();
         let unsettled = self.receive(messages, cutoff).await;
-        let failures = unsettled.into_iter().map(|item_identifier| QueueFailure { item_identifier });
-        Ok(json!(QueueResponse { batch_item_failures: failures.collect() }))
+        let failures: Vec<_> = unsettled.into_iter().map(|delivery| json!({"itemIdentifier": delivery})).collect();
+        Ok(json!({"batchItemFailures": failures}))
     }
 
     /// Applies or stores messages, by the ids of their deliveries. Returns the deliveries that must be repeated.

@@ -6,8 +6,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use serde::{Deserialize, Serialize};
 
 use crate::error::TableError;
-use crate::message::{AggregateId, BusMessage};
-use crate::number::Number;
+use crate::message::{AggregateId, BusMessage, Number};
 use crate::rows::RowKey;
 
 /// The partition key of the table.

@@ -12,7 +12,7 @@
 //! - This crate depends on no other crate of the suite.
 //!
 //! In reading order:
-//! - [`message`]: a message as it arrives, with its `number`. [`order`]: which message is next, and which are missing.
+//! - [`message`]: a message as it arrives. [`order`]: which message is next, and which are missing.
 //! - [`consumer`]: the trait that you implement. [`rows`]: the rows that a message reads and changes. [`testing`]:
 //!   tests of a consumer.
 //! - [`function`]: one invocation. [`request`]: the requests of an operator.
@@ -29,7 +29,6 @@ mod error;
 pub mod function;
 mod items;
 pub mod message;
-mod number;
 pub mod order;
 mod pauses;
 mod receive;
@@ -44,7 +43,6 @@ pub use consumer::Consumer;
 pub use draft::MAX_ROWS;
 pub use error::{HandleError, TableError};
 pub use function::ConsumerFunction;
-pub use message::{AggregateId, BusMessage};
-pub use number::Number;
+pub use message::{AggregateId, BusMessage, Number};
 pub use rows::{Changes, RowKey, Rows};
 pub use table::{ConsumerTable, create_table};

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::HandleError;
-use crate::number::Number;
 
 /// The characters that separate the parts of a key in the consumer's table.
 const SEPARATORS: [char; 2] = ['#', '/'];
@@ -65,6 +64,16 @@ pub struct MessageMetadata {
     /// The trace header of X-Ray.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_header: Option<String>,
+}
+
+/// The place of a message in the order of its aggregate: by epoch, then by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Number {
+    /// The epoch; 0 before the first message.
+    pub epoch: u32,
+    /// The number in the epoch.
+    pub message_seq: u64,
 }
 
 /// An event that is no message of Daybook.

@@ -6,8 +6,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::message::BusMessage;
-use crate::number::Number;
+use crate::message::{BusMessage, Number};
 
 /// Messages of an aggregate by their places.
 pub(crate) type Messages = BTreeMap<Number, BusMessage>;

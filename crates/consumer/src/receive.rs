@@ -7,15 +7,12 @@ use tokio::time::Instant;
 
 use crate::consumer::Consumer;
 use crate::draft::{Draft, reads};
-use crate::error::HandleError;
-use crate::error::TableError;
+use crate::error::{HandleError, TableError};
 use crate::items::PositionItem;
-use crate::message::{AggregateId, BusMessage, MessageMetadata};
-use crate::number::Number;
+use crate::message::{AggregateId, BusMessage, MessageMetadata, Number};
 use crate::order::{Messages, next_messages};
 use crate::pauses::Pauses;
 use crate::table::{ConsumerTable, Waiting};
-use crate::write::WriteOutcome;
 
 /// Maximum messages that are applied in one transaction.
 const MAX_APPLIED: usize = 50;
@@ -242,10 +239,8 @@ impl<C: Consumer> Receiver<'_, C> {
         if !draft.has_changes() {
             return Ok(Round::Finished);
         }
-        Ok(match self.table.write(draft.writes()).await? {
-            WriteOutcome::Written => Round::Finished,
-            WriteOutcome::ReadAgain => Round::Contended,
-        })
+        let is_written = self.table.write(draft.writes()).await?;
+        Ok(if is_written { Round::Finished } else { Round::Contended })
     }
 
     /// Reports messages that have the same number as another message that is stored or was applied last. They are not

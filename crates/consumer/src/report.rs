@@ -6,8 +6,7 @@ use metrics::histogram;
 use serde::Serialize;
 
 use crate::error::TableError;
-use crate::message::AggregateId;
-use crate::number::Number;
+use crate::message::{AggregateId, Number};
 use crate::order::{Missing, missing, next_messages};
 use crate::table::ConsumerTable;
 

@@ -9,8 +9,7 @@ use tokio::time::Instant;
 
 use crate::consumer::Consumer;
 use crate::error::TableError;
-use crate::message::AggregateId;
-use crate::number::Number;
+use crate::message::{AggregateId, Number};
 use crate::order::Messages;
 use crate::receive::{PositionChange, Receiver};
 use crate::report::report;

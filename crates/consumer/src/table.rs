@@ -20,8 +20,7 @@ use crate::items::{
     IncompleteItem, Item, PK, POSITION, PositionItem, RowItem, SK, WAITING, WaitingItem, incomplete_pk, position_pk,
     primary_key, read, row_key, waiting_sk,
 };
-use crate::message::AggregateId;
-use crate::number::Number;
+use crate::message::{AggregateId, Number};
 use crate::order::Messages;
 use crate::pauses::Pauses;
 use crate::rows::RowKey;
@@ -85,7 +84,20 @@ impl ConsumerTable {
     ///
     /// See [`TableError`].
     pub async fn create(&self) -> Result<(), TableError> {
-        create(&self.client, &self.table_name).await
+        let call = self.client.create_table().table_name(&self.table_name).billing_mode(BillingMode::PayPerRequest);
+        let call = [(PK, KeyType::Hash), (SK, KeyType::Range)].into_iter().fold(call, |call, (name, key_type)| {
+            let attribute =
+                AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S).build();
+            let key = KeySchemaElement::builder().attribute_name(name).key_type(key_type).build();
+            call.attribute_definitions(attribute.expect("name and type are set"))
+                .key_schema(key.expect("name and type are set"))
+        });
+        match call.send().await {
+            Err(error) if !matches!(error.as_service_error(), Some(CreateTableError::ResourceInUseException(_))) => {
+                Err(TableError::of_call("create the table", error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Reads an item that does not exist, with one attempt, so that the connection is open before the first invocation.
@@ -225,24 +237,7 @@ impl ConsumerTable {
 ///
 /// See [`TableError`].
 pub async fn create_table(aws: &SdkConfig, table_name: &str) -> Result<(), TableError> {
-    create(&Client::new(aws), table_name).await
-}
-
-async fn create(client: &Client, table_name: &str) -> Result<(), TableError> {
-    let call = client.create_table().table_name(table_name).billing_mode(BillingMode::PayPerRequest);
-    let call = [(PK, KeyType::Hash), (SK, KeyType::Range)].into_iter().fold(call, |call, (name, key_type)| {
-        let attribute =
-            AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S).build();
-        let key = KeySchemaElement::builder().attribute_name(name).key_type(key_type).build();
-        call.attribute_definitions(attribute.expect("name and type are set"))
-            .key_schema(key.expect("name and type are set"))
-    });
-    match call.send().await {
-        Err(error) if !matches!(error.as_service_error(), Some(CreateTableError::ResourceInUseException(_))) => {
-            Err(TableError::of_call("create the table", error))
-        }
-        _ => Ok(()),
-    }
+    ConsumerTable::new(aws, table_name, "").create().await
 }
 
 fn stored_row(item: Item) -> Result<StoredRow, TableError> {

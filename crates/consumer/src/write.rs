@@ -37,16 +37,6 @@ pub(crate) enum Condition {
     Unchanged(&'static str, AttributeValue),
 }
 
-/// The result of a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WriteOutcome {
-    /// Everything was written.
-    Written,
-    /// Nothing was written, because another writer was faster, or it is unknown whether everything was written. The
-    /// position shows which of them.
-    ReadAgain,
-}
-
 impl Write {
     /// The bytes that count towards the limits.
     pub(crate) fn size(&self) -> usize {
@@ -56,17 +46,18 @@ impl Write {
 }
 
 impl ConsumerTable {
-    /// Makes the writes, all or nothing.
-    pub(crate) async fn write(&self, writes: Vec<Write>) -> Result<WriteOutcome, TableError> {
+    /// Makes the writes, all or nothing. Returns whether everything was written. If not, nothing was written, because
+    /// another writer was faster, or it is unknown whether everything was written. The position shows which of them.
+    pub(crate) async fn write(&self, writes: Vec<Write>) -> Result<bool, TableError> {
         let items = writes.into_iter().map(|write| self.transact_item(write)).collect();
         let call = self.once.transact_write_items().set_transact_items(Some(items));
         let error = match timeout(ATTEMPT_TIMEOUT, call.send()).await {
-            Ok(Ok(_)) => return Ok(WriteOutcome::Written),
+            Ok(Ok(_)) => return Ok(true),
             Ok(Err(error)) => error,
-            Err(_elapsed) => return Ok(WriteOutcome::ReadAgain),
+            Err(_elapsed) => return Ok(false),
         };
         match error.as_service_error() {
-            Some(TransactWriteItemsError::TransactionInProgressException(_)) => return Ok(WriteOutcome::ReadAgain),
+            Some(TransactWriteItemsError::TransactionInProgressException(_)) => return Ok(false),
             Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
                 let mut codes = cancelled.cancellation_reasons().iter().filter_map(|reason| reason.code());
                 let transient = [
@@ -76,13 +67,13 @@ impl ConsumerTable {
                     "ProvisionedThroughputExceeded",
                 ];
                 if codes.any(|code| transient.contains(&code)) {
-                    return Ok(WriteOutcome::ReadAgain);
+                    return Ok(false);
                 }
             }
             _ => {}
         }
         match TableError::of_call("write a position", error) {
-            TableError::Unavailable { .. } => Ok(WriteOutcome::ReadAgain),
+            TableError::Unavailable { .. } => Ok(false),
             error => Err(error),
         }
     }

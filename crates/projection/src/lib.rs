@@ -4,13 +4,12 @@
 //! result, so the stored number of the last event suffices to recognize an event that is delivered again.
 //!
 //! In reading order:
-//! - [`projection`]: the [`Projection`] and [`Follows`] traits, which are all that a new projection implements.
-//! - [`shards`]: rows in several parts, for rows that many aggregates change.
+//! - [`projection`]: the [`Projection`] and [`Follows`] traits, which are all that a new projection implements, and
+//!   [`Shards`], for rows that many aggregates change.
 //! - [`model`]: a projection with its Rust types erased, so that [`Projections`] can hold several.
 //!   - `erased`: the implementation of the model for every projection.
 //!   - `source`: reads the events of one followed aggregate type and computes their changes.
-//!   - `stopped`: why a projection stops at an event.
-//!   - `key`: the limits of a row's key.
+//!   - `stopped`: why a projection stops at an event, and the limits of a row's key.
 //! - [`registry`]: the registration of projections by hand, and its checks.
 //! - [`given`]: tests of a projection, in the file of the projection.
 
@@ -18,17 +17,13 @@
 
 mod erased;
 pub mod given;
-mod key;
 pub mod model;
 pub mod projection;
 pub mod registry;
-pub mod shards;
 mod source;
 mod stopped;
 
-pub use key::{MAX_KEY, MAX_KEY_BYTES};
 pub use model::{Advanced, ApplyError, Change, EventStep, ProjectionModel, RowError};
-pub use projection::{FollowedEvent, Follows, Projection, Source, ViewAccess};
+pub use projection::{FollowedEvent, Follows, Projection, Shards, Source, ViewAccess};
 pub use registry::{ProjectionRegistrationError, Projections};
-pub use shards::Shards;
-pub use stopped::Stopped;
+pub use stopped::{MAX_KEY, MAX_KEY_BYTES, Stopped};

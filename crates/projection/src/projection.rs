@@ -7,7 +7,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::shards::Shards;
 use crate::stopped::Stopped;
 
 /// The code of a read model: it folds the events of many aggregates into the rows of a view.
@@ -65,6 +64,26 @@ pub trait Follows<A: Aggregate>: Projection {
         event: &FollowedEvent<'_, A::Event>,
         after: &Self::State,
     ) -> Vec<(String, Self::Change)>;
+}
+
+/// The parts of each row of a view, and how a read merges them.
+#[derive(Debug)]
+pub struct Shards<R> {
+    pub(crate) count: u32,
+    pub(crate) merge: Option<fn(R, R) -> R>,
+}
+
+impl<R> Shards<R> {
+    /// Each row has one part.
+    pub const fn one() -> Self {
+        Self { count: 1, merge: None }
+    }
+
+    /// Each row has up to `count` parts. The changes of one aggregate always go to the same part of a row. `merge`
+    /// combines two parts. Its result must not depend on their order.
+    pub const fn merged(count: u32, merge: fn(R, R) -> R) -> Self {
+        Self { count, merge: Some(merge) }
+    }
 }
 
 /// An aggregate type that the projection `P` follows.

@@ -3,9 +3,8 @@
 use daybook_decider::panics::{calling, catch};
 use daybook_decider::{Aggregate, Json, RecordedEvent, read_stored};
 
-use crate::key::{MAX_KEY, MAX_KEY_BYTES};
 use crate::projection::{FollowedChanges, FollowedEvent, Follows, KeyedChanges, Projection, Source};
-use crate::stopped::Stopped;
+use crate::stopped::{MAX_KEY, MAX_KEY_BYTES, Stopped};
 
 impl<P: Projection> Source<P> {
     /// The source that follows the aggregates of type `A`.

@@ -1,9 +1,14 @@
-//! Why a projection stops at an event.
+//! Why a projection stops at an event, and the limits of a row's key.
 
 use daybook_decider::panics::AggregatePanic;
 use daybook_decider::{UnreadableEvent, UnreadableKind};
 
-use crate::key::{MAX_KEY, MAX_KEY_BYTES};
+/// Maximum characters of a row's key.
+pub const MAX_KEY: usize = 512;
+
+/// Maximum bytes of a row's key in UTF-8. A sort key of DynamoDB has up to 1,024 bytes, and the query of a list adds up
+/// to four to a key.
+pub const MAX_KEY_BYTES: usize = 1020;
 
 /// Why an event of an aggregate cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

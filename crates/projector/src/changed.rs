@@ -9,7 +9,6 @@ use daybook_table::{AggregateKey, ChangedAggregates, keys};
 pub(crate) struct Changed {
     /// The highest event number of the aggregate in the messages.
     pub(crate) last: u64,
-    /// The ids of the messages.
     pub(crate) messages: Vec<String>,
 }
 

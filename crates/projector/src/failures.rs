@@ -2,14 +2,12 @@
 
 use metrics::{Unit, counter, describe_counter};
 
-/// Counts the failures of the projector.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FailureCounter {
     function_version: Option<String>,
 }
 
 impl FailureCounter {
-    /// Describes the metrics of failures.
     pub(crate) fn describe() {
         for name in ["ChangesFailed", "ProjectionsFailed", "ProjectionsSuspended", "TargetsFailed"] {
             describe_counter!(name, Unit::Count, "");
@@ -21,21 +19,9 @@ impl FailureCounter {
         Self { function_version }
     }
 
-    /// Counts a projection that could not read or write the tables.
-    pub(crate) fn projection_failed(&self) {
-        counter!("ProjectionsFailed").increment(1);
-        self.count_of_version();
-    }
-
-    /// Counts an aggregate that is suspended from now on.
-    pub(crate) fn aggregate_suspended(&self) {
-        counter!("ProjectionsSuspended").increment(1);
-        self.count_of_version();
-    }
-
-    /// Counts a target that did not accept the events of an aggregate.
-    pub(crate) fn target_failed(&self) {
-        counter!("TargetsFailed").increment(1);
+    /// Counts a failure under this name and under the version.
+    pub(crate) fn count(&self, name: &'static str) {
+        counter!(name).increment(1);
         self.count_of_version();
     }
 

@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 
 use daybook_projection::{Change, ProjectionModel};
+use daybook_table::AggregateKey;
 use daybook_view_store::{Position, PositionWrite, RowKey, RowWrite, StoredRow, ViewWrite};
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Planned};
 
 /// A change that cannot be applied to its row.
 #[derive(Debug)]
 pub(crate) struct Inapplicable {
-    /// The index of its aggregate in the list from which the plan was made.
-    pub(crate) index: usize,
-    /// The number of its event.
+    pub(crate) aggregate: AggregateKey,
     pub(crate) seq_num: u64,
     pub(crate) reason: String,
 }
@@ -20,17 +19,17 @@ pub(crate) struct Inapplicable {
 /// The write that carries out the plan: its rows and positions, before and after.
 pub(crate) fn fold(
     model: &dyn ProjectionModel,
-    plan: &Plan,
+    plan: &Plan<'_>,
     mut stored: BTreeMap<RowKey, StoredRow>,
 ) -> Result<ViewWrite, Inapplicable> {
-    let mut changes: BTreeMap<&RowKey, Vec<(&Change, usize, u64)>> = BTreeMap::new();
+    let mut changes: BTreeMap<&RowKey, Vec<(&Change, &AggregateKey, u64)>> = BTreeMap::new();
     let rows: BTreeMap<(&str, u32), &RowKey> =
         plan.rows.iter().map(|key| ((key.key.as_str(), key.shard), key)).collect();
-    for aggregate in &plan.aggregates {
-        for step in &aggregate.steps {
+    for planned in &plan.aggregates {
+        for step in &planned.steps {
             for (key, change) in &step.changes {
-                let row = rows[&(key.as_str(), aggregate.shard)];
-                changes.entry(row).or_default().push((change, aggregate.index, step.seq_num));
+                let row = rows[&(key.as_str(), planned.shard)];
+                changes.entry(row).or_default().push((change, &planned.aggregate.key, step.seq_num));
             }
         }
     }
@@ -39,18 +38,14 @@ pub(crate) fn fold(
         let before = stored.remove(key);
         let of_row: Vec<_> = changes.iter().map(|(change, ..)| *change).collect();
         let after = model.apply(before.as_ref().map(|row| &row.row), &of_row).map_err(|error| {
-            let (_, index, seq_num) = changes[error.index];
-            Inapplicable { index, seq_num, reason: format!("row {:?}: {error}", key.key) }
+            let (_, aggregate, seq_num) = changes[error.index];
+            Inapplicable { aggregate: aggregate.clone(), seq_num, reason: format!("row {:?}: {error}", key.key) }
         })?;
         write.rows.insert(key.clone(), RowWrite { before: before.map(|row| row.write_id), after });
     }
-    for aggregate in &plan.aggregates {
-        let after = Position {
-            seq_num: aggregate.through,
-            state: aggregate.state.clone(),
-            suspended: aggregate.suspended.clone(),
-            resumed_at: None,
-        };
+    for Planned { aggregate, through, state, suspended, .. } in &plan.aggregates {
+        let after =
+            Position { seq_num: *through, state: state.clone(), suspended: suspended.clone(), resumed_at: None };
         let resumed_at = aggregate.resumed_at.clone();
         write.positions.insert(aggregate.key.clone(), PositionWrite { before: aggregate.before, resumed_at, after });
     }

@@ -5,14 +5,17 @@ use std::process::ExitCode;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::{Error, Metrics, aws_config_in_lambda, handle_invocations, log_failed_warm_up};
 use daybook_projection::{ProjectionRegistrationError, Projections};
-use daybook_settings::Environment;
+use daybook_settings::{Environment, SettingError};
 use daybook_view_store::ViewStore;
 
 use crate::handler::{Projector, QueueBatch};
-use crate::settings::views_table;
 
-/// Registers the projections that the function fills.
 type RegisteredProjections = fn() -> Result<Projections, ProjectionRegistrationError>;
+
+/// The table of the views: `VIEWS_TABLE_NAME`.
+pub fn views_table(environment: &Environment) -> Result<String, SettingError> {
+    environment.required("VIEWS_TABLE_NAME")
+}
 
 /// Runs the projector until Lambda ends its process: the `main` of the function. It exits with an error in the log if
 /// the registration fails or a setting is invalid.

@@ -39,7 +39,6 @@ pub struct Projector {
 /// A batch of messages, as SQS passes it to a function.
 #[derive(Clone, Debug, Deserialize)]
 pub struct QueueBatch {
-    /// The messages.
     #[serde(rename = "Records")]
     pub records: Vec<QueueRecord>,
 }
@@ -65,15 +64,12 @@ impl From<Value> for QueueRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueResponse {
-    /// One element for each of these messages.
     pub batch_item_failures: Vec<QueueFailure>,
 }
 
-/// A message that SQS must deliver again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueFailure {
-    /// The id of the message.
     pub item_identifier: String,
 }
 
@@ -161,7 +157,7 @@ impl Projector {
                 (!handed_over.finished).then_some(key)
             }
             Err(error) => {
-                self.failures.target_failed();
+                self.failures.count("TargetsFailed");
                 tracing::error!(aggregate = %key, target = target.name(), %error, "the target failed");
                 Some(key)
             }

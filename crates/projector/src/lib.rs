@@ -12,14 +12,13 @@
 //!   show it.
 //!
 //! In reading order:
-//! - [`run`], [`run_with`]: the `main` of the function.
+//! - [`run`], [`run_with`]: the `main` of the function, with its settings.
 //! - [`handler`]: one invocation. `changed`: the aggregates of a batch. `versions`: the order of a projection's
 //!   versions.
 //! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible.
 //! - `pause`: the pauses between two attempts.
 //! - `plan`: selects the events that fit into one transaction. `fold`: applies their changes to the rows.
 //! - [`target`]: targets besides the views table, such as an SQL database. `failures`: the metrics of failures.
-//! - [`settings`]: the environment variables.
 
 mod changed;
 mod failures;
@@ -29,12 +28,10 @@ pub mod handler;
 mod pause;
 mod plan;
 pub mod project;
-pub mod settings;
 pub mod target;
 mod versions;
 
-pub use function::{run, run_with};
+pub use function::{run, run_with, views_table};
 pub use handler::{Projector, QueueBatch, QueueFailure, QueueRecord, QueueResponse};
-pub use project::{EventRange, ProjectError, Projected, Projecting, Suspended};
-pub use settings::views_table;
+pub use project::{EventRange, Projected, Projecting};
 pub use target::{EventTarget, TargetError, TargetEvent};

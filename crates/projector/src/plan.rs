@@ -39,42 +39,36 @@ impl Unfolded {
 
 /// The part of an aggregate's events that one transaction folds.
 #[derive(Debug)]
-pub(crate) struct Planned {
-    /// The index of the aggregate in the list from which the plan was made.
-    pub(crate) index: usize,
-    pub(crate) key: AggregateKey,
-    pub(crate) before: Option<u64>,
-    pub(crate) resumed_at: Option<String>,
+pub(crate) struct Planned<'a> {
+    pub(crate) aggregate: &'a Unfolded,
     /// The number of the last event of the part.
     pub(crate) through: u64,
     pub(crate) shard: u32,
     pub(crate) steps: Vec<EventStep>,
-    /// The state after the part.
     pub(crate) state: Json,
     /// Why the event after the part cannot be folded.
     pub(crate) suspended: Option<String>,
-    /// Whether events follow the part.
     pub(crate) more: bool,
 }
 
 /// The aggregates, and the parts of their events, that one transaction folds.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
-    pub(crate) aggregates: Vec<Planned>,
+pub(crate) struct Plan<'a> {
+    pub(crate) aggregates: Vec<Planned<'a>>,
     pub(crate) rows: BTreeSet<RowKey>,
     /// The aggregates with an event that only a newer release can read.
     pub(crate) newer: Vec<(AggregateKey, String)>,
 }
 
-impl Plan {
+impl<'a> Plan<'a> {
     /// Plans as many events as fit into one transaction, up to `max_events`.
-    pub(crate) fn of(model: &dyn ProjectionModel, unfolded: &[Unfolded], mut max_events: usize) -> Self {
+    pub(crate) fn of(model: &dyn ProjectionModel, unfolded: &'a [Unfolded], mut max_events: usize) -> Self {
         let mut plan = Self::default();
-        for (index, aggregate) in unfolded.iter().enumerate() {
+        for aggregate in unfolded {
             if max_events == 0 || plan.items() >= MAX_TRANSACTION_ITEMS {
                 break;
             }
-            max_events = plan.add(model, index, aggregate, max_events);
+            max_events = plan.add(model, aggregate, max_events);
         }
         plan
     }
@@ -84,8 +78,8 @@ impl Plan {
     }
 
     /// Adds the part of an aggregate's events that still fits. Returns how many more events the plan may contain.
-    fn add(&mut self, model: &dyn ProjectionModel, index: usize, aggregate: &Unfolded, max_events: usize) -> usize {
-        let Unfolded { key, before, resumed_at, state, events, cannot_fold, more } = aggregate;
+    fn add(&mut self, model: &dyn ProjectionModel, aggregate: &'a Unfolded, max_events: usize) -> usize {
+        let Unfolded { key, before, state, events, cannot_fold, more, .. } = aggregate;
         let readable = cannot_fold.as_ref().map_or(events.as_slice(), |(seq_num, _)| {
             &events[..events.partition_point(|event| event.seq_num < *seq_num)]
         });
@@ -123,18 +117,7 @@ impl Plan {
         let more = suspended.is_none()
             && (cut || *more)
             && stopped.as_ref().is_none_or(|stopped: &Stopped| !stopped.is_newer());
-        self.aggregates.push(Planned {
-            index,
-            key: key.clone(),
-            before: *before,
-            resumed_at: resumed_at.clone(),
-            through,
-            shard,
-            steps,
-            state,
-            suspended,
-            more,
-        });
+        self.aggregates.push(Planned { aggregate, through, shard, steps, state, suspended, more });
         left
     }
 

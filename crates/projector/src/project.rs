@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::fold::{Inapplicable, fold};
 use crate::pause::{MAX_DOUBLINGS, give_way, pause};
-use crate::plan::{Plan, Unfolded};
+use crate::plan::{Plan, Planned, Unfolded};
 
 /// Maximum aggregates of one transaction. With a position and a row of its own for each aggregate, and some rows that
 /// they share, they fit the 100 items of a transaction.
@@ -23,14 +23,6 @@ const MAX_EVENTS: usize = 200;
 
 /// Maximum aggregates whose events are read concurrently.
 const CONCURRENCY: usize = 16;
-
-/// A suspended aggregate: its next event cannot be folded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Suspended {
-    pub aggregate: AggregateKey,
-    /// Why the next event cannot be folded.
-    pub reason: String,
-}
 
 /// The range of an aggregate's events to fold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,14 +43,12 @@ impl Default for EventRange {
 /// The result of projecting some aggregates.
 #[derive(Debug, Default)]
 pub struct Projected {
-    /// The number of events that were folded.
     pub events: u64,
-    /// The number of transactions that were written.
     pub transactions: u64,
     /// The number of transactions that failed because of another writer, or whose outcome is unknown. They are retried.
     pub retries: u64,
-    /// The aggregates that are suspended now.
-    pub suspended: Vec<Suspended>,
+    /// The aggregates that are suspended now, each with the reason why its next event cannot be folded.
+    pub suspended: BTreeMap<AggregateKey, String>,
     /// The aggregates whose events were not all folded, because the time was up, or because only a newer release can
     /// read an event.
     pub unfinished: BTreeSet<AggregateKey>,
@@ -66,12 +56,11 @@ pub struct Projected {
     pub reached: BTreeMap<AggregateKey, u64>,
 }
 
-/// An error that ends an attempt to project aggregates.
-#[derive(Debug, thiserror::Error)]
-pub enum ProjectError {
-    /// DynamoDB is not available, or stored data cannot be read.
-    #[error(transparent)]
-    Store(#[from] StoreError),
+impl Projected {
+    fn suspend(&mut self, aggregate: &AggregateKey, reason: String) {
+        self.reached.remove(aggregate);
+        self.suspended.insert(aggregate.clone(), reason);
+    }
 }
 
 /// One projection, the store of its events and the store of its view.
@@ -79,22 +68,16 @@ pub enum ProjectError {
 pub struct Projecting<'a> {
     pub model: &'a dyn ProjectionModel,
     pub events: &'a EventStore,
-    /// The store of the rows and positions.
     pub views: &'a ViewStore,
 }
 
 impl Projecting<'_> {
-    /// Folds all events of the aggregates that the view does not show yet, in the time until `cutoff`.
-    pub async fn project(self, aggregates: BTreeSet<AggregateKey>, cutoff: Instant) -> Result<Projected, ProjectError> {
-        self.project_ranges(aggregates.into_iter().map(|key| (key, EventRange::default())).collect(), cutoff).await
-    }
-
-    /// Folds the same events as [`project`](Self::project), but for each aggregate only those in its range.
-    pub async fn project_ranges(
+    /// Folds the events of the aggregates, in their ranges, that the view does not show yet, in the time until `cutoff`.
+    pub async fn project(
         self,
         aggregates: BTreeMap<AggregateKey, EventRange>,
         cutoff: Instant,
-    ) -> Result<Projected, ProjectError> {
+    ) -> Result<Projected, StoreError> {
         let view = View::new(self.model.name(), self.model.version());
         let mut projected = Projected::default();
         let mut pending: Vec<_> = aggregates.keys().cloned().collect();
@@ -118,7 +101,7 @@ impl Projecting<'_> {
         ranges: &BTreeMap<AggregateKey, EventRange>,
         cutoff: Instant,
         projected: &mut Projected,
-    ) -> Result<BTreeSet<AggregateKey>, ProjectError> {
+    ) -> Result<BTreeSet<AggregateKey>, StoreError> {
         let (mut conflicts, mut failures, mut max_events) = (0, 0, usize::MAX);
         let mut cannot_fold: BTreeMap<AggregateKey, (u64, String)> = BTreeMap::new();
         let mut newer = BTreeSet::new();
@@ -145,8 +128,8 @@ impl Projecting<'_> {
             let rows = self.views.rows(view, &plan.rows).await?;
             let write = match fold(self.model, &plan, rows) {
                 Ok(write) => write,
-                Err(Inapplicable { index, seq_num, reason }) => {
-                    cannot_fold.insert(unfolded[index].key.clone(), (seq_num, reason));
+                Err(Inapplicable { aggregate, seq_num, reason }) => {
+                    cannot_fold.insert(aggregate, (seq_num, reason));
                     continue;
                 }
             };
@@ -154,15 +137,16 @@ impl Projecting<'_> {
                 Ok(WriteOutcome::Written) => {
                     (conflicts, failures, max_events) = (0, 0, usize::MAX);
                     projected.transactions += 1;
-                    for aggregate in plan.aggregates {
-                        projected.events += aggregate.steps.len() as u64;
-                        projected.reached.insert(aggregate.key.clone(), aggregate.through);
-                        if let Some(reason) = aggregate.suspended {
-                            projected.reached.remove(&aggregate.key);
-                            projected.suspended.push(Suspended { aggregate: aggregate.key.clone(), reason });
+                    for Planned { aggregate: Unfolded { key, .. }, through, steps, suspended, more, .. } in
+                        plan.aggregates
+                    {
+                        projected.events += steps.len() as u64;
+                        projected.reached.insert(key.clone(), through);
+                        if let Some(reason) = suspended {
+                            projected.suspend(key, reason);
                         }
-                        if !aggregate.more {
-                            pending.remove(&aggregate.key);
+                        if !more {
+                            pending.remove(key);
                         }
                     }
                 }
@@ -177,14 +161,14 @@ impl Projecting<'_> {
                     let planned: usize = plan.aggregates.iter().map(|aggregate| aggregate.steps.len()).sum();
                     max_events = planned / 2;
                     if planned <= 1
-                        && let Some(aggregate) = plan.aggregates.first()
+                        && let Some(Planned { aggregate, .. }) = plan.aggregates.first()
                     {
                         let seq_num = aggregate.before.unwrap_or_default() + 1;
                         cannot_fold.insert(aggregate.key.clone(), (seq_num, format!("event {seq_num}: {error}")));
                         max_events = usize::MAX;
                     }
                 }
-                Err(WriteError::Store(error)) => return Err(error.into()),
+                Err(WriteError::Store(error)) => return Err(error),
             }
         }
         pending.extend(newer);
@@ -202,24 +186,15 @@ impl Projecting<'_> {
         let mut positions = self.views.positions(view, aggregates).await?;
         let mut to_read = Vec::new();
         for key in aggregates {
-            match positions.remove(key) {
-                Some(position) if position.suspended.is_some() => {
-                    tracing::debug!(aggregate = %key, projection = self.model.name(), "it is suspended");
-                    let reason = position.suspended.unwrap_or_default();
-                    projected.reached.remove(key);
-                    if !projected.suspended.iter().any(|suspended| suspended.aggregate == *key) {
-                        projected.suspended.push(Suspended { aggregate: key.clone(), reason });
-                    }
-                }
-                Some(position) => {
-                    projected.reached.insert(key.clone(), position.seq_num);
-                    to_read.push(Unfolded::after(key.clone(), Some(position)));
-                }
-                None => {
-                    projected.reached.insert(key.clone(), 0);
-                    to_read.push(Unfolded::after(key.clone(), None));
-                }
+            let mut position = positions.remove(key);
+            if let Some(reason) = position.as_mut().and_then(|position| position.suspended.take()) {
+                tracing::debug!(aggregate = %key, projection = self.model.name(), "it is suspended");
+                projected.suspend(key, reason);
+                continue;
             }
+            let unfolded = Unfolded::after(key.clone(), position);
+            projected.reached.insert(key.clone(), unfolded.before.unwrap_or_default());
+            to_read.push(unfolded);
         }
         let unfolded = stream::iter(to_read).map(async |unfolded| {
             let EventRange { known, through } = ranges.get(&unfolded.key).copied().unwrap_or_default();

@@ -71,7 +71,6 @@ pub(crate) trait TargetRunner: Send + Sync {
 /// The result of handing over the events of an aggregate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HandedOver {
-    /// The number of events that were handed over.
     pub(crate) events: u64,
     /// Whether the target has all events.
     pub(crate) finished: bool,
@@ -87,55 +86,6 @@ impl<A: Aggregate, T: EventTarget<A>> TargetOf<A, T> {
     pub(crate) fn new(name: &'static str, target: T) -> Self {
         Self { name, target, aggregate: PhantomData }
     }
-
-    async fn hand_over(
-        &self,
-        store: &EventStore,
-        key: &AggregateKey,
-        last: u64,
-        cutoff: Instant,
-    ) -> Result<HandedOver, TargetError> {
-        let (mut handed_over, mut failures) = (HandedOver::default(), 0);
-        let mut position = self.target.position(&key.id).await?;
-        while Instant::now() < cutoff {
-            let page = store.events(key, position, MAX_EVENTS).await?;
-            let unreadable = page.unreadable.iter().filter_map(|row| Some((row.seq_num()?, row)));
-            let unreadable = unreadable.min_by_key(|(seq_num, _)| *seq_num);
-            let is_before = |seq_num| unreadable.is_none_or(|(first, _)| seq_num < first);
-            for recorded in page.items.iter().take_while(|recorded| is_before(recorded.seq_num)) {
-                if Instant::now() >= cutoff {
-                    return Ok(handed_over);
-                }
-                let events = match read_stored::<A>(recorded) {
-                    Ok(events) => events,
-                    Err(error) if error.kind == UnreadableKind::Newer => {
-                        tracing::warn!(aggregate = %key, target = self.name, %error, "left to the newer release");
-                        return Ok(handed_over);
-                    }
-                    Err(error) => return Err(error.into()),
-                };
-                let RecordedEvent { seq_num, occurred_at, ref meta, .. } = *recorded;
-                let event = TargetEvent { aggregate_id: &key.id, seq_num, occurred_at, meta, events: &events };
-                self.target.handle(event, position).await?;
-                position = seq_num;
-                handed_over.events += 1;
-                failures = 0;
-            }
-            if let Some((seq_num, row)) = unreadable {
-                return Err(format!("event {seq_num}: row {row}: {}", row.reason).into());
-            }
-            // During an append, a query may return the second event without the first, or none of them. The page is
-            // then empty although more events follow.
-            if page.items.is_empty() || !page.more {
-                handed_over.finished = !page.more && position >= last;
-                if handed_over.finished || failures == MAX_DOUBLINGS {
-                    return Ok(handed_over);
-                }
-                pause(&mut failures).await;
-            }
-        }
-        Ok(handed_over)
-    }
 }
 
 impl<A: Aggregate, T: EventTarget<A>> TargetRunner for TargetOf<A, T> {
@@ -149,11 +99,53 @@ impl<A: Aggregate, T: EventTarget<A>> TargetRunner for TargetOf<A, T> {
 
     fn run<'a>(
         &'a self,
-        events: &'a EventStore,
+        store: &'a EventStore,
         key: &'a AggregateKey,
         last: u64,
         cutoff: Instant,
     ) -> BoxFuture<'a, Result<HandedOver, TargetError>> {
-        self.hand_over(events, key, last, cutoff).boxed()
+        async move {
+            let (mut handed_over, mut failures) = (HandedOver::default(), 0);
+            let mut position = self.target.position(&key.id).await?;
+            while Instant::now() < cutoff {
+                let page = store.events(key, position, MAX_EVENTS).await?;
+                let unreadable = page.unreadable.iter().filter_map(|row| Some((row.seq_num()?, row)));
+                let unreadable = unreadable.min_by_key(|(seq_num, _)| *seq_num);
+                let is_before = |seq_num| unreadable.is_none_or(|(first, _)| seq_num < first);
+                for recorded in page.items.iter().take_while(|recorded| is_before(recorded.seq_num)) {
+                    if Instant::now() >= cutoff {
+                        return Ok(handed_over);
+                    }
+                    let events = match read_stored::<A>(recorded) {
+                        Ok(events) => events,
+                        Err(error) if error.kind == UnreadableKind::Newer => {
+                            tracing::warn!(aggregate = %key, target = self.name, %error, "left to the newer release");
+                            return Ok(handed_over);
+                        }
+                        Err(error) => return Err(error.into()),
+                    };
+                    let RecordedEvent { seq_num, occurred_at, ref meta, .. } = *recorded;
+                    let event = TargetEvent { aggregate_id: &key.id, seq_num, occurred_at, meta, events: &events };
+                    self.target.handle(event, position).await?;
+                    position = seq_num;
+                    handed_over.events += 1;
+                    failures = 0;
+                }
+                if let Some((seq_num, row)) = unreadable {
+                    return Err(format!("event {seq_num}: row {row}: {}", row.reason).into());
+                }
+                // During an append, a query may return the second event without the first, or none of them. The page is
+                // then empty although more events follow.
+                if page.items.is_empty() || !page.more {
+                    handed_over.finished = !page.more && position >= last;
+                    if handed_over.finished || failures == MAX_DOUBLINGS {
+                        return Ok(handed_over);
+                    }
+                    pause(&mut failures).await;
+                }
+            }
+            Ok(handed_over)
+        }
+        .boxed()
     }
 }

@@ -86,7 +86,7 @@ impl<'a> VersionsProjecting<'a> {
         let Order { leading, read, filling } = match self.order(&versions).await {
             Ok(order) => order,
             Err(error) => {
-                self.failures.projection_failed();
+                self.failures.count("ProjectionsFailed");
                 tracing::error!(projection = self.name, error = with_causes(&error), "the projection failed");
                 return versions.iter().flat_map(|model| followed(*model).into_keys()).collect();
             }
@@ -158,19 +158,18 @@ impl<'a> VersionsProjecting<'a> {
         }
         let (projection, version) = (model.name(), model.version());
         let projecting = Projecting { model, events: self.events, views: self.views };
-        match projecting.project_ranges(aggregates.clone(), self.cutoff).await {
+        match projecting.project(aggregates.clone(), self.cutoff).await {
             Ok(projected) => {
                 counter!("EventsProjected").increment(projected.events);
                 counter!("ProjectionRetries").increment(projected.retries);
-                for suspended in &projected.suspended {
-                    self.failures.aggregate_suspended();
-                    let (aggregate, reason) = (&suspended.aggregate, &suspended.reason);
+                for (aggregate, reason) in &projected.suspended {
+                    self.failures.count("ProjectionsSuspended");
                     tracing::error!(%aggregate, projection, version, reason, "suspended");
                 }
                 projected
             }
             Err(error) => {
-                self.failures.projection_failed();
+                self.failures.count("ProjectionsFailed");
                 tracing::error!(projection, version, error = with_causes(&error), "the projection failed");
                 Projected { unfinished: aggregates.into_keys().collect(), ..Projected::default() }
             }

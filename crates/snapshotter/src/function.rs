@@ -3,16 +3,25 @@
 use std::process::ExitCode;
 
 use daybook_decider::{RegistrationError, Registry};
-use daybook_event_store::EventStore;
+use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::{Error, Metrics, aws_config_in_lambda, handle_invocations, log_failed_warm_up};
-use daybook_settings::Environment;
+use daybook_settings::{Environment, SettingError};
 use daybook_stream_batch::StreamBatch;
 
 use crate::handler::Snapshotter;
-use crate::settings::store_settings;
 
-/// Registers the aggregates of which the function takes snapshots.
 type Aggregates = fn() -> Result<Registry, RegistrationError>;
+
+/// The store's settings that snapshots need: from `TABLE_NAME`, `SNAPSHOT_EVERY` (1 to 10,000; default 100) and
+/// `SNAPSHOT_KEEP` (0 to 1,000; default 0).
+pub fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
+    let settings = StoreSettings::new(environment.required("TABLE_NAME")?);
+    Ok(StoreSettings {
+        snapshot_every: environment.number("SNAPSHOT_EVERY", settings.snapshot_every, StoreSettings::SNAPSHOT_EVERY)?,
+        snapshot_keep: environment.number("SNAPSHOT_KEEP", settings.snapshot_keep, StoreSettings::SNAPSHOT_KEEP)?,
+        ..settings
+    })
+}
 
 /// Runs the snapshotter until Lambda ends its process: the `main` of the function. It exits with an error in the log if the
 /// registration fails or a setting is invalid.

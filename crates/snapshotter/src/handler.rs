@@ -33,7 +33,6 @@ pub struct Snapshotter {
 pub struct NoCheckpoint;
 
 impl Snapshotter {
-    /// A snapshotter of these aggregates in this store.
     pub fn new(registry: Registry, store: EventStore) -> Self {
         for name in ["SnapshotsTaken", "SnapshotsTooLarge", "SnapshotsFailed"] {
             describe_counter!(name, Unit::Count, "");

@@ -22,17 +22,14 @@
 //! deployment.
 //!
 //! In reading order:
-//! - [`run`]: the `main` of the function.
+//! - [`run`]: the `main` of the function, with its settings.
 //! - [`handler`]: an invocation.
 //! - `due`: the aggregates of a batch that are due.
-//! - [`settings`]: the environment variables.
 
 mod due;
 mod function;
 pub mod handler;
-pub mod settings;
 
 pub use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
-pub use function::run;
+pub use function::{run, store_settings};
 pub use handler::{NoCheckpoint, Snapshotter};
-pub use settings::store_settings;

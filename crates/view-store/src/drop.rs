@@ -5,23 +5,17 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::{AttributeValue, DeleteRequest, WriteRequest};
 use daybook_event_store::StoreError;
 use daybook_table::attributes;
-use tokio::time::sleep;
 
 use crate::items::Item;
 use crate::keys::View;
 use crate::mark::mark_key;
-use crate::store::ViewStore;
+use crate::store::{ViewStore, pause_before_rest};
 
-/// Maximum deletions of a call.
 const MAX_DELETIONS: usize = 25;
-
-/// Maximum calls for the same keys: DynamoDB may leave some of them for another call.
-const MAX_CALLS: u32 = 8;
 
 /// The pause before the second call for the same keys; it doubles with each further call.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
-/// The keys of some items of a version.
 #[derive(Clone, Debug, Default)]
 pub struct DroppedItems {
     /// The keys of rows and positions that a page of the table contains.
@@ -59,8 +53,7 @@ impl ViewStore {
                 WriteRequest::builder().delete_request(delete).build()
             };
             let mut requests: Vec<_> = keys.iter().map(deletion).collect();
-            let mut pause = FIRST_PAUSE;
-            for call in 1.. {
+            for calls in 1.. {
                 let output = self.client.batch_write_item().request_items(&self.table_name, requests).send().await;
                 let output = output.map_err(|error| StoreError::of_call(DOING, error))?;
                 let left = output.unprocessed_items.and_then(|mut left| left.remove(&self.table_name));
@@ -68,12 +61,7 @@ impl ViewStore {
                 if requests.is_empty() {
                     break;
                 }
-                if call == MAX_CALLS {
-                    let source = "DynamoDB left keys unprocessed again and again".into();
-                    return Err(StoreError::Unavailable { doing: DOING, source });
-                }
-                sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-                pause *= 2;
+                pause_before_rest(calls, FIRST_PAUSE, DOING).await?;
             }
         }
         Ok(())

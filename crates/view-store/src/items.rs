@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, CancellationReason};
 use daybook_decider::Json;
 use daybook_event_store::StoreError;
 use daybook_table::attributes;
@@ -21,7 +21,6 @@ pub(crate) fn primary_key(pk: String, sk: String) -> Item {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RowItem {
     pub(crate) pk: String,
-    /// The key of the row.
     pub(crate) sk: String,
     /// JSON text.
     pub(crate) row: String,
@@ -65,6 +64,11 @@ pub(crate) fn read<T: for<'de> Deserialize<'de>>(item: Item) -> Result<T, StoreE
 /// Reads JSON text of the item `name`.
 pub(crate) fn json(name: &str, text: String) -> Result<Json, StoreError> {
     Json::parse(text).map_err(|error| StoreError::Corrupt { item: name.to_owned(), source: error.into() })
+}
+
+/// Whether a transaction was cancelled because an item has changed since it was read, or is being changed.
+pub(crate) fn is_conflict(reasons: &[CancellationReason]) -> bool {
+    reasons.iter().any(|reason| matches!(reason.code(), Some("ConditionalCheckFailed" | "TransactionConflict")))
 }
 
 /// Times as RFC 3339 text.

@@ -4,10 +4,8 @@ use std::fmt;
 
 use daybook_table::AggregateKey;
 
-/// The sort key of a position.
 pub(crate) const POSITION: &str = "#POSITION";
 
-/// The sort key of a pointer.
 pub(crate) const POINTER: &str = "#POINTER";
 
 /// The beginning of the sort key of a mark.
@@ -18,7 +16,6 @@ pub(crate) fn projection_pk(name: &str) -> String {
     format!("PROJECTION#{name}")
 }
 
-/// The sort key of the mark of a version.
 pub(crate) fn mark_sk(version: u32) -> String {
     format!("{MARK}{version}")
 }
@@ -26,7 +23,6 @@ pub(crate) fn mark_sk(version: u32) -> String {
 /// The name of the rows of one version of a projection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct View {
-    /// The name of the projection.
     pub name: String,
     pub version: u32,
 }
@@ -48,7 +44,6 @@ impl fmt::Display for View {
 }
 
 impl View {
-    /// The view of a projection's version.
     pub fn new(name: impl Into<String>, version: u32) -> Self {
         Self { name: name.into(), version }
     }
@@ -58,17 +53,14 @@ impl View {
         format!("{}{shard}", self.rows_prefix())
     }
 
-    /// The beginning of the partitions of the rows.
     pub(crate) fn rows_prefix(&self) -> String {
         format!("VIEW#{self}#")
     }
 
-    /// The beginning of the partitions of the positions.
     pub(crate) fn positions_prefix(&self) -> String {
         format!("POSITION#{self}#")
     }
 
-    /// The partition of an aggregate's position.
     pub(crate) fn position_pk(&self, aggregate: &AggregateKey) -> String {
         format!("{}{}#{}", self.positions_prefix(), aggregate.aggregate_type, aggregate.id)
     }

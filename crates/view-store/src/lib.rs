@@ -10,15 +10,13 @@
 //!
 //! In reading order:
 //! - [`keys`]: the keys of rows, positions, pointers and marks.
-//! - [`store`]: the [`ViewStore`]. `read`: positions and rows, for folding events into them. [`write`](mod@write): the
-//!   transaction. `show`: rows for readers.
+//! - [`store`]: the [`ViewStore`], and the creation of its table. `read`: positions and rows, for folding events into
+//!   them. [`write`](mod@write): the transaction. `show`: rows for readers.
 //! - [`mod@pointer`]: the version of a projection that readers get. [`mark`]: how far a version is filled. `drop`: deletes
 //!   a version.
 //! - `suspended`: the aggregates of which an event cannot be folded.
-//! - `batch_get`: reads many items. `transact_get`: reads one item that a transaction may be changing. `items`: the
-//!   items. `table`: creates the table.
+//! - `items`: the items.
 
-mod batch_get;
 mod drop;
 mod items;
 pub mod keys;
@@ -28,8 +26,6 @@ mod read;
 mod show;
 pub mod store;
 mod suspended;
-mod table;
-mod transact_get;
 pub mod write;
 
 pub use drop::DroppedItems;
@@ -41,4 +37,4 @@ pub use read::StoredRow;
 pub use show::ShownRow;
 pub use store::ViewStore;
 pub use suspended::SuspendedAggregate;
-pub use write::{PositionWrite, RowWrite, ViewWrite, WriteError, WriteOutcome, WriteTooLarge};
+pub use write::{PositionWrite, RowWrite, ViewWrite, WriteError, WriteOutcome};

@@ -40,7 +40,6 @@ pub struct VersionMark {
     /// The progress of the rebuild that is under way: JSON text that only operator commands read.
     #[serde(default)]
     pub progress: Option<String>,
-    /// When the progress was written.
     #[serde(default, with = "times")]
     pub progress_at: Option<Timestamp>,
 }
@@ -61,7 +60,6 @@ impl ViewStore {
         self.update_mark(view, &set, &["filledAt", "leadsSince", "readUntil"]).await
     }
 
-    /// Stores the progress of a rebuild.
     pub async fn store_progress(&self, view: &View, progress: &str, now: Timestamp) -> Result<(), StoreError> {
         self.update_mark(view, &[("progress", progress.to_owned()), ("progressAt", now.to_string())], &[]).await
     }
@@ -124,7 +122,6 @@ fn if_condition_holds(updated: Result<UpdateItemOutput, SdkError<UpdateItemError
     }
 }
 
-/// The key of a version's mark.
 pub(crate) fn mark_key(view: &View) -> Item {
     primary_key(projection_pk(&view.name), mark_sk(view.version))
 }

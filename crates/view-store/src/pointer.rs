@@ -9,7 +9,7 @@ use daybook_table::attributes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::items::{Item, primary_key, read, times};
+use crate::items::{Item, is_conflict, primary_key, read, times};
 use crate::keys::{MARK, POINTER, View, projection_pk};
 use crate::mark::{VersionMark, changes, mark_key};
 use crate::store::ViewStore;
@@ -17,9 +17,7 @@ use crate::store::ViewStore;
 /// The version that readers get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointer {
-    /// The number of the version.
     pub version: u32,
-    /// When readers were switched to it.
     pub switched_at: Timestamp,
 }
 
@@ -31,7 +29,6 @@ pub struct ProjectionVersions {
     pub marks: BTreeMap<u32, VersionMark>,
 }
 
-/// The result of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchOutcome {
     /// Readers get the version from now on.
@@ -122,11 +119,10 @@ impl ViewStore {
         let update = TransactWriteItem::builder().update(update.expect("table, key and expression are set")).build();
         let call = self.client.transact_write_items().transact_items(put).transact_items(update);
         let Err(error) = call.send().await else { return Ok(SwitchOutcome::Switched) };
-        if let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = error.as_service_error() {
-            let mut codes = cancelled.cancellation_reasons().iter().filter_map(|reason| reason.code());
-            if codes.any(|code| matches!(code, "ConditionalCheckFailed" | "TransactionConflict")) {
-                return Ok(SwitchOutcome::Conflict);
-            }
+        if let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = error.as_service_error()
+            && is_conflict(cancelled.cancellation_reasons())
+        {
+            return Ok(SwitchOutcome::Conflict);
         }
         Err(StoreError::of_call("switch the version of a view", error))
     }

@@ -1,21 +1,28 @@
 //! Reads positions and rows, for folding events into them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use aws_sdk_dynamodb::types::{KeysAndAttributes, ReturnConsumedCapacity};
 use daybook_decider::Json;
 use daybook_event_store::StoreError;
 use daybook_table::AggregateKey;
+use futures_util::future::try_join_all;
 
-use crate::items::{Position, PositionItem, RowItem, json, primary_key, read};
+use crate::items::{Item, Position, PositionItem, RowItem, json, primary_key, read};
 use crate::keys::{POSITION, RowKey, View};
-use crate::store::ViewStore;
+use crate::store::{ViewStore, pause_before_rest};
+
+/// Maximum keys of a call.
+const MAX_KEYS: usize = 100;
+
+/// The pause before the second call for the same keys; it doubles with each further call.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 /// A part of a row, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRow {
-    /// Its contents.
     pub row: Json,
-    /// The id of the write that stored it.
     pub write_id: String,
 }
 
@@ -52,5 +59,33 @@ impl ViewStore {
             }
         }
         Ok(rows)
+    }
+
+    /// The items with these keys that exist, in any order, strongly consistent. The keys must differ.
+    pub(crate) async fn batch_get(&self, keys: Vec<Item>) -> Result<Vec<Item>, StoreError> {
+        let chunks = keys.chunks(MAX_KEYS).map(|keys| self.batch_get_chunk(keys.to_vec()));
+        Ok(try_join_all(chunks).await?.concat())
+    }
+
+    async fn batch_get_chunk(&self, mut keys: Vec<Item>) -> Result<Vec<Item>, StoreError> {
+        const DOING: &str = "read a view";
+        let mut items = Vec::with_capacity(keys.len());
+        for calls in 1.. {
+            let requested = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(true).build();
+            let requested = requested.expect("the keys are set");
+            let get = self.client.batch_get_item().request_items(&self.table_name, requested);
+            let get = get.return_consumed_capacity(ReturnConsumedCapacity::Total);
+            let output = get.send().await.map_err(|error| StoreError::of_call(DOING, error))?;
+            items.extend(
+                output.responses.into_iter().flat_map(|mut responses| responses.remove(&self.table_name)).flatten(),
+            );
+            let left = output.unprocessed_keys.and_then(|mut left| left.remove(&self.table_name));
+            keys = left.map(|left| left.keys).unwrap_or_default();
+            if keys.is_empty() {
+                break;
+            }
+            pause_before_rest(calls, FIRST_PAUSE, DOING).await?;
+        }
+        Ok(items)
     }
 }

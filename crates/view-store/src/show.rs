@@ -1,19 +1,28 @@
 //! Reads rows for readers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::operation::transact_get_items::TransactGetItemsError;
+use aws_sdk_dynamodb::types::{AttributeValue, Get, TransactGetItem};
 use daybook_decider::Json;
 use daybook_event_store::StoreError;
 use daybook_table::{AggregateKey, attributes};
 use futures_util::future::{try_join, try_join_all};
+use tokio::time::sleep;
 
-use crate::items::{RowItem, json, primary_key, read};
+use crate::items::{Item, RowItem, is_conflict, json, primary_key, read};
 use crate::keys::{View, shard_of};
 use crate::store::ViewStore;
 
 /// Maximum bytes of a sort key. Longer texts in requests match no row, and DynamoDB rejects them.
 const MAX_SORT_KEY: usize = 1024;
+
+/// Maximum calls for an item, each of which may meet another transaction that is changing it.
+const MAX_READS: u32 = 10;
+
+/// Maximum length of the first pause before another call. It doubles with each further call, up to 16 times the length.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// A row with all its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +66,30 @@ impl ViewStore {
         let (own, others) = try_join(self.transact_get(item_key(own)), self.batch_get(others)).await?;
         let items = own.into_iter().chain(others).map(read).collect::<Result<_, _>>()?;
         Ok(shown(items)?.pop())
+    }
+
+    /// The item with this key, if it exists. Waits until no transaction is changing it, for up to [`MAX_READS`] calls.
+    async fn transact_get(&self, key: Item) -> Result<Option<Item>, StoreError> {
+        const DOING: &str = "read a row that is changing";
+        let get = Get::builder().table_name(&self.table_name).set_key(Some(key)).build();
+        let get = TransactGetItem::builder().get(get.expect("table and key are set")).build();
+        for call in 0..MAX_READS {
+            let error = match self.client.transact_get_items().transact_items(get.clone()).send().await {
+                Ok(output) => return Ok(output.responses.and_then(|mut found| found.pop()?.item)),
+                Err(error) => error,
+            };
+            let reasons = match error.as_service_error() {
+                Some(TransactGetItemsError::TransactionCanceledException(cancelled)) => {
+                    cancelled.cancellation_reasons()
+                }
+                _ => &[],
+            };
+            if !is_conflict(reasons) {
+                return Err(StoreError::of_call(DOING, error));
+            }
+            sleep((FIRST_PAUSE * 2_u32.pow(call.min(4))).mul_f64(fastrand::f64())).await;
+        }
+        Err(StoreError::Unavailable { doing: DOING, source: "other transactions change it again and again".into() })
     }
 
     /// Up to `limit` rows in the order of their keys: those whose keys begin with `prefix` and come after `after`. Also

@@ -14,7 +14,6 @@ use crate::write::RESUMED_AT;
 /// The attribute of a position that contains the reason.
 const SUSPENDED: &str = "suspended";
 
-/// An aggregate that is suspended in a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuspendedAggregate {
     pub view: View,

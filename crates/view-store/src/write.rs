@@ -11,7 +11,7 @@ use daybook_event_store::limits::{MAX_ITEM, MAX_TRANSACTION, MAX_TRANSACTION_ITE
 use daybook_table::{AggregateKey, attributes};
 use tokio::time::timeout;
 
-use crate::items::{Item, Position, PositionItem, RowItem, primary_key};
+use crate::items::{Item, Position, PositionItem, RowItem, is_conflict, primary_key};
 use crate::keys::{POSITION, RowKey, View};
 use crate::store::ViewStore;
 
@@ -31,13 +31,10 @@ pub(crate) const RESUMED_AT: &str = "resumedAt";
 /// The rows and positions that the events of some aggregates change.
 #[derive(Clone, Debug, Default)]
 pub struct ViewWrite {
-    /// The aggregates whose events are folded.
     pub positions: BTreeMap<AggregateKey, PositionWrite>,
-    /// The parts of rows that these events change.
     pub rows: BTreeMap<RowKey, RowWrite>,
 }
 
-/// The change of a position.
 #[derive(Clone, Debug)]
 pub struct PositionWrite {
     /// The number of the last event that was folded before; `None` if there was no position.
@@ -45,11 +42,9 @@ pub struct PositionWrite {
     /// When the aggregate was resumed, if the position contained that. After a later resumption, the write fails, so that
     /// it cannot suspend the aggregate again.
     pub resumed_at: Option<String>,
-    /// The new position.
     pub after: Position,
 }
 
-/// The change of a part of a row.
 #[derive(Clone, Debug)]
 pub struct RowWrite {
     /// The id of the write that stored the part; `None` if the part did not exist.
@@ -58,10 +53,8 @@ pub struct RowWrite {
     pub after: Option<Json>,
 }
 
-/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// Everything was written.
     Written,
     /// A row or a position has changed since it was read, or is being changed. Nothing was written.
     Conflict,
@@ -69,35 +62,11 @@ pub enum WriteOutcome {
     Unknown,
 }
 
-/// A write that DynamoDB would reject because of its size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WriteTooLarge {
-    /// There are too many rows and positions.
-    #[error("it changes {items} rows and positions, a transaction holds {MAX_TRANSACTION_ITEMS}")]
-    Items {
-        /// Their number.
-        items: usize,
-    },
-    /// A row or a position is too large.
-    #[error("a row or a position would take {bytes} bytes, an item holds {MAX_ITEM}")]
-    Item {
-        /// Its size.
-        bytes: usize,
-    },
-    /// The rows and positions are too large together.
-    #[error("the rows and positions would take {bytes} bytes, a transaction holds {MAX_TRANSACTION}")]
-    Transaction {
-        /// Their size.
-        bytes: usize,
-    },
-}
-
-/// An error of [`ViewStore::write`].
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    #[error(transparent)]
-    TooLarge(#[from] WriteTooLarge),
-    /// DynamoDB rejects the write.
+    /// DynamoDB would reject the write because of its size, which the text contains.
+    #[error("{0}")]
+    TooLarge(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -112,11 +81,10 @@ impl ViewStore {
             Ok(Err(error)) => error,
             Err(_elapsed) => return Ok(WriteOutcome::Unknown),
         };
-        if let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = error.as_service_error() {
-            let mut codes = cancelled.cancellation_reasons().iter().filter_map(|reason| reason.code());
-            if codes.any(|code| matches!(code, "ConditionalCheckFailed" | "TransactionConflict")) {
-                return Ok(WriteOutcome::Conflict);
-            }
+        if let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = error.as_service_error()
+            && is_conflict(cancelled.cancellation_reasons())
+        {
+            return Ok(WriteOutcome::Conflict);
         }
         match StoreError::of_call("write a view", error) {
             StoreError::Unavailable { .. } => Ok(WriteOutcome::Unknown),
@@ -124,16 +92,19 @@ impl ViewStore {
         }
     }
 
-    fn items(&self, view: &View, write: &ViewWrite) -> Result<Vec<TransactWriteItem>, WriteTooLarge> {
+    fn items(&self, view: &View, write: &ViewWrite) -> Result<Vec<TransactWriteItem>, WriteError> {
         let count = write.positions.len() + write.rows.len();
         if count > MAX_TRANSACTION_ITEMS {
-            return Err(WriteTooLarge::Items { items: count });
+            return Err(WriteError::TooLarge(format!(
+                "it changes {count} rows and positions, a transaction holds {MAX_TRANSACTION_ITEMS}"
+            )));
         }
         let (mut items, mut total) = (Vec::with_capacity(count), 0);
         let mut add = |(item, bytes): (TransactWriteItem, usize)| {
             total += bytes;
             items.push(item);
-            if bytes > MAX_ITEM { Err(WriteTooLarge::Item { bytes }) } else { Ok(()) }
+            let reason = || format!("a row or a position would take {bytes} bytes, an item holds {MAX_ITEM}");
+            if bytes > MAX_ITEM { Err(WriteError::TooLarge(reason())) } else { Ok(()) }
         };
         for (aggregate, position) in &write.positions {
             add(self.position_item(view, aggregate, position))?;
@@ -141,7 +112,9 @@ impl ViewStore {
         for (key, row) in &write.rows {
             add(self.row_item(view, key, row))?;
         }
-        if total > MAX_TRANSACTION { Err(WriteTooLarge::Transaction { bytes: total }) } else { Ok(items) }
+        let reason =
+            || format!("the rows and positions would take {total} bytes, a transaction holds {MAX_TRANSACTION}");
+        if total > MAX_TRANSACTION { Err(WriteError::TooLarge(reason())) } else { Ok(items) }
     }
 
     fn position_item(
@@ -196,7 +169,6 @@ impl ViewStore {
     }
 }
 
-/// A condition and its values.
 type Condition = (String, Option<Item>);
 
 /// The condition that an item still has this value, or still does not exist.

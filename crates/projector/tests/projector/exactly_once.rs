@@ -11,7 +11,7 @@ use fastrand::Rng;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::setup::{Setup, soon};
+use crate::setup::{Setup, all, soon};
 
 const VIEW_NAMES: [&str; 2] = ["account-balances", "orders-by-status"];
 
@@ -112,7 +112,7 @@ async fn run(seed: u64) {
             let projecting = Projecting { model: setup.model(name), events: &events, views: &views };
             let followed = projecting.model.follows();
             let keys = changed.iter().filter(|key| followed.contains(&key.aggregate_type.as_str())).cloned();
-            projecting.project(keys.collect(), soon())
+            projecting.project(all(keys), soon())
         };
         // Two projectors of each view at the same time. Sometimes all of them are killed after some calls.
         let mut runs = pin!(join_all(VIEW_NAMES.iter().cycle().take(4).map(|name| project(name))));
@@ -138,7 +138,7 @@ impl Setup {
     async fn projects_cleanly(&self, name: &str, keys: &[AggregateKey]) -> bool {
         let (events, views) = (self.table.store(), self.views());
         let projecting = Projecting { model: self.model(name), events: &events, views: &views };
-        let projected = projecting.project(keys.iter().cloned().collect(), soon()).await;
+        let projected = projecting.project(all(keys.iter().cloned()), soon()).await;
         projected.is_ok_and(|projected| projected.unfinished.is_empty())
     }
 }
@@ -178,7 +178,7 @@ async fn message_that_arrives_before_the_rows_of_its_append_waits_for_them() {
     let project = async |known| {
         let projecting = Projecting { model: setup.model("account-balances"), events: &events, views: &views };
         let range = EventRange { known, ..EventRange::default() };
-        projecting.project_ranges([(key.clone(), range)].into(), soon()).await.unwrap()
+        projecting.project([(key.clone(), range)].into(), soon()).await.unwrap()
     };
     assert_eq!(project(1).await.unfinished.len(), 0);
     assert_eq!(project(2).await.unfinished.len(), 1);

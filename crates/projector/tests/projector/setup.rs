@@ -6,7 +6,7 @@ use std::time::Duration;
 use daybook_decider::Registry;
 use daybook_function_runtime::aws_config_at;
 use daybook_projection::{ProjectionModel, Projections};
-use daybook_projector::{Projected, Projecting};
+use daybook_projector::{EventRange, Projected, Projecting};
 use daybook_table::AggregateKey;
 use daybook_test_support::commands::execute;
 use daybook_test_support::table::TestTable;
@@ -68,7 +68,7 @@ impl Setup {
     pub(crate) async fn project(&self, name: &str, keys: &[AggregateKey]) -> Projected {
         let (events, views) = (self.table.store(), self.views());
         let projecting = Projecting { model: self.model(name), events: &events, views: &views };
-        projecting.project(keys.iter().cloned().collect(), soon()).await.unwrap()
+        projecting.project(all(keys.iter().cloned()), soon()).await.unwrap()
     }
 
     /// The rows that a view shows.
@@ -87,6 +87,11 @@ impl Setup {
         let positions = self.direct_views().positions(&view, &BTreeSet::from([key.clone()])).await.unwrap();
         positions.into_values().next().map(|position| (position.seq_num, position.suspended))
     }
+}
+
+/// All events of these aggregates.
+pub(crate) fn all(keys: impl IntoIterator<Item = AggregateKey>) -> BTreeMap<AggregateKey, EventRange> {
+    keys.into_iter().map(|key| (key, EventRange::default())).collect()
 }
 
 /// A time that is later than the end of a test.
