@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use daybook_cli::operator::{Exit, OperatorError};
+use daybook_cli::operator::Exit;
 use daybook_event_store::{EventStore, StoreSettings};
+use daybook_operations::OperatorError;
 use futures_util::future::{BoxFuture, FutureExt};
 use jiff::SignedDuration;
 use serde_json::{Value, json};

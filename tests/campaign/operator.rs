@@ -2,16 +2,19 @@
 //! `republish`. Commands are killed or crash, and their calls fail.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::retry::RetryConfig;
-use clap::Parser;
-use daybook_cli::commands::{DlqRedriveArgs, RepublishArgs, redrive, republish};
-use daybook_cli::operator::{DeadLetterQueue, Exit, Interrupt, OperatorContext, OperatorError};
+use daybook_cli::operator::Exit;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
+use daybook_operations::dead_letter_message::MessageFilter;
+use daybook_operations::dead_letters::{RedriveOptions, redrive_queue};
+use daybook_operations::moment::Moment;
+use daybook_operations::republish::{RepublishOptions, Window, republish_from};
+use daybook_operations::{DeadLetterQueue, Interrupt, OperatorError, Stack};
 use daybook_settings::Environment;
 use daybook_stream_relay::{RelaySettings, Resend, RetryPolicy, clients};
 use jiff::{SignedDuration, Timestamp};
@@ -40,23 +43,14 @@ const DLQ_URL: &str = "http://in.process/1/dlq";
 /// More than any command sends in its time.
 const RATE: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
+/// Maximum concurrent requests to the bus, as by default.
+const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+
 /// The operator.
 pub(crate) struct Operator {
     work: Arc<Work>,
     services: Services,
     dice: Dice,
-}
-
-#[derive(Parser)]
-struct RedriveLine {
-    #[command(flatten)]
-    args: DlqRedriveArgs,
-}
-
-#[derive(Parser)]
-struct RepublishLine {
-    #[command(flatten)]
-    args: RepublishArgs,
 }
 
 impl Operator {
@@ -149,10 +143,11 @@ impl Operator {
         let config = self.services.operator_config(Arc::clone(&process));
         let config = config.to_builder().retry_config(RetryConfig::disabled()).build();
         let queue = DeadLetterQueue::new(aws_sdk_sqs::Client::new(&config), DLQ_URL.to_owned());
-        let line = RedriveLine::parse_from(["redrive", "--yes", "--json", "--rate", &RATE.to_string()]);
-        let (mut context, _interrupt) = context();
-        let running = redrive(&line.args, queue, sender(&config), &mut context);
+        let options = RedriveOptions { filter: MessageFilter::default(), sends: true, rate: RATE, limit: None };
+        let (stack, _interrupt) = stack();
+        let running = redrive_queue(&stack, &options, queue, sender(&config), |_, _| Ok(()));
         let ended = until_crash(running, &process).await;
+        let ended = ended.map(|ended| ended.and_then(|ended| exit(ended.failure, ended.counts.is_clean())));
         self.work.log.line(|| format!("redrive {crash:?}: {ended:?}"));
         if ended.is_none() {
             self.work.log.count("operator command crash");
@@ -216,13 +211,24 @@ pub(crate) async fn run_republish(
     resend: Resend,
     process: &Process,
 ) -> Option<Result<Exit, OperatorError>> {
-    let (from, to, rate) = (from.to_string(), to.to_string(), RATE.to_string());
-    let types: BTreeSet<_> = work.keys.iter().map(|key| key.aggregate_type.as_str()).collect();
-    let types = types.into_iter().flat_map(|name| ["--type", name]);
-    let line = ["republish", "--from", &from, "--to", &to, "--yes", "--json", "--rate", &rate].into_iter().chain(types);
-    let args = RepublishLine::parse_from(line).args;
-    let (mut context, _interrupt) = context();
-    until_crash(republish(&args, store, resend, &mut context), process).await
+    let types: BTreeSet<_> = work.keys.iter().map(|key| key.aggregate_type.clone()).collect();
+    let window = Window {
+        from: Moment::At(from),
+        to: Moment::At(to),
+        types: types.into_iter().collect(),
+        aggregates: Vec::new(),
+        message_types: Vec::new(),
+        event_types: Vec::new(),
+    };
+    let options = RepublishOptions { window, sends: true, rate: RATE, concurrency: CONCURRENCY, checkpoint: None };
+    let (stack, _interrupt) = stack();
+    let ended = until_crash(republish_from(&stack, &options, &store, resend, |_| Ok(())), process).await;
+    ended.map(|ended| ended.and_then(|ended| exit(ended.failure, ended.counts.is_clean())))
+}
+
+/// The exit status of the command.
+fn exit(failure: Option<OperatorError>, is_clean: bool) -> Result<Exit, OperatorError> {
+    failure.map_or(Ok(if is_clean { Exit::Clean } else { Exit::Findings }), Err)
 }
 
 /// A sender to the bus, as commands create it.
@@ -244,17 +250,11 @@ async fn until_crash<T>(command: impl Future<Output = T>, process: &Process) -> 
     }
 }
 
-/// A terminal that nobody reads, and what would interrupt the command.
-fn context() -> (OperatorContext, watch::Sender<bool>) {
+/// The stack of the schedule, and what would interrupt the command.
+fn stack() -> (Stack, watch::Sender<bool>) {
     let interrupt = watch::Sender::new(false);
-    let context = OperatorContext {
-        environment: std::iter::empty::<(&str, &str)>().collect::<Environment>(),
-        registry: registry(),
-        projections: projections::projections,
-        out: Box::new(std::io::sink()),
-        interrupt: Interrupt::by(interrupt.subscribe()),
-    };
-    (context, interrupt)
+    let environment = std::iter::empty::<(&str, &str)>().collect::<Environment>();
+    (Stack::new(environment, registry(), projections::projections, Interrupt::by(interrupt.subscribe())), interrupt)
 }
 
 fn resent(effects: &[Effect]) -> impl Iterator<Item = usize> {

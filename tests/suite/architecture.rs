@@ -13,7 +13,7 @@ use self::imports::Imported;
 
 /// Which crates of the workspace each crate may use. Crates that only serve development and tests are listed only for
 /// other such crates, because no deployed crate may use them.
-const ARROWS: [(&str, &[&str]); 31] = [
+const ARROWS: [(&str, &[&str]); 34] = [
     ("daybook-decider", &[]),
     ("daybook-settings", &[]),
     // A team downstream uses it without the rest of the suite.
@@ -124,23 +124,51 @@ const ARROWS: [(&str, &[&str]); 31] = [
         ],
     ),
     ("daybook-api-documents", &["daybook-command-handler", "daybook-decider"]),
+    ("daybook-history", &["daybook-decider", "daybook-table"]),
+    (
+        "daybook-operations",
+        &[
+            "daybook-admin",
+            "daybook-command-handler",
+            "daybook-decider",
+            "daybook-event-store",
+            "daybook-function-runtime",
+            "daybook-history",
+            "daybook-local-stack",
+            "daybook-projection",
+            "daybook-settings",
+            "daybook-snapshotter",
+            "daybook-stream-relay",
+            "daybook-table",
+            "daybook-view-store",
+        ],
+    ),
+    (
+        "daybook-deployment-check",
+        &[
+            "daybook-function-runtime",
+            "daybook-operations",
+            "daybook-settings",
+            "daybook-stream-relay",
+            "daybook-table",
+        ],
+    ),
     (
         "daybook-cli",
         &[
-            "daybook-admin",
             "daybook-api-documents",
             "daybook-command-handler",
             "daybook-console",
             "daybook-decider",
+            "daybook-deployment-check",
             "daybook-event-store",
             "daybook-function-runtime",
             "daybook-local-aws",
             "daybook-local-stack",
+            "daybook-operations",
             "daybook-projection",
             "daybook-scaffold",
             "daybook-settings",
-            "daybook-snapshotter",
-            "daybook-stream-relay",
             "daybook-table",
             "daybook-view-store",
         ],

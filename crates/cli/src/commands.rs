@@ -44,7 +44,6 @@ use self::console::ConsoleArgs;
 use self::dev::{DevCommandArgs, DevFunctionsArgs};
 use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
-pub use self::dlq::{DlqRedriveArgs, redrive};
 use self::events::EventsArgs;
 use self::export::ExportArgs;
 use self::feed::FeedArgs;
@@ -52,15 +51,15 @@ use self::get::GetArgs;
 use self::import::ImportArgs;
 use self::load::LoadArgs;
 use self::new::NewArgs;
-pub use self::projection::ProjectionCommand;
+use self::projection::ProjectionCommand;
 use self::relay::RelayCommand;
-pub use self::republish::{RepublishArgs, republish};
+use self::republish::RepublishArgs;
 use self::schemas::SchemasArgs;
 use self::snapshot::SnapshotCommand;
 use self::upgrade::UpgradeArgs;
 use self::verify::VerifyArgs;
 use crate::operator::target::StackArgs;
-use crate::operator::{Exit, OperatorContext, OperatorError};
+use crate::operator::{ErrorExit, Exit, OnStack, OperatorContext, OperatorError};
 
 /// Event sourcing on DynamoDB: the local stack, and the operator commands for a deployed or local stack
 #[derive(Debug, Parser)]
@@ -93,14 +92,14 @@ enum Command {
 /// The commands that work on a stack, deployed or local.
 #[derive(Clone, Debug, Subcommand)]
 pub enum OperatorCommand {
-    Get(GetArgs),
-    Events(EventsArgs),
-    Feed(FeedArgs),
+    Get(OnStack<GetArgs>),
+    Events(OnStack<EventsArgs>),
+    Feed(OnStack<FeedArgs>),
     Console(ConsoleArgs),
-    Verify(VerifyArgs),
+    Verify(OnStack<VerifyArgs>),
     #[command(subcommand)]
     Dlq(DlqCommand),
-    Republish(RepublishArgs),
+    Republish(OnStack<RepublishArgs>),
     #[command(subcommand)]
     Discarded(DiscardedCommand),
     #[command(subcommand)]
@@ -108,9 +107,9 @@ pub enum OperatorCommand {
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
     Load(LoadArgs),
-    CheckDeployment(CheckDeploymentArgs),
-    Export(ExportArgs),
-    Import(ImportArgs),
+    CheckDeployment(OnStack<CheckDeploymentArgs>),
+    Export(OnStack<ExportArgs>),
+    Import(OnStack<ImportArgs>),
     #[command(subcommand)]
     Projection(ProjectionCommand),
 }
@@ -170,48 +169,28 @@ impl DaybookArgs {
 impl OperatorCommand {
     /// Runs the command.
     pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-        let stack = self.stack().cloned();
-        let ended = match self {
-            Self::Get(args) => get::run(args, context).await,
-            Self::Events(args) => events::run(args, context).await,
-            Self::Feed(args) => feed::run(args, context).await,
-            Self::Console(args) => console::run(args, context).await,
-            Self::Verify(args) => verify::run(args, context).await,
+        match self {
+            Self::Get(command) => command.run(context, get::run).await,
+            Self::Events(command) => command.run(context, events::run).await,
+            Self::Feed(command) => command.run(context, feed::run).await,
+            Self::Console(args) => {
+                let stack = args.stack.clone();
+                context.run(&stack, false, async |session| console::run(args, session).await).await
+            }
+            Self::Verify(command) => command.run(context, verify::run).await,
             Self::Dlq(command) => command.run(context).await,
             Self::Discarded(command) => command.run(context).await,
-            Self::Relay(command) => command.run(context).await,
-            Self::Republish(args) => republish::run(args, context).await,
-            Self::Snapshot(SnapshotCommand::Rebuild(args)) => snapshot::rebuild(args, context).await,
-            Self::Load(args) => load::run(args, context).await,
-            Self::CheckDeployment(args) => check_deployment::run(args, context).await,
-            Self::Export(args) => export::run(args, context).await,
-            Self::Import(args) => import::run(args, context).await,
-            Self::Projection(command) => command.run(&(context.projections)()?, context).await,
-        };
-        match ended {
-            Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
-            Err(OperatorError::Store { source, .. }) if source.is_missing_table() => {
-                Err(stack.unwrap_or_default().missing_table(&context.environment).await)
+            Self::Relay(RelayCommand::Status(command)) => command.run(context, relay::status).await,
+            Self::Republish(command) => command.run(context, republish::run).await,
+            Self::Snapshot(SnapshotCommand::Rebuild(command)) => command.run(context, snapshot::rebuild).await,
+            Self::Load(args) => {
+                let as_json = args.json;
+                context.run(&StackArgs::default(), as_json, async |session| load::run(args, session).await).await
             }
-            ended => ended,
-        }
-    }
-
-    /// The stack, if the command reads its table.
-    fn stack(&self) -> Option<&StackArgs> {
-        match self {
-            Self::Get(args) => Some(&args.stack),
-            Self::Events(args) => Some(&args.stack),
-            Self::Feed(args) => Some(&args.stack),
-            Self::Console(args) => Some(&args.stack),
-            Self::Verify(args) => Some(&args.stack),
-            Self::Republish(args) => Some(&args.stack),
-            Self::Snapshot(SnapshotCommand::Rebuild(args)) => Some(&args.stack),
-            Self::Export(args) => Some(&args.stack),
-            Self::Import(args) => Some(&args.stack),
-            Self::Projection(command) => command.stack(),
-            Self::CheckDeployment(args) => Some(&args.stack),
-            Self::Dlq(_) | Self::Discarded(_) | Self::Relay(_) | Self::Load(_) => None,
+            Self::CheckDeployment(command) => command.run(context, check_deployment::run).await,
+            Self::Export(command) => command.run(context, export::run).await,
+            Self::Import(command) => command.run(context, import::run).await,
+            Self::Projection(command) => command.run(context).await,
         }
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! In reading order:
 //! - [`commands`]: the command line; one file for each command.
-//! - [`operator`]: the shared parts of operator commands: target stack, selection, rate limit and interruption.
+//! - [`operator`]: the shared parts of operator commands: the options that select the stack, and the output.
 //! - [`logs`]: the logs of the process, and the traces of the local stack.
 //! - `entry`: runs a process.
 //!
-//! The local stack, [`Project`] and [`fixtures`] are in the crate `daybook-local-stack`, the files of a project in
-//! `daybook-scaffold`, and the documents that describe the messages in `daybook-api-documents`.
+//! What the operator commands do is in the crates `daybook-operations` and `daybook-deployment-check`. The local stack,
+//! [`Project`] and [`fixtures`] are in `daybook-local-stack`, the files of a project in `daybook-scaffold`, and the documents
+//! that describe the messages in `daybook-api-documents`.
 
 pub mod commands;
 mod entry;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use daybook_cli::operator::OperatorError;
-use daybook_cli::operator::target::{
-    SETTINGS_TO_IMPORT_MESSAGES, SETTINGS_TO_REPUBLISH, SETTINGS_TO_TAKE_SNAPSHOTS, StackArgs,
-};
+use daybook_decider::Registry;
+use daybook_operations::stack::{SETTINGS_TO_IMPORT_MESSAGES, SETTINGS_TO_REPUBLISH, SETTINGS_TO_TAKE_SNAPSHOTS};
+use daybook_operations::{Interrupt, OperatorError, Stack};
+use daybook_projection::Projections;
 use daybook_settings::Environment;
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::{plain, plain_with_read_models, text};
 
@@ -56,17 +57,18 @@ fn operator_environment_has_the_settings_of_the_functions() {
 
 /// Reads all settings that operator commands read.
 fn read(environment: &Environment) -> Result<(), OperatorError> {
-    let stack = StackArgs::default();
+    let interrupt = Interrupt::by(watch::channel(false).1);
+    let stack = Stack::new(environment.clone(), Registry::new(), || Ok(Projections::new()), interrupt);
     for required in [SETTINGS_TO_TAKE_SNAPSHOTS, SETTINGS_TO_REPUBLISH, SETTINGS_TO_IMPORT_MESSAGES] {
-        stack.store_settings(environment, required)?;
+        stack.store_settings(required)?;
     }
-    stack.bus_settings(environment)?;
-    stack.dlq_url(environment)?;
-    stack.discarded_bucket(environment)?;
-    stack.views_table(environment)?;
-    stack.changes_queue_url(environment)?;
-    stack.relay_function(environment)?;
-    stack.relay_logs(environment).map(drop)
+    stack.bus_settings()?;
+    stack.dlq_url()?;
+    stack.discarded_bucket()?;
+    stack.views_table()?;
+    stack.changes_queue_url()?;
+    stack.relay_function()?;
+    stack.relay_logs().map(drop)
 }
 
 #[test]

@@ -1,33 +1,15 @@
-//! `daybook check-deployment`: tests in the user's account what this code relies on in AWS.
-//!
-//! Invariant: all rows that the checks write belong to aggregates of the type `__check`, which no aggregate can be
-//! registered under; everything that the checks create is deleted at the end, and its names are printed if that fails.
-//!
-//! In reading order:
-//! - `check`, `result`: a check and its result. `checks`: all checks, by subject, and the assumptions that none of them covers.
-//! - `deployment`: the stack that is checked, and what the checks have created. `aws_calls`: calls to AWS as JSON.
-//!   `observer`: a rule and a queue, with which the checks see the messages on the bus.
+//! `daybook check-deployment`.
 
-mod aws_calls;
-mod check;
-mod checks;
-mod deployment;
-mod observer;
-mod result;
-
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
 use clap::Args;
+use daybook_deployment_check::{Check, CheckResult, NOT_SEEN, check_deployment, checks};
 use serde::Serialize;
 use serde_json::json;
 
-use self::check::Check;
-use self::checks::NOT_SEEN;
-use self::deployment::Deployment;
-use self::result::CheckResult;
-use crate::operator::target::{STACK_HELP, StackArgs};
-use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
+use crate::operator::output::Output;
+use crate::operator::{Exit, OperatorError, Session};
 
 /// Check in your own account that AWS behaves as this code relies on.
 ///
@@ -38,26 +20,19 @@ use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 /// Without `--yes`, the command only lists the checks and the permissions that they need. Against the local stack, it checks
 /// what the local stack models.
 #[derive(Clone, Debug, Args)]
-#[command(after_long_help = STACK_HELP)]
 pub struct CheckDeploymentArgs {
     /// Only this check; can be repeated. Default: all.
     #[arg(value_name = "CHECK")]
-    pub checks: Vec<String>,
+    checks: Vec<String>,
     /// Leave this check out; can be repeated.
     #[arg(long, value_name = "CHECK")]
-    pub skip: Vec<String>,
+    skip: Vec<String>,
     /// Write to the table and the bus; without this option, the command only lists the checks.
     #[arg(long)]
-    pub yes: bool,
+    yes: bool,
     /// Maximum seconds that a check waits for a message.
     #[arg(long, value_name = "SECONDS", default_value = "120")]
-    pub timeout: u64,
-    /// Print JSON, one object per line.
-    #[arg(long)]
-    pub json: bool,
-    /// Which stack.
-    #[command(flatten)]
-    pub stack: StackArgs,
+    timeout: u64,
 }
 
 /// The number of checks by result.
@@ -73,44 +48,37 @@ struct CheckCounts {
     left_over: usize,
 }
 
-/// Runs the checks, and prints the result of each.
-pub(super) async fn run(args: CheckDeploymentArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let selected = selected(&args)?;
+pub(super) async fn run(
+    args: CheckDeploymentArgs,
+    Session { stack, mut out }: Session<'_>,
+) -> Result<Exit, OperatorError> {
+    let selected = checks(&args.checks, &args.skip)?;
     let mut counts = CheckCounts { dry_run: !args.yes, ..CheckCounts::default() };
     if !args.yes {
         for check in &selected {
-            writeln!(context.out, "{}", check.plan_line(args.json))?;
+            let Check { name, relies_on, documented, permissions, .. } = check;
+            let needs = permissions.join(", ");
+            let text = format!("would-check {name}: {relies_on}; documented: {documented}; needs {needs}");
+            out.print(json!(check), text)?;
         }
-        print_not_seen(args.json, &mut context.out)?;
+        print_not_seen(&mut out)?;
         let text = format!("{} checks would run; nothing was written, run it again with --yes", selected.len());
-        context.print_summary(args.json, &text, &counts, None)?;
+        out.print_summary(&text, &counts, None)?;
         return Ok(Exit::Clean);
     }
     let timeout = Duration::from_secs(args.timeout);
-    let mut deployment = Deployment::connect(&args.stack, timeout, &context.environment).await?;
-    let mut printed = Ok(());
-    for check in selected {
-        if context.interrupt.is_set() || printed.is_err() {
-            break;
-        }
-        // Ctrl-C ends a check that waits, but not the deletion of what it has created.
-        let result = tokio::select! {
-            result = (check.run)(&mut deployment) => result.unwrap_or_else(|error| deployment.not_checked(&error)),
-            () = context.interrupt.wait() => break,
-        };
-        counts.add(&result);
-        printed = writeln!(context.out, "{}", check.result_line(&result, args.json));
-    }
-    let left_over = deployment.clean_up().await;
-    printed?;
+    let left_over = check_deployment(&stack, &selected, timeout, |check, result| {
+        counts.add(result);
+        print_result(&mut out, check, result)
+    });
+    let left_over = left_over.await?;
     counts.left_over = left_over.len();
     for text in left_over {
-        let line = output_line(args.json, json!({"leftOver": text}), format!("left-over {text}"));
-        writeln!(context.out, "{line}")?;
+        out.print(json!({"leftOver": text}), format!("left-over {text}"))?;
     }
-    print_not_seen(args.json, &mut context.out)?;
-    let interrupted = context.interrupt.is_set().then_some("run it again: what was created is deleted");
-    context.print_summary(args.json, &counts.text(), &counts, interrupted)?;
+    print_not_seen(&mut out)?;
+    let interrupted = stack.interrupt.is_set().then_some("run it again: what was created is deleted");
+    out.print_summary(&counts.text(), &counts, interrupted)?;
     Ok(match counts {
         _ if interrupted.is_some() => Exit::Interrupted,
         CheckCounts { different: 0, left_over: 0, not_checked: 0, .. } => Exit::Clean,
@@ -119,25 +87,23 @@ pub(super) async fn run(args: CheckDeploymentArgs, context: &mut OperatorContext
     })
 }
 
-/// The checks that the arguments select.
-fn selected(args: &CheckDeploymentArgs) -> Result<Vec<Check>, OperatorError> {
-    let all = checks::all();
-    let names: Vec<_> = all.iter().map(|check| check.name).collect();
-    if let Some(unknown) = args.checks.iter().chain(&args.skip).find(|name| !names.contains(&name.as_str())) {
-        return Err(OperatorError::Usage(format!("{unknown:?} is no check; the checks are {}", names.join(", "))));
-    }
-    let is_selected = |check: &Check| {
-        let is_in = |names: &[String]| names.iter().any(|name| name == check.name);
-        (args.checks.is_empty() || is_in(&args.checks)) && !is_in(&args.skip)
+fn print_result(out: &mut Output<'_>, check: &Check, result: &CheckResult) -> io::Result<()> {
+    let Check { name, relies_on, documented, .. } = check;
+    let mut json = json!(result);
+    (json["check"], json["reliesOn"], json["documented"]) = (json!(name), json!(relies_on), json!(documented));
+    let text = match result {
+        CheckResult::AsExpected { seen } => format!("as-expected {name}: {seen}"),
+        CheckResult::Differs { expected, seen } => format!(
+            "differs {name}: expected {expected}; seen {seen}; the code relies on: {relies_on}; documented: {documented}"
+        ),
+        CheckResult::NotChecked { reason } => format!("not-checked {name}: {reason}"),
+        CheckResult::NotModelled { reason } => format!("not-modelled {name}: {reason}"),
     };
-    Ok(all.into_iter().filter(is_selected).collect())
+    out.print(json, text)
 }
 
-fn print_not_seen(as_json: bool, out: &mut dyn Write) -> io::Result<()> {
-    for what in NOT_SEEN {
-        writeln!(out, "{}", output_line(as_json, json!({"notSeen": what}), format!("not-seen {what}")))?;
-    }
-    Ok(())
+fn print_not_seen(out: &mut Output<'_>) -> io::Result<()> {
+    NOT_SEEN.iter().try_for_each(|what| out.print(json!({ "notSeen": what }), format!("not-seen {what}")))
 }
 
 impl CheckCounts {

@@ -6,7 +6,6 @@ mod args;
 mod interface;
 mod writes;
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -15,40 +14,40 @@ use axum::response::Redirect;
 use axum::routing::get;
 use daybook_console::{Access, Console, DeployedStack};
 use daybook_local_aws::server::Server;
+use daybook_operations::call_usage::CallMeter;
+use daybook_operations::check_shards;
+use daybook_operations::stack::SETTINGS_TO_FIND;
 use tokio::net::TcpListener;
 
 pub(super) use self::args::ConsoleArgs;
 use self::interface::Interface;
 use self::writes::{RunningCommands, Writes};
-use crate::operator::call_usage::CallMeter;
-use crate::operator::target::SETTINGS_TO_FIND;
-use crate::operator::{Exit, OperatorContext, OperatorError, check_shards};
+use crate::operator::{Exit, OperatorError, Session};
 
 /// How long open requests may continue after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Serves the console.
-pub(super) async fn run(args: ConsoleArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
+pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
     let ConsoleArgs { port, host, allow_writes, .. } = args;
-    let environment = &context.environment;
-    let store = args.stack.store(environment, SETTINGS_TO_FIND).await?;
-    let first_events: Vec<_> = context.registry.iter().flat_map(|model| model.opening_events()).collect();
-    check_shards(&store, &first_events).await?;
-    let mut interface = Interface::connect(&args, environment).await?.router();
+    let store = stack.store(SETTINGS_TO_FIND).await?;
+    check_shards(&store, &stack.first_events()).await?;
+    let mut interface = Interface::connect(&stack).await?.router();
     let running = RunningCommands::default();
     if allow_writes {
         // A wrong setting is an error now, and not when somebody presses a button.
-        args.stack.bus_settings(environment)?;
-        interface = interface.merge(Writes::new(&args, context, running.clone()).router());
+        stack.bus_settings()?;
+        interface = interface.merge(Writes::new(&stack, running.clone()).router());
     }
 
     let access = if host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
-    let stack = DeployedStack { table: args.stack.table_name(environment), allow_writes };
-    let text = format!("Table {}{}.", stack.table, if allow_writes { "" } else { ", read-only" });
-    let mut console = Console::new(context.registry.clone(), store, interface, access.clone()).of_deployed_stack(stack);
-    if args.stack.has_views(environment) {
-        let views = args.stack.views(environment, &CallMeter::default()).await?;
-        console = console.with_views((context.projections)()?, views);
+    let deployed = DeployedStack { table: stack.table_name(), allow_writes };
+    let text = format!("Table {}{}.", deployed.table, if allow_writes { "" } else { ", read-only" });
+    let mut console =
+        Console::new(stack.registry.clone(), store, interface, access.clone()).of_deployed_stack(deployed);
+    if stack.has_views() {
+        let views = stack.views(&CallMeter::default()).await?;
+        console = console.with_views((stack.projections)()?, views);
     }
     let router = Router::new().route("/", get(async || Redirect::to("/_console")));
     let router = router.merge(daybook_console::router(console));
@@ -58,9 +57,8 @@ pub(super) async fn run(args: ConsoleArgs, context: &mut OperatorContext) -> Res
         Ok(listener) => Server::serve(listener, router).map_err(failed)?,
         Err(source) => return Err(failed(source)),
     };
-    writeln!(context.out, "Console  {}\n{text} Ctrl-C stops it.", access.address(server.url()))?;
-    context.out.flush()?;
-    context.interrupt.wait().await;
+    out.print_text(&format!("Console  {}\n{text} Ctrl-C stops it.", access.address(server.url())))?;
+    stack.interrupt.wait().await;
     server.stop(GRACE).await;
     running.wait_for_end().await;
     Ok(Exit::Clean)

@@ -1,25 +1,22 @@
 //! `daybook dlq`: the messages that the relay could not send.
-//!
-//! In reading order: `list`, `show`, `stats`, `export`, `redrive`, `delete`. `body_file`: the bodies of messages while they are
-//! sent.
 
-mod body_file;
-mod delete;
-mod export;
-mod list;
-mod redrive;
-mod show;
-mod stats;
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::num::NonZeroU32;
+use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use daybook_operations::dead_letter_message::{DeadLetterMessage, MessageFilter};
+use daybook_operations::dead_letters::{self, MessageOutcome, RedriveCounts, RedriveOptions, Redriven};
+use daybook_operations::queue_reading::NotSeen;
+use jiff::{Timestamp, Unit};
+use serde_json::{Value, json};
 
-pub(super) use self::delete::DlqDeleteArgs;
-use self::export::DlqExportArgs;
-use self::list::DlqListArgs;
-pub use self::redrive::{DlqRedriveArgs, redrive};
-use self::show::DlqShowArgs;
-use self::stats::DlqStatsArgs;
-use crate::operator::{Exit, OperatorContext, OperatorError};
+use crate::operator::args::MessageFilterArgs;
+use crate::operator::output::Output;
+use crate::operator::target::{STACK_HELP, StackArgs};
+use crate::operator::{Exit, OnStack, OperatorContext, OperatorError, Session};
 
 /// Read the messages that the relay could not send, send them again, or delete them.
 ///
@@ -29,24 +26,323 @@ use crate::operator::{Exit, OperatorContext, OperatorError};
 /// messages than a run received, the run prints how many it did not see, and ends with status 1.
 #[derive(Clone, Debug, Subcommand)]
 pub enum DlqCommand {
-    List(DlqListArgs),
+    List(OnStack<DlqListArgs>),
     Show(DlqShowArgs),
-    Stats(DlqStatsArgs),
-    Export(DlqExportArgs),
-    Redrive(DlqRedriveArgs),
-    Delete(DlqDeleteArgs),
+    Stats(OnStack<DlqStatsArgs>),
+    Export(OnStack<DlqExportArgs>),
+    Redrive(OnStack<DlqRedriveArgs>),
+    Delete(OnStack<DlqDeleteArgs>),
+}
+
+/// List the messages of the dead-letter queue, one per line, by aggregate and number.
+///
+/// A line contains SQS's id, the aggregate, the message's number, type and id, and the error with which it failed. The command
+/// hides the messages from other readers while it reads, and then makes them visible again; it deletes none. If SQS counts
+/// more messages than the command received, it prints how many are missing, and ends with status 1.
+#[derive(Clone, Debug, Args)]
+pub struct DlqListArgs {
+    #[command(flatten)]
+    filter: MessageFilterArgs,
+    /// Maximum number of messages that are read. Default: all.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+/// Show messages of the dead-letter queue in full: outbox row or stream record, error, attempts, and position in the stream.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = STACK_HELP)]
+pub struct DlqShowArgs {
+    /// The message id, or SQS's id of the message; `daybook dlq list` prints both.
+    #[arg(value_name = "ID", required_unless_present = "unreadable", conflicts_with = "unreadable")]
+    id: Option<String>,
+    /// Show all messages that cannot be sent: they contain an unreadable record, are damaged, or are not from the relay.
+    #[arg(long)]
+    unreadable: bool,
+    /// Maximum number of messages that are read. Default: all.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    #[command(flatten)]
+    stack: StackArgs,
+}
+
+/// Count the messages of the dead-letter queue by error, by aggregate type, by message type and by age.
+///
+/// The age is the time since SQS received the message; SQS deletes a message after 14 days. If SQS counts more messages than the
+/// command received, it prints how many are missing, and ends with status 1.
+#[derive(Clone, Debug, Args)]
+pub struct DlqStatsArgs {
+    #[command(flatten)]
+    filter: MessageFilterArgs,
+}
+
+/// Write messages of the dead-letter queue to a file, one JSON object per line, with body and attributes.
+///
+/// Use it before `dlq delete`, so that nothing is lost. The body is the text that SQS holds, unchanged. The messages stay in
+/// the queue. A run that ends early leaves a file of complete lines.
+#[derive(Clone, Debug, Args)]
+pub struct DlqExportArgs {
+    /// The file. It must not exist.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    filter: MessageFilterArgs,
+}
+
+/// Send messages of the dead-letter queue again, with the same ids and bytes, and delete from it those that the bus accepted.
+///
+/// A dry run by default; `--yes` executes it. The messages of an aggregate are sent in their order, as far as the run received
+/// them. Messages that the bus rejects again stay in the queue. Messages that cannot be sent also stay there, such as a
+/// message that contains an unreadable record. A run that ends early loses nothing: the next run repeats messages that
+/// were sent but not yet deleted, and consumers recognize them by their message ids.
+#[derive(Clone, Debug, Args)]
+pub struct DlqRedriveArgs {
+    #[command(flatten)]
+    filter: MessageFilterArgs,
+    /// Send the messages; without this option, the command is a dry run.
+    #[arg(long)]
+    yes: bool,
+    /// Maximum messages per second.
+    #[arg(long, value_name = "N", default_value = "100")]
+    rate: NonZeroU32,
+    /// Maximum number of messages that are read. Default: all.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+/// Delete messages of the dead-letter queue.
+///
+/// A dry run by default; `--yes` deletes them. The messages must be selected: by their ids, by options, or by both. Write them
+/// to a file with `daybook dlq export` first: SQS cannot restore a deleted message.
+#[derive(Clone, Debug, Args)]
+pub struct DlqDeleteArgs {
+    /// The message ids, or SQS's ids of the messages; `daybook dlq list` prints both.
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+    #[command(flatten)]
+    filter: MessageFilterArgs,
+    /// Delete the messages; without this option, the command is a dry run.
+    #[arg(long)]
+    yes: bool,
 }
 
 impl DlqCommand {
-    /// Runs the command.
-    pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
+    pub(super) async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
         match self {
-            Self::List(args) => list::run(args, context).await,
-            Self::Show(args) => show::run(args, context).await,
-            Self::Stats(args) => stats::run(args, context).await,
-            Self::Export(args) => export::run(args, context).await,
-            Self::Redrive(args) => redrive::run(args, context).await,
-            Self::Delete(args) => delete::run(args, context).await,
+            Self::List(command) => command.run(context, list).await,
+            Self::Show(args) => {
+                let stack = args.stack.clone();
+                context.run(&stack, false, async |session| show(args, session).await).await
+            }
+            Self::Stats(command) => command.run(context, stats).await,
+            Self::Export(command) => command.run(context, export).await,
+            Self::Redrive(command) => command.run(context, redrive).await,
+            Self::Delete(command) => command.run(context, delete).await,
         }
     }
+}
+
+async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+    let reading = dead_letters::read(&stack, &args.filter.into(), args.limit, |_| Ok(())).await?;
+    let (messages, seen, before, not_seen) = (reading.messages, reading.seen, reading.before, reading.not_seen);
+    messages.iter().try_for_each(|message| out.print(message.json(), message.to_string()))?;
+    let listed = messages.len();
+    let unsendable = messages.iter().filter(|message| message.content.is_err()).count();
+    let text = format!(
+        "{listed} of {seen} dead-letter messages listed, {unsendable} of them unsendable; SQS counts about {} visible and {} \
+         that other readers have received{}",
+        before.visible,
+        before.hidden,
+        not_seen_text(not_seen)
+    );
+    let summary = json!({
+        "messages": listed, "seen": seen, "unsendable": unsendable, "waiting": before.visible, "hidden": before.hidden,
+        "notSeen": not_seen,
+    });
+    let interrupted = stack.interrupt.is_set();
+    out.print_summary(&text, &summary, interrupted.then_some("run it again"))?;
+    Ok(Exit::of(interrupted, !not_seen.any()))
+}
+
+async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+    let ids = args.id.iter().cloned().collect();
+    let filter = MessageFilter { ids, unreadable: args.unreadable, ..MessageFilter::default() };
+    let mut found = 0;
+    let show = |message: dead_letters::ReadMessage<'_>| {
+        found += 1;
+        Ok(match serde_json::from_str::<Value>(message.body()) {
+            Ok(json) => out.print_text(&format!("{json:#}")),
+            Err(_) => out.print_text(message.body()),
+        }?)
+    };
+    let reading = dead_letters::read(&stack, &filter, args.limit, show).await?;
+    if stack.interrupt.is_set() {
+        return Ok(Exit::Interrupted);
+    }
+    let (seen, not_seen) = (reading.seen, not_seen_text(reading.not_seen));
+    match args.id {
+        Some(id) if found == 0 => {
+            eprintln!(
+                "no dead-letter message has the id {id:?} among the {seen} that were received{not_seen}; `daybook dlq list` \
+                 prints the ids"
+            );
+            Ok(Exit::Findings)
+        }
+        None if reading.not_seen.any() => {
+            eprintln!("{found} of {seen} dead-letter messages shown{not_seen}");
+            Ok(Exit::Findings)
+        }
+        _ => Ok(Exit::Clean),
+    }
+}
+
+/// Ages of messages, each with the hours below which it applies.
+const AGES: [(i64, &str); 4] = [(1, "under-1h"), (24, "1h-to-1d"), (7 * 24, "1d-to-7d"), (i64::MAX, "over-7d")];
+
+/// The value of a message that contains no outbox message.
+const UNSENDABLE: &str = "unsendable";
+
+async fn stats(args: DlqStatsArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+    let reading = dead_letters::read(&stack, &args.filter.into(), None, |_| Ok(())).await?;
+    let (selected, seen, not_seen, now) = (&reading.messages, reading.seen, reading.not_seen, Timestamp::now());
+    let mut counts: BTreeMap<(usize, &str), usize> = BTreeMap::new();
+    for message in selected {
+        for (order, value) in values(message, now).into_iter().enumerate() {
+            *counts.entry((order, value)).or_default() += 1;
+        }
+    }
+    for ((order, value), messages) in &counts {
+        let by = ["error", "aggregate-type", "message-type", "age"][*order];
+        let json = json!({"by": by, "value": value, "messages": messages});
+        out.print(json, format!("{by} {value} {messages}"))?;
+    }
+    let oldest = selected.iter().filter_map(|message| message.queued_at).min().map(|oldest| oldest.to_string());
+    let age = oldest.as_ref().map(|oldest| format!(", the oldest of {oldest}")).unwrap_or_default();
+    let text = format!("{} of {seen} dead-letter messages counted{age}{}", selected.len(), not_seen_text(not_seen));
+    let summary = json!({"messages": selected.len(), "seen": seen, "oldest": oldest, "notSeen": not_seen});
+    let interrupted = stack.interrupt.is_set();
+    out.print_summary(&text, &summary, interrupted.then_some("run it again"))?;
+    Ok(Exit::of(interrupted, !not_seen.any()))
+}
+
+/// The values by which a message is counted.
+fn values(message: &DeadLetterMessage, now: Timestamp) -> [&str; 4] {
+    let age = message.queued_at.and_then(|queued_at| now.since((Unit::Hour, queued_at)).ok());
+    let hours = age.map_or(0, |age| i64::from(age.get_hours()));
+    let age = AGES.iter().find(|(below, _)| hours < *below).map_or("unknown", |(_, name)| name);
+    match &message.content {
+        Ok(content) => [&content.error_code, &content.aggregate.aggregate_type, &content.message_type, age],
+        Err(_) => [UNSENDABLE, UNSENDABLE, UNSENDABLE, age],
+    }
+}
+
+async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+    let path = args.file.display();
+    let failed = |source| OperatorError::File { doing: format!("cannot write the file {path}"), source };
+    // A wrong setting creates no file.
+    stack.dead_letters().await?;
+    // Dead-letter messages may contain personal data, and a file that exists may be an earlier export.
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = BufWriter::new(options.open(&args.file).map_err(failed)?);
+    let mut exported = 0;
+    let export = |message: dead_letters::ReadMessage<'_>| {
+        exported += 1;
+        writeln!(file, "{}", message.json()).map_err(failed)
+    };
+    let reading = dead_letters::read(&stack, &args.filter.into(), None, export).await?;
+    // `dlq delete` may follow.
+    let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+    file.sync_all().map_err(failed)?;
+    let (seen, not_seen) = (reading.seen, reading.not_seen);
+    let text = format!("{exported} of {seen} dead-letter messages exported to {path}{}", not_seen_text(not_seen));
+    let summary = json!({"messages": exported, "seen": seen, "notSeen": not_seen});
+    let interrupted = stack.interrupt.is_set();
+    out.print_summary(&text, &summary, interrupted.then_some("run it again with another file"))?;
+    Ok(Exit::of(interrupted, !not_seen.any()))
+}
+
+async fn redrive(args: DlqRedriveArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+    let DlqRedriveArgs { filter, yes, rate, limit } = args;
+    let options = RedriveOptions { filter: filter.into(), sends: yes, rate, limit };
+    let redriven = dead_letters::redrive(&stack, &options, |message, outcome| {
+        let text = message.content.as_ref().map_or_else(|_| message.to_string(), ToString::to_string);
+        print_outcome(&mut out, message, outcome, text)
+    });
+    let Redriven { counts, failure } = redriven.await?;
+    let RedriveCounts { would_send, sent, refused, not_deleted, unsendable, unsent, not_seen, .. } = counts;
+    let not_seen_text = not_seen_text(not_seen);
+    let interrupted = stack.interrupt.is_set();
+    let how_to_go_on = interrupted.then_some("run it again");
+    if yes {
+        let except =
+            if not_deleted > 0 { format!(", except {not_deleted} that SQS did not delete") } else { String::new() };
+        let text = format!(
+            "{sent} messages sent and deleted from the queue{except}; in the queue: {refused} that the bus rejects, \
+             {unsendable} unsendable, {unsent} not sent{not_seen_text}"
+        );
+        out.print_summary(&text, &counts, how_to_go_on)?;
+    } else {
+        let text = format!("{would_send} messages would be sent{not_seen_text}; this was a dry run, --yes sends them");
+        let summary = json!({
+            "dryRun": true, "wouldSend": would_send, "unsendable": unsendable, "hidden": not_seen.hidden,
+            "notReceived": not_seen.not_received,
+        });
+        out.print_summary(&text, &summary, how_to_go_on)?;
+    }
+    failure.map_or(Ok(()), Err)?;
+    Ok(Exit::of(interrupted, counts.is_clean()))
+}
+
+async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+    let DlqDeleteArgs { mut ids, filter, yes } = args;
+    let mut filter = MessageFilter::from(filter);
+    filter.ids.append(&mut ids);
+    let deletion = dead_letters::delete(&stack, &filter, yes, |message, outcome| {
+        print_outcome(&mut out, message, outcome, message.to_string())
+    });
+    let dead_letters::Deletion { selected, deleted, not_deleted, not_found, not_seen } = deletion.await?;
+    not_found.iter().for_each(|id| eprintln!("no dead-letter message has the id {id:?}"));
+    let text = if yes {
+        format!("{deleted} messages deleted, {not_deleted} that SQS did not delete")
+    } else {
+        format!("{selected} messages would be deleted; this was a dry run, --yes deletes them")
+    };
+    let text = format!("{text}; {} ids not found{}", not_found.len(), not_seen_text(not_seen));
+    let summary = json!({
+        "dryRun": !yes, "selected": selected, "deleted": deleted, "notDeleted": not_deleted, "notFound": not_found,
+        "notSeen": not_seen,
+    });
+    let interrupted = stack.interrupt.is_set();
+    out.print_summary(&text, &summary, interrupted.then_some("run it again"))?;
+    // Messages that were not seen may be selected too, unless each selected one was named and found.
+    let are_all_found = !filter.ids.is_empty() && not_found.is_empty();
+    let is_clean = not_deleted == 0 && not_found.is_empty() && (!not_seen.any() || are_all_found);
+    Ok(Exit::of(interrupted, is_clean))
+}
+
+/// Prints what became of a message.
+fn print_outcome(
+    out: &mut Output<'_>,
+    message: &DeadLetterMessage,
+    outcome: &MessageOutcome,
+    text: String,
+) -> io::Result<()> {
+    let mut json = message.json();
+    json["why"] = json!(outcome.reason());
+    let reason = outcome.reason().map(|why| format!(" ({why})")).unwrap_or_default();
+    out.print_outcome(outcome.name(), json, &format!("{text}{reason}"))
+}
+
+/// The end of a summary; empty if every message was received.
+fn not_seen_text(NotSeen { hidden, not_received }: NotSeen) -> String {
+    let mut text = String::new();
+    if not_received > 0 {
+        text += &format!("; SQS counts about {not_received} more that this run did not receive");
+    }
+    if hidden > 0 {
+        text += &format!("; about {hidden} more are hidden because another reader received them");
+    }
+    text
 }

@@ -1,18 +1,18 @@
 //! `daybook feed`.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 
 use clap::Args;
 use daybook_decider::{Model, Registry};
+use daybook_operations::moment::Moment;
+use daybook_operations::reads::{ReadResult, StackReads};
+use daybook_operations::stack::SETTINGS_TO_REPUBLISH;
 use jiff::Timestamp;
 use serde_json::json;
 use ulid::Ulid;
 
-use crate::operator::moment::Moment;
-use crate::operator::stack_reads::{ReadResult, StackReads, event_line};
-use crate::operator::target::{SETTINGS_TO_REPUBLISH, STACK_HELP, StackArgs};
-use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
+use super::events::print_page;
+use crate::operator::{Exit, OperatorError, Session};
 
 /// The events of a page. The API's maximum is 1,000.
 const PAGE: usize = 100;
@@ -23,50 +23,36 @@ const PAGE: usize = 100;
 /// now: later events may not be complete. The summary contains the cursor to continue from. The aggregate types' rules about
 /// callers do not apply: an operator who can read the table can read every aggregate.
 #[derive(Clone, Debug, Args)]
-#[command(after_long_help = STACK_HELP)]
 pub struct FeedArgs {
     /// Only events of this type, such as TodoCreated, by the name under which they were stored; can be repeated. Default: all
     /// event types that the code declares.
     #[arg(long = "type", value_name = "NAME")]
-    pub event_types: Vec<String>,
+    event_types: Vec<String>,
     /// The beginning, included: 2026-11-20T08:00:00Z, or a duration before now, such as 30m, 2h or 7d. Default: the first event.
     #[arg(long, value_name = "TIME")]
-    pub from: Option<Moment>,
+    from: Option<Moment>,
     /// Go on after this cursor, which an earlier run printed.
     #[arg(long, value_name = "CURSOR", conflicts_with = "from")]
-    pub after: Option<String>,
+    after: Option<String>,
     /// Maximum number of events.
     #[arg(long, value_name = "N", default_value_t = 1000)]
-    pub limit: usize,
-    /// Print JSON, one object per line.
-    #[arg(long)]
-    pub json: bool,
-    /// Which stack.
-    #[command(flatten)]
-    pub stack: StackArgs,
+    limit: usize,
 }
 
-/// Prints the events.
-pub(super) async fn run(args: FeedArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let reads = StackReads::connect(&args.stack, SETTINGS_TO_REPUBLISH, context).await?;
+pub(super) async fn run(args: FeedArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+    let reads = StackReads::connect(&stack, SETTINGS_TO_REPUBLISH).await?;
     let from = args.from.map(|from| from.resolve(Timestamp::now()));
     let mut after = from.map(cursor_before).transpose()?.or(args.after);
-    let names = event_types(&args.event_types, &context.registry);
+    let names = event_types(&args.event_types, &stack.registry);
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     reads.check_shards(&names).await?;
     let (mut printed, mut unreadable, mut more, mut settled_up_to) = (0, 0, true, None);
-    while more && printed < args.limit && !context.interrupt.is_set() {
+    while more && printed < args.limit && !stack.interrupt.is_set() {
         let page = match reads.feed(&names, after.as_deref(), PAGE.min(args.limit - printed)).await? {
             ReadResult::Found(page) => page,
             ReadResult::Missing(problem) => return Err(OperatorError::Usage(problem.detail)),
         };
-        for event in &page.events {
-            writeln!(context.out, "{}", event_line(args.json, event)?)?;
-        }
-        for row in &page.unreadable {
-            let line = output_line(args.json, json!({ "unreadable": row }), format!("unreadable {row}"));
-            writeln!(context.out, "{line}")?;
-        }
+        print_page(&mut out, &page)?;
         printed += page.events.len();
         unreadable += page.unreadable.len();
         after = page.cursor.as_str().map(str::to_owned).or(after);
@@ -79,16 +65,10 @@ pub(super) async fn run(args: FeedArgs, context: &mut OperatorContext) -> Result
     let summary = json!({
         "events": printed, "unreadable": unreadable, "settledUpTo": settled_up_to, "cursor": after, "more": more,
     });
-    let interrupted = context.interrupt.is_set() && more;
+    let interrupted = stack.interrupt.is_set() && more;
     let how_to_go_on = more.then(|| format!("go on with --after {after}"));
-    context.print_summary(args.json, &text, &summary, how_to_go_on.as_deref())?;
-    Ok(if interrupted {
-        Exit::Interrupted
-    } else if unreadable > 0 {
-        Exit::Findings
-    } else {
-        Exit::Clean
-    })
+    out.print_summary(&text, &summary, how_to_go_on.as_deref())?;
+    Ok(Exit::of(interrupted, unreadable == 0))
 }
 
 /// The event types of the options, or all that the code declares.

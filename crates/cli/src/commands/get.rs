@@ -1,15 +1,12 @@
 //! `daybook get`.
 
-use std::io::Write;
-
 use clap::Args;
+use daybook_operations::reads::{ReadResult, StackReads};
+use daybook_operations::selection::AggregateName;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::operator::selection::AggregateName;
-use crate::operator::stack_reads::{ReadResult, StackReads};
-use crate::operator::target::{STACK_HELP, StackArgs};
-use crate::operator::{Exit, OperatorContext, OperatorError};
+use crate::operator::{Exit, OperatorError, Session};
 
 /// Print the state of an aggregate, current or at an earlier version.
 ///
@@ -17,23 +14,16 @@ use crate::operator::{Exit, OperatorContext, OperatorError};
 /// prints the body that `GET /TYPE/ID` of the API returns. The aggregate types' rules about callers do not apply: an operator
 /// who can read the table can read every aggregate.
 #[derive(Clone, Debug, Args)]
-#[command(after_long_help = STACK_HELP)]
 pub struct GetArgs {
     /// The aggregate.
     #[arg(value_name = "TYPE/ID")]
-    pub aggregate: AggregateName,
+    aggregate: AggregateName,
     /// The state after this many events. Default: the current state.
     #[arg(long, value_name = "N")]
-    pub version: Option<u64>,
+    version: Option<u64>,
     /// Fold the state from the first event, without the snapshot.
     #[arg(long)]
-    pub rebuild: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// Which stack.
-    #[command(flatten)]
-    pub stack: StackArgs,
+    rebuild: bool,
 }
 
 #[derive(Deserialize)]
@@ -42,27 +32,26 @@ struct StateBody {
     state: Value,
 }
 
-/// Prints the state.
-pub(super) async fn run(args: GetArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let reads = StackReads::connect(&args.stack, &[], context).await?;
+pub(super) async fn run(args: GetArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+    let reads = StackReads::connect(&stack, &[]).await?;
     let AggregateName(key) = &args.aggregate;
     let version = args.version.map(|version| format!("&version={version}")).unwrap_or_default();
     match reads.get(&format!("/{key}?rebuild={}{version}", args.rebuild)).await? {
         ReadResult::Missing(problem) => {
-            if args.json {
-                writeln!(context.out, "{}", problem.body)?;
+            if out.as_json {
+                out.print_text(&problem.body)?;
             }
             eprintln!("{key}: {}", problem.detail);
             Ok(Exit::Findings)
         }
-        ReadResult::Found(body) if args.json => {
-            writeln!(context.out, "{body}")?;
-            Ok(Exit::Clean)
-        }
         ReadResult::Found(body) => {
+            if out.as_json {
+                out.print_text(&body)?;
+                return Ok(Exit::Clean);
+            }
             let body: StateBody =
                 serde_json::from_str(&body).map_err(|error| OperatorError::Read { cause: error.to_string() })?;
-            writeln!(context.out, "{key} version {}\n{:#}", body.version, body.state)?;
+            out.print_text(&format!("{key} version {}\n{:#}", body.version, body.state))?;
             Ok(Exit::Clean)
         }
     }

@@ -1,26 +1,123 @@
 //! `daybook load`: sends commands and reads to an API at a fixed rate, and reports latencies, responses and costs.
 //!
-//! `args`: the options. `workload`: the requests, from the examples of the API document. `sender`: sends them at their planned
-//! times. `costs`: what they cost.
+//! `sender`: sends the examples of the API document at their planned times.
 
-mod args;
-mod costs;
 mod sender;
-mod workload;
 
-use std::io::{self, Write};
+use std::num::{NonZeroU32, NonZeroUsize};
 
+use clap::Args;
+use jiff::SignedDuration;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-pub(super) use self::args::LoadArgs;
-use self::costs::UsedUnits;
 use self::sender::{Api, Run};
-use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
+use crate::operator::target::STACK_HELP;
+use crate::operator::{Exit, OperatorError, Session};
 
-/// Sends the requests, and prints the report.
-pub(super) async fn run(args: LoadArgs, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-    let (scripts, planned) = (workload::scripts(&context.registry, &args.types)?, args.planned());
-    let api = Api::connect(&args, context).await?;
+/// Send commands and reads to an API at a fixed rate, and report latencies, responses, units and costs.
+///
+/// The commands are the examples of the API document, in an order that the aggregates accept. The latency of a request is measured
+/// from its planned time: if the API is slower than the rate, the wait counts. The events of a run cannot be removed, except with
+/// the table, so use a stack of its own for load tests. Requests to an API on another machine are signed with your AWS
+/// credentials, unless you give a header `authorization`, and are sent only with `--yes`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = STACK_HELP)]
+pub struct LoadArgs {
+    /// URL of the API: that of `daybook dev`, or the stack's output ApiUrl.
+    #[arg(long, env = "API_URL", value_name = "URL", default_value = "http://127.0.0.1:3000", hide_env_values = true)]
+    url: String,
+    /// Header of every request, such as `authorization: Bearer …`; can be repeated.
+    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = parse_header)]
+    headers: Vec<(String, String)>,
+    /// Only aggregates of this type; can be repeated. Default: all types.
+    #[arg(long = "type", value_name = "TYPE")]
+    types: Vec<String>,
+    /// Requests per second.
+    #[arg(long, value_name = "N", default_value = "20")]
+    rate: NonZeroU32,
+    /// How long requests are sent, such as `90s`, `5m` or `1h`.
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    duration: SignedDuration,
+    /// Maximum requests that wait for their responses at the same time.
+    #[arg(long, value_name = "N", default_value = "32")]
+    concurrency: NonZeroUsize,
+    /// Share of reads among the requests. A read gets the state of an aggregate that the run has created.
+    #[arg(long, value_name = "PERCENT", default_value = "20", value_parser = clap::value_parser!(u64).range(..=100))]
+    reads: u64,
+    /// Send the requests to an API that is not on this machine; without this option, the command is a dry run.
+    #[arg(long)]
+    yes: bool,
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+fn parse_header(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once(':').filter(|(name, _)| !name.trim().is_empty());
+    let (name, value) = parts.ok_or_else(|| "expected NAME: VALUE".to_owned())?;
+    Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
+}
+
+impl LoadArgs {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive number of requests")]
+    fn planned(&self) -> u64 {
+        (self.duration.as_secs_f64() * f64::from(self.rate.get())).ceil() as u64
+    }
+
+    /// Reads are spread evenly.
+    fn is_read(&self, index: u64) -> bool {
+        (index + 1) * self.reads / 100 > index * self.reads / 100
+    }
+}
+
+/// The units and messages of a run. A test compares prices and quantities with docs/deploy.md, "Costs".
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct UsedUnits {
+    /// By a local stack; otherwise they are the documented units of each request.
+    counted: bool,
+    write_units: f64,
+    read_units: f64,
+    messages: f64,
+}
+
+impl UsedUnits {
+    /// The documented units: a command appends one event and one message, with a few hundred bytes of data each. Every tenth
+    /// command loads the state, with 50 events since the snapshot, as each read does.
+    fn estimated(commands: u64, reads: u64) -> Self {
+        let [commands, reads] = [commands, reads].map(|count| count as f64);
+        let read_units = 2.0 * commands + 20.0 * reads;
+        Self { counted: false, write_units: 7.0 * commands, read_units, messages: commands }
+    }
+
+    /// What a local stack has counted from one response of `GET /_dev/usage` to another.
+    fn between(before: &Value, after: &Value) -> Self {
+        let more = |name: &str| after[name].as_f64().unwrap_or_default() - before[name].as_f64().unwrap_or_default();
+        let [write_units, read_units, messages] = ["writeUnits", "readUnits", "putEventsEntries"].map(more);
+        Self { counted: true, write_units, read_units, messages }
+    }
+
+    /// The costs in US dollars, on demand in us-east-1, and their sum.
+    fn costs(&self, commands: u64, reads: u64) -> ([(&'static str, f64); 6], f64) {
+        let (commands, requests) = (commands as f64, (commands + reads) as f64);
+        let per_million = [
+            ("API Gateway", 1.00 * requests),
+            // The command handler; the relay, in the worst case once for each message, and the snapshotter.
+            ("Lambda", 0.30 * requests + (0.30 + 0.01) * commands),
+            ("DynamoDB writes", 0.625 * self.write_units),
+            ("DynamoDB reads", 0.125 * self.read_units),
+            ("EventBridge", 1.00 * self.messages),
+            ("logs and archive", (1.25 + 0.17) * commands),
+        ];
+        let costs = per_million.map(|(name, usd)| (name, usd / 1e6));
+        (costs, costs.iter().map(|(_, usd)| usd).sum())
+    }
+}
+
+pub(super) async fn run(args: LoadArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+    let (scripts, planned) = (sender::scripts(&stack.registry, &args.types)?, args.planned());
+    let api = Api::connect(&args, &stack).await?;
     if !(api.is_local || args.yes) {
         let (url, duration, reads) = (&args.url, args.duration, planned * args.reads / 100);
         let (costs, usd) = UsedUnits::estimated(planned - reads, reads).costs(planned - reads, reads);
@@ -30,32 +127,22 @@ pub(super) async fn run(args: LoadArgs, context: &mut OperatorContext) -> Result
         );
         let json =
             json!({"dryRun": true, "requests": planned, "url": url, "costsUsd": by_name(costs), "totalUsd": usd});
-        writeln!(context.out, "{}", output_line(args.json, json!({ "summary": json }), text))?;
+        out.print_summary(&text, &json, None)?;
         return Ok(Exit::Clean);
     }
     let before = api.usage().await?;
-    let run = Run::new(scripts).send_all(&args, &api, &context.interrupt).await;
+    let run = Run::new(scripts).send_all(&args, &api, &stack).await;
     let after = if before.is_some() { api.quiet_usage().await } else { None };
     let counted = before.zip(after).map(|(before, after)| UsedUnits::between(&before, &after));
-    let interrupted = context.interrupt.is_set();
+    let interrupted = stack.interrupt.is_set();
     let sent: usize = run.latencies.iter().map(Vec::len).sum();
     let not_sent = if interrupted { 0 } else { planned - sent as u64 };
-    print_report(&run, counted, not_sent, interrupted, args.json, &mut context.out)?;
-    Ok(match interrupted {
-        true => Exit::Interrupted,
-        false if run.failures == 0 && not_sent == 0 => Exit::Clean,
-        false => Exit::Findings,
-    })
+    let (json, text) = report(&run, counted, not_sent, interrupted);
+    out.print(json!({ "summary": json }), text)?;
+    Ok(Exit::of(interrupted, run.failures == 0 && not_sent == 0))
 }
 
-fn print_report(
-    run: &Run,
-    counted: Option<UsedUnits>,
-    not_sent: u64,
-    interrupted: bool,
-    as_json: bool,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+fn report(run: &Run, counted: Option<UsedUnits>, not_sent: u64, interrupted: bool) -> (Value, String) {
     let Run { prefix, created, responses, failures, elapsed, latencies: [of_commands, of_reads], .. } = run;
     let [commands, reads] = [of_commands, of_reads].map(|latencies| latencies.len() as u64);
     let (requests, seconds, aggregates) = (commands + reads, elapsed.as_secs_f64(), created.len());
@@ -66,41 +153,36 @@ fn print_report(
     let all = [&of_commands[..], of_reads].concat();
     let latencies = [("commands", of_commands), ("reads", of_reads), ("all", &all)]
         .map(|(name, latencies)| (name, latencies.len(), quantiles(latencies.clone())));
-    if as_json {
-        let latencies = latencies.map(|(name, requests, [p50, p90, p99, max])| {
-            (name, json!({"requests": requests, "p50Ms": p50, "p90Ms": p90, "p99Ms": p99, "maxMs": max}))
-        });
-        let summary = json!({
-            "requests": requests, "seconds": seconds, "requestsPerSecond": rate, "commandsPerSecond": writes,
-            "interrupted": interrupted, "notSent": not_sent, "failures": failures, "responses": responses,
-            "latencies": by_name(latencies), "used": used, "costsUsd": by_name(costs), "totalUsd": usd,
-            "usdPerMillion": per_million, "aggregates": aggregates, "idPrefix": prefix,
-        });
-        return writeln!(out, "{}", json!({ "summary": summary }));
-    }
-    writeln!(out, "latency in ms  requests       p50       p90       p99       max")?;
-    for (name, requests, [p50, p90, p99, max]) in latencies {
-        writeln!(out, "{name:13} {requests:>9} {p50:>9.1} {p90:>9.1} {p99:>9.1} {max:>9.1}")?;
-    }
-    responses.iter().try_for_each(|(response, count)| writeln!(out, "{count} responses {response}"))?;
+    let of_json = latencies.map(|(name, requests, [p50, p90, p99, max])| {
+        (name, json!({"requests": requests, "p50Ms": p50, "p90Ms": p90, "p99Ms": p99, "maxMs": max}))
+    });
+    let json = json!({
+        "requests": requests, "seconds": seconds, "requestsPerSecond": rate, "commandsPerSecond": writes,
+        "interrupted": interrupted, "notSent": not_sent, "failures": failures, "responses": responses,
+        "latencies": by_name(of_json), "used": used, "costsUsd": by_name(costs), "totalUsd": usd,
+        "usdPerMillion": per_million, "aggregates": aggregates, "idPrefix": prefix,
+    });
+    let table = latencies.map(|(name, requests, [p50, p90, p99, max])| {
+        format!("\n{name:13} {requests:>9} {p50:>9.1} {p90:>9.1} {p99:>9.1} {max:>9.1}")
+    });
+    let responses: String =
+        responses.iter().map(|(response, count)| format!("{count} responses {response}\n")).collect();
     let UsedUnits { counted, write_units, read_units, messages } = used;
     let source = if counted { "counted by the local stack" } else { "estimated from the documented units per request" };
-    writeln!(out, "{write_units:.1} write units, {read_units:.1} read units, {messages} messages ({source})")?;
     let costs = costs.map(|(name, usd)| format!("{name} {usd:.6}")).join(", ");
-    let prices = "on AWS with the prices of docs/deploy.md";
-    writeln!(out, "{usd:.6} USD {prices} ({costs}); {per_million:.2} USD for a million of these requests")?;
-    if not_sent > 0 {
-        let hint =
-            "the API is slower than the rate; their wait is not in the latencies; lower --rate or raise --concurrency";
-        writeln!(out, "{not_sent} planned requests were not sent before the end: {hint}")?;
-    }
-    let stay = "their events stay in the table, and no command removes them";
-    writeln!(out, "{aggregates} aggregates were created, with ids that begin with {prefix}; {stay}")?;
+    let slow = "planned requests were not sent before the end: the API is slower than the rate; their wait is not in the \
+                latencies; lower --rate or raise --concurrency";
+    let slow = if not_sent > 0 { format!("{not_sent} {slow}\n") } else { String::new() };
     let early = if interrupted { "; stopped early by Ctrl-C" } else { "" };
-    writeln!(
-        out,
-        "{requests} requests in {seconds:.1} s, {rate:.1}/s, {writes:.1} commands/s: {failures} failures{early}"
-    )
+    let text = format!(
+        "latency in ms  requests       p50       p90       p99       max{}\n{responses}{write_units:.1} write units, \
+         {read_units:.1} read units, {messages} messages ({source})\n{usd:.6} USD on AWS with the prices of docs/deploy.md \
+         ({costs}); {per_million:.2} USD for a million of these requests\n{slow}{aggregates} aggregates were created, with ids \
+         that begin with {prefix}; their events stay in the table, and no command removes them\n{requests} requests in \
+         {seconds:.1} s, {rate:.1}/s, {writes:.1} commands/s: {failures} failures{early}",
+        table.concat()
+    );
+    (json, text)
 }
 
 fn by_name<T: Into<Value>, const N: usize>(values: [(&str, T); N]) -> Map<String, Value> {

@@ -1,24 +1,17 @@
 //! `daybook projection`: fills views, lets readers use another version of one, and resumes suspended aggregates.
 
-mod drop;
-mod named;
-mod rebuild;
-mod resume;
-mod status;
-mod suspended;
-mod switch;
+use std::num::NonZeroU32;
 
-use clap::Subcommand;
-use daybook_projection::Projections;
+use clap::{Args, Subcommand};
+use daybook_operations::projections::progress::RebuildProgress;
+use daybook_operations::projections::rebuild::{RebuildOptions, Rebuilt, rebuild};
+use daybook_operations::projections::{self, Dropped, ProjectionStatus, Switched, VersionStatus};
+use daybook_operations::selection::AggregateName;
+use daybook_view_store::View;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
-use self::drop::ProjectionDropArgs;
-use self::rebuild::ProjectionRebuildArgs;
-use self::resume::ProjectionResumeArgs;
-use self::status::ProjectionStatusArgs;
-use self::suspended::ProjectionSuspendedArgs;
-use self::switch::ProjectionSwitchArgs;
-use crate::operator::target::StackArgs;
-use crate::operator::{Exit, OperatorContext, OperatorError};
+use crate::operator::{Exit, OnStack, OperatorContext, OperatorError, Session};
 
 /// Fill a view, switch its readers to another version, and resume suspended aggregates.
 ///
@@ -27,32 +20,309 @@ use crate::operator::{Exit, OperatorContext, OperatorError};
 /// each step.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ProjectionCommand {
-    Rebuild(ProjectionRebuildArgs),
-    Status(ProjectionStatusArgs),
-    Switch(ProjectionSwitchArgs),
-    Drop(ProjectionDropArgs),
-    Suspended(ProjectionSuspendedArgs),
-    Resume(ProjectionResumeArgs),
+    Rebuild(OnStack<ProjectionRebuildArgs>),
+    Status(OnStack<ProjectionStatusArgs>),
+    Switch(OnStack<ProjectionSwitchArgs>),
+    Drop(OnStack<ProjectionDropArgs>),
+    Suspended(OnStack<ProjectionSuspendedArgs>),
+    Resume(OnStack<ProjectionResumeArgs>),
+}
+
+/// Fill a view with all aggregates that its projection follows, while commands and readers go on.
+///
+/// Run it after a release that registers a new VERSION of a projection is deployed completely, or after read models were
+/// turned on. It sends every aggregate that the view does not show yet to the projector, waits until the view shows it, and
+/// then compares all aggregates once more. Nothing is counted twice. Readers are not affected: `daybook projection switch`
+/// lets them use the new version.
+///
+/// The views table stores the progress. After Ctrl-C, an error or a crash, run the same command again: it goes on where it
+/// ended, also on another machine. An aggregate that is suspended in the view is printed; the view is then not filled.
+#[derive(Clone, Debug, Args)]
+pub struct ProjectionRebuildArgs {
+    /// The projection.
+    #[arg(value_name = "PROJECTION")]
+    name: String,
+    /// The version. Default: the highest that the code registers.
+    #[arg(long, value_name = "N")]
+    version: Option<u32>,
+    /// Begin anew, and ignore the progress of an earlier run.
+    #[arg(long)]
+    restart: bool,
+    /// Maximum aggregates per second that are sent to the projector. Ten times as many are compared.
+    #[arg(long, value_name = "N", default_value = "200")]
+    rate: NonZeroU32,
+    /// Send an aggregate again if the view does not show it after this time.
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
+    send_again_after: NonZeroU32,
+    /// The wait between the two passes: longer than 25 seconds, in which an instance of the projector reads the marks again,
+    /// and one invocation.
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
+    wait_for_projector: u32,
+}
+
+/// Print the versions of each projection: which one readers get, which are filled, and how far a rebuild is.
+///
+/// Also prints how many messages wait in the projector's queue: the approximate count of SQS.
+#[derive(Clone, Debug, Args)]
+pub struct ProjectionStatusArgs {
+    /// Only these projections. Default: all that the code registers.
+    #[arg(value_name = "PROJECTION")]
+    names: Vec<String>,
+    /// Also count the suspended aggregates of each version, which reads the whole views table. The exit status is 1 if there
+    /// are any.
+    #[arg(long)]
+    suspended: bool,
+}
+
+/// Let the readers of a view use another version.
+///
+/// All readers get the other version from their next request on. The command rejects a version that is not filled or may
+/// lack events (run `daybook projection rebuild` first), and a second switch of the same view within 5 minutes. As long as the
+/// code registers both versions, a switch back is possible: the earlier version follows new events too.
+///
+/// Exit status 1: the command rejected the switch, and nothing was changed.
+#[derive(Clone, Debug, Args)]
+pub struct ProjectionSwitchArgs {
+    /// The projection.
+    #[arg(value_name = "PROJECTION")]
+    name: String,
+    /// The version that readers get from now on.
+    #[arg(value_name = "VERSION")]
+    version: u32,
+    /// Switch in any case. Readers may then miss rows and events that they have seen before, until the view has caught up.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Delete a version of a view: its rows and positions.
+///
+/// The command rejects the version that readers get, and a version that this code registers: deploy a release without it
+/// first. It reads the whole views table. Without --yes, it deletes nothing.
+///
+/// Exit status 1: the command rejected the version, and nothing was changed.
+#[derive(Clone, Debug, Args)]
+pub struct ProjectionDropArgs {
+    /// The projection.
+    #[arg(value_name = "PROJECTION")]
+    name: String,
+    /// The version.
+    #[arg(value_name = "VERSION")]
+    version: u32,
+    /// Delete it. Default: only print what would be deleted.
+    #[arg(long)]
+    yes: bool,
+    /// Maximum items that are deleted per second.
+    #[arg(long, value_name = "N", default_value = "500")]
+    rate: NonZeroU32,
+}
+
+/// List the aggregates that are suspended in a view, because an event of theirs cannot be folded into it.
+///
+/// Reads the whole views table. The exit status is 1 if there are any.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ProjectionSuspendedArgs {}
+
+/// Resume suspended aggregates, after the projection's code or the event was corrected and deployed.
+///
+/// Their events are folded in order, from the one on that could not be folded. If it still cannot be folded, the aggregate
+/// is suspended again.
+#[derive(Clone, Debug, Args)]
+pub struct ProjectionResumeArgs {
+    /// The aggregates. Default: all that are suspended; finding them reads the whole views table.
+    #[arg(value_name = "TYPE/ID")]
+    aggregates: Vec<AggregateName>,
 }
 
 impl ProjectionCommand {
-    /// Runs the command, with the projections that the code registers.
-    pub async fn run(self, projections: &Projections, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
+    pub(super) async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
         match self {
-            Self::Rebuild(args) => rebuild::run(args, projections, context).await,
-            Self::Status(args) => status::run(args, projections, context).await,
-            Self::Switch(args) => switch::run(args, projections, context).await,
-            Self::Drop(args) => drop::run(args, projections, context).await,
-            Self::Suspended(args) => suspended::run(args, context).await,
-            Self::Resume(args) => resume::run(args, projections, context).await,
+            Self::Rebuild(command) => command.run(context, run_rebuild).await,
+            Self::Status(command) => command.run(context, status).await,
+            Self::Switch(command) => command.run(context, switch).await,
+            Self::Drop(command) => command.run(context, drop_version).await,
+            Self::Suspended(command) => command.run(context, suspended).await,
+            Self::Resume(command) => command.run(context, resume).await,
         }
     }
+}
 
-    /// The stack, if the command reads the table of events.
-    pub(super) fn stack(&self) -> Option<&StackArgs> {
-        match self {
-            Self::Rebuild(args) => Some(&args.stack),
-            Self::Status(_) | Self::Switch(_) | Self::Drop(_) | Self::Suspended(_) | Self::Resume(_) => None,
+async fn run_rebuild(
+    args: ProjectionRebuildArgs,
+    Session { stack, mut out }: Session<'_>,
+) -> Result<Exit, OperatorError> {
+    let ProjectionRebuildArgs { name, version, restart, rate, send_again_after, wait_for_projector } = args;
+    let options = RebuildOptions { name, version, restart, rate, send_again_after, wait_for_projector };
+    let rebuilt = rebuild(&stack, &options, |view, found| {
+        let (aggregate, kind, reason) = (found.aggregate, found.kind, found.reason);
+        let json = json!({
+            "projection": view.name, "version": view.version, "aggregate": aggregate, "outcome": kind, "reason": reason,
+        });
+        out.print(json, format!("{view} {aggregate} {kind}: {reason}"))
+    });
+    let Rebuilt { view, progress, how_to_go_on } = rebuilt.await?;
+    let RebuildProgress { counts, usage, .. } = &progress;
+    let is_filled = how_to_go_on.is_none() && progress.has_no_findings();
+    let text = format!(
+        "{view} is {}: {}; {} sent in {} messages; {} suspended, {} unreadable; {} calls, {} read units, {} write units",
+        if is_filled { "filled" } else { "not filled" },
+        progress.text(),
+        counts.sent,
+        counts.messages,
+        counts.suspended,
+        counts.unreadable,
+        usage.total(),
+        usage.read_units,
+        usage.write_units,
+    );
+    let summary = json!({
+        "projection": view.name, "version": view.version, "filled": is_filled, "counts": counts, "usage": usage,
+    });
+    out.print_summary(&text, &summary, how_to_go_on)?;
+    Ok(match how_to_go_on {
+        Some(_) if stack.interrupt.is_set() => Exit::Interrupted,
+        None if is_filled => Exit::Clean,
+        _ => Exit::Findings,
+    })
+}
+
+async fn status(args: ProjectionStatusArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+    let found = projections::status(&stack, &args.names, args.suspended).await?;
+    let ProjectionStatus { versions, waiting, suspended } = found;
+    for status in &versions {
+        let (json, text) = version_line(status);
+        out.print(json, text)?;
+    }
+    let printed = versions.len();
+    let summary = json!({
+        "versions": printed, "messagesWaiting": waiting.visible, "messagesInWork": waiting.hidden, "suspended": suspended,
+    });
+    let text = format!(
+        "{printed} versions; {} messages wait for the projector, {} are in work{}",
+        waiting.visible,
+        waiting.hidden,
+        suspended.map(|suspended| format!("; {suspended} aggregates are suspended")).unwrap_or_default()
+    );
+    out.print_summary(&text, &summary, None)?;
+    Ok(if suspended.unwrap_or_default() == 0 { Exit::Clean } else { Exit::Findings })
+}
+
+fn version_line(status: &VersionStatus) -> (Value, String) {
+    let VersionStatus { name, version, is_registered, is_read, mark, suspended } = status;
+    let progress = mark.progress.as_deref().map(|text| serde_json::from_str::<RebuildProgress>(text).ok());
+    let times = |time: Option<Timestamp>| time.map(|time| time.to_string());
+    let json = json!({
+        "projection": name, "version": version, "registered": is_registered, "read": is_read,
+        "filledAt": times(mark.filled_at), "startedAt": times(mark.started_at), "readUntil": times(mark.read_until),
+        "missedSince": times(mark.missed_since),
+        "rebuilding": progress.as_ref().map(|progress| json!({
+            "progress": progress, "at": times(mark.progress_at),
+        })),
+        "suspended": suspended,
+    });
+    let mut text = format!("{name}@{version}");
+    text += if *is_read { " is read" } else { " is not read" };
+    if !is_registered {
+        text += ", is not registered by this code";
+    }
+    if let Some(at) = mark.filled_at {
+        text += &format!(", filled at {at:.0}");
+    } else if let Some(until) = mark.read_until {
+        text += &format!(", was read until {until:.0}");
+    } else {
+        text += ", not filled";
+    }
+    if let Some(since) = mark.missed_since {
+        text += &format!(", may lack events since {since:.0}");
+    }
+    if let Some(progress) = progress {
+        let doing = progress.map_or_else(|| "progress of another release".to_owned(), |progress| progress.text());
+        let since = mark.started_at.unwrap_or_default();
+        text += &format!("; rebuild since {since:.0}: {doing}, at {:.0}", mark.progress_at.unwrap_or_default());
+    }
+    if let Some(suspended) = suspended {
+        text += &format!("; {suspended} aggregates are suspended");
+    }
+    (json, text)
+}
+
+async fn switch(args: ProjectionSwitchArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+    let ProjectionSwitchArgs { name, version, force } = args;
+    let summary = |from: u32, read: u32| json!({ "projection": name, "from": from, "read": read });
+    match projections::switch(&stack, &name, version, force).await? {
+        Switched::Already => {
+            let text = format!("readers of {name} get version {version} already");
+            out.print_summary(&text, &summary(version, version), None)?;
+        }
+        Switched::Refused { read, reason } => {
+            let json = json!({ "projection": name, "version": version, "refused": reason });
+            out.print(json, format!("{name}@{version} refused: {reason}"))?;
+            let text = format!("nothing was changed; readers of {name} get version {read}");
+            out.print_summary(&text, &summary(read, read), None)?;
+            return Ok(Exit::Findings);
+        }
+        Switched::From { version: from } => {
+            let text = format!("readers of {name} get version {version} from now on, instead of {from}");
+            out.print_summary(&text, &summary(from, version), None)?;
         }
     }
+    Ok(Exit::Clean)
+}
+
+async fn drop_version(
+    args: ProjectionDropArgs,
+    Session { stack, mut out }: Session<'_>,
+) -> Result<Exit, OperatorError> {
+    let ProjectionDropArgs { name, version, yes, rate } = args;
+    let view = View::new(name, version);
+    let summary = |items: u64| json!({ "dryRun": !yes, "items": items });
+    let items = match projections::drop_version(&stack, &view, yes.then_some(rate)).await? {
+        Dropped::Refused(reason) => {
+            let json = json!({ "projection": view.name, "version": view.version, "refused": reason });
+            out.print(json, format!("{view} refused: {reason}"))?;
+            out.print_summary("nothing was deleted", &summary(0), None)?;
+            return Ok(Exit::Findings);
+        }
+        Dropped::Items(items) => items,
+    };
+    if stack.interrupt.is_set() {
+        let doing = if yes { "deleted" } else { "found" };
+        out.print_summary(&format!("{items} items of {view} {doing}"), &summary(items), Some("run it again"))?;
+        return Ok(Exit::Interrupted);
+    }
+    let text = match yes {
+        true => format!("{items} items of {view} deleted"),
+        false => format!("{items} items of {view} would be deleted; run it with --yes"),
+    };
+    out.print_summary(&text, &summary(items), None)?;
+    Ok(Exit::Clean)
+}
+
+async fn suspended(_: ProjectionSuspendedArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+    let suspended = projections::suspended(&stack).await?;
+    for found in &suspended {
+        let (view, aggregate, seq_num, reason) = (&found.view, &found.aggregate, found.seq_num, &found.reason);
+        let json = json!({
+            "projection": view.name, "version": view.version, "aggregate": aggregate.to_string(), "seqNum": seq_num,
+            "reason": reason,
+        });
+        out.print(json, format!("{view} {aggregate} suspended after event {seq_num}: {reason}"))?;
+    }
+    let count = suspended.len();
+    out.print_summary(&format!("{count} aggregates are suspended"), &json!({ "suspended": count }), None)?;
+    Ok(if suspended.is_empty() { Exit::Clean } else { Exit::Findings })
+}
+
+async fn resume(args: ProjectionResumeArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+    let mut resumed = 0_u64;
+    let resuming = projections::resume(&stack, &args.aggregates, |view, aggregate| {
+        resumed += 1;
+        let json = json!({
+            "projection": view.name, "version": view.version, "aggregate": aggregate.to_string(), "resumed": true,
+        });
+        out.print(json, format!("{view} {aggregate} resumed"))
+    });
+    resuming.await?;
+    let next = stack.interrupt.is_set().then_some("run it again");
+    out.print_summary(&format!("{resumed} resumed"), &json!({ "resumed": resumed }), next)?;
+    Ok(if next.is_some() { Exit::Interrupted } else { Exit::Clean })
 }

@@ -1,28 +1,48 @@
-//! The environment of an operator command.
+//! The environment of a command.
 
 use std::io::{self, Write};
 
+use clap::Args;
 use daybook_decider::Registry;
 use daybook_local_stack::Project;
+use daybook_local_stack::termination::TerminationSignals;
+use daybook_operations::{Interrupt, OperatorError, Stack};
 use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::Environment;
-use serde::Serialize;
-use serde_json::{Value, json};
+use tokio::sync::watch;
 
-use super::error::OperatorError;
-use super::interrupt::Interrupt;
+use super::exit::Exit;
+use super::output::Output;
+use super::progress::ProgressLine;
+use super::target::{STACK_HELP, StackArgs};
 
-/// The settings, aggregates and terminal of an operator command.
+/// The settings, aggregates and terminal of a command.
 pub struct OperatorContext {
-    /// The settings.
     pub environment: Environment,
-    /// The aggregates.
     pub registry: Registry,
     pub projections: fn() -> Result<Projections, ProjectionRegistrationError>,
     /// Standard output.
     pub out: Box<dyn Write + Send>,
-    /// Whether the command must end.
     pub interrupt: Interrupt,
+}
+
+// Without a documentation comment, as for `StackArgs`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = STACK_HELP)]
+pub struct OnStack<A: Args> {
+    #[command(flatten)]
+    args: A,
+    /// Print JSON, one object per line.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    stack: StackArgs,
+}
+
+/// The stack of a command, and its output.
+pub(crate) struct Session<'a> {
+    pub(crate) stack: Stack,
+    pub(crate) out: Output<'a>,
 }
 
 impl OperatorContext {
@@ -33,27 +53,54 @@ impl OperatorContext {
             registry: (project.aggregates)()?,
             projections: project.projections,
             out: Box::new(io::stdout()),
-            interrupt: Interrupt::on_signals(),
+            interrupt: interrupt_on_signals(),
         })
     }
 
-    /// Prints the last line of the output: the summary, as text or as `{"summary": counts}`. `how_to_go_on` is set if
-    /// the command stopped early.
-    pub(crate) fn print_summary(
+    /// Runs a command on the stack that the options select, and explains its error.
+    pub(crate) async fn run(
         &mut self,
+        args: &StackArgs,
         as_json: bool,
-        text: &str,
-        counts: &impl Serialize,
-        how_to_go_on: Option<&str>,
-    ) -> io::Result<()> {
-        let (json, text) = match how_to_go_on {
-            None => (json!({ "summary": counts }), text.to_owned()),
-            Some(next) => (json!({ "summary": counts, "goOn": next }), format!("{text}; stopped early, {next}")),
-        };
-        writeln!(self.out, "{}", output_line(as_json, json, text))
+        command: impl AsyncFnOnce(Session<'_>) -> Result<Exit, OperatorError>,
+    ) -> Result<Exit, OperatorError> {
+        let Self { environment, registry, projections, out, interrupt } = self;
+        let line = ProgressLine::new();
+        let mut stack = Stack::new(args.over(environment), registry.clone(), *projections, interrupt.clone());
+        stack.progress = line.progress();
+        let session = Session { stack: stack.clone(), out: Output::new(as_json, &mut **out, line) };
+        match command(session).await {
+            Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
+            Err(OperatorError::Store { source, .. }) if source.is_missing_table() => Err(stack.missing_table().await),
+            ended => ended.map_err(|error| args.explain(error, environment)),
+        }
     }
 }
 
-pub(crate) fn output_line(as_json: bool, json: Value, text: String) -> String {
-    if as_json { json.to_string() } else { text }
+impl<A: Args> OnStack<A> {
+    /// Runs a command.
+    pub(crate) async fn run(
+        self,
+        context: &mut OperatorContext,
+        command: impl AsyncFnOnce(A, Session<'_>) -> Result<Exit, OperatorError>,
+    ) -> Result<Exit, OperatorError> {
+        let Self { args, json, stack } = self;
+        context.run(&stack, json, async |session| command(args, session).await).await
+    }
+}
+
+/// An interrupt that Ctrl-C or SIGTERM sets: the first lets a command finish its current items, the second ends the process at
+/// once.
+fn interrupt_on_signals() -> Interrupt {
+    let (sender, receiver) = watch::channel(false);
+    // Without a signal handler, the signal itself ends the process.
+    let Ok(mut signals) = TerminationSignals::listen() else { return Interrupt::by(receiver) };
+    tokio::spawn(async move {
+        signals.next().await;
+        eprintln!("daybook: finishing the current items; press Ctrl-C again to end at once");
+        sender.send_replace(true);
+        signals.next().await;
+        std::process::exit(130);
+    });
+    Interrupt::by(receiver)
 }

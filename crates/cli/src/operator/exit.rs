@@ -1,7 +1,9 @@
-//! The exit status of a command that did not fail.
+//! The exit status of a command.
 
 use std::io;
 use std::process::ExitCode;
+
+use daybook_operations::OperatorError;
 
 /// How a command ended. Scripts depend on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +21,15 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// How a command ended that printed its findings.
+    pub(crate) fn of(interrupted: bool, is_clean: bool) -> Self {
+        match (interrupted, is_clean) {
+            (true, _) => Self::Interrupted,
+            (false, true) => Self::Clean,
+            (false, false) => Self::Findings,
+        }
+    }
+
     /// Clean, or unread if the output is a closed pipe.
     pub(crate) fn of_output(written: io::Result<()>) -> io::Result<Self> {
         match written {
@@ -31,5 +42,17 @@ impl Exit {
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)
+    }
+}
+
+/// The exit status of a command that failed.
+pub trait ErrorExit {
+    /// 2 for errors in options and settings, 3 for all others.
+    fn exit_code(&self) -> u8;
+}
+
+impl ErrorExit for OperatorError {
+    fn exit_code(&self) -> u8 {
+        if matches!(self, Self::Usage(_) | Self::Setting { .. }) { 2 } else { 3 }
     }
 }

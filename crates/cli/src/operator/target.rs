@@ -1,30 +1,8 @@
-//! The stack of a command. The same environment variables as for the functions set it; some settings can also be given as
-//! options.
-//!
-//! Invariant: for a deployed stack, no setting that decides which items a command finds, sends or stores has a default. The
-//! functions may run with another value; the command would then miss items, or let snapshots expire that should stay.
+//! The options that select the stack of a command.
 
-use std::net::IpAddr;
-use std::num::NonZeroU32;
-use std::time::Duration;
-
-use axum::http::Uri;
 use clap::{Arg, Args, Command};
-use daybook_event_store::{EventStore, StoreSettings};
-use daybook_local_stack::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
-use daybook_local_stack::http::Signer;
+use daybook_operations::OperatorError;
 use daybook_settings::{Environment, SettingError};
-use daybook_stream_relay::{BusCheck, RelaySettings, Resend};
-use daybook_view_store::ViewStore;
-use serde_json::{Value, json};
-
-use super::call_usage::CallMeter;
-use super::changes_queue::ChangesQueue;
-use super::checkpoint::CheckpointOwner;
-use super::credentials::aws_config;
-use super::dead_letter_queue::DeadLetterQueue;
-use super::discarded_objects::DiscardedObjects;
-use super::error::OperatorError;
 
 /// The end of each operator command's `--help`.
 pub const STACK_HELP: &str = "\
@@ -46,7 +24,7 @@ Exit status: 0 success, and nothing is wrong; 1 something is wrong or left over,
 setting, or no region or credentials; 3 AWS did not allow or complete the operation or part of it, or the output could not
 be written; 130 Ctrl-C or SIGTERM ended the command; 141 the reader of the output has closed it.";
 
-/// The stack of a command. Every command has all of these options, and reads those that it needs.
+// Without a documentation comment: it would replace the help text of the command that contains the options.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Which stack (a command requires only what it uses)")]
 pub struct StackArgs {
@@ -85,29 +63,6 @@ pub struct StackArgs {
     pub stack: Option<String>,
 }
 
-/// The environment variables of some settings.
-pub type SettingNames = &'static [&'static str];
-
-/// The settings that decide which aggregates and messages a command finds.
-pub const SETTINGS_TO_FIND: SettingNames = &["EVENT_TYPE_SHARDS"];
-
-/// The settings that decide which aggregates `verify` finds, and which epochs their messages may have.
-pub const SETTINGS_TO_VERIFY: SettingNames = &["EVENT_TYPE_SHARDS", "EPOCH"];
-
-/// The settings that decide which events a command finds, and which part of a time window is settled.
-pub const SETTINGS_TO_REPUBLISH: SettingNames = &["EVENT_TYPE_SHARDS", "FEED_DELAY_MS"];
-
-/// The settings that decide which aggregates a command finds, which snapshots it takes, and how many older snapshots
-/// stay.
-pub const SETTINGS_TO_TAKE_SNAPSHOTS: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "SNAPSHOT_KEEP"];
-
-/// The settings that decide how imported events are stored and verified.
-pub const SETTINGS_TO_IMPORT: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "EPOCH"];
-
-/// The settings that decide how imported events and their messages are stored.
-pub const SETTINGS_TO_IMPORT_MESSAGES: SettingNames =
-    &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "EPOCH", "OUTBOX_TTL_DAYS"];
-
 impl StackArgs {
     /// The value of each option with the variable for the same setting.
     fn values(&self) -> [(&'static str, &Option<String>); 11] {
@@ -127,203 +82,22 @@ impl StackArgs {
     }
 
     /// The environment, with the options in place of their variables.
-    fn over(&self, environment: &Environment) -> Environment {
+    pub(crate) fn over(&self, environment: &Environment) -> Environment {
         let given = self.values().into_iter().filter_map(|(name, value)| Some((name, value.clone()?)));
         given.fold(environment.clone(), |environment, (name, value)| environment.with(name, value))
     }
 
-    /// Reads settings. An error names the option if that was given, or else the variable.
-    fn read<T>(
-        &self,
-        environment: &Environment,
-        read: impl FnOnce(&Environment) -> Result<T, SettingError>,
-    ) -> Result<T, OperatorError> {
-        read(&self.over(environment)).map_err(|error| {
-            let (SettingError::Missing { name } | SettingError::Bad { name, .. }) = &error;
-            let flag = flag(name);
-            if let (SettingError::Bad { value, expected, .. }, Some(flag)) = (&error, &flag)
-                && self.optional(environment, name) != environment.optional(name)
-            {
-                return OperatorError::Usage(format!("{flag} is {value:?}, expected {expected}"));
-            }
-            OperatorError::Setting { or_give: flag.map(|flag| format!(", or use {flag}")).unwrap_or_default(), error }
-        })
-    }
-
-    fn required(&self, environment: &Environment, name: &'static str) -> Result<String, OperatorError> {
-        self.read(environment, |given| given.required(name))
-    }
-
-    fn optional(&self, environment: &Environment, name: &str) -> Option<String> {
-        self.over(environment).optional(name)
-    }
-
-    /// The store's settings. For a deployed stack, those in `required` must be set.
-    pub fn store_settings(
-        &self,
-        environment: &Environment,
-        required: SettingNames,
-    ) -> Result<StoreSettings, OperatorError> {
-        self.read(environment, |given| {
-            let mut settings = store_settings(given)?;
-            if !is_local_table(environment) {
-                required.iter().try_for_each(|name| given.required(name).map(drop))?;
-            } else if given.optional("FEED_DELAY_MS").is_none() {
-                settings.feed_delay = Duration::ZERO;
-            }
-            Ok(settings)
-        })
-    }
-
-    /// The store over the table, with these [`store_settings`](Self::store_settings).
-    pub(crate) async fn store(
-        &self,
-        environment: &Environment,
-        required: SettingNames,
-    ) -> Result<EventStore, OperatorError> {
-        let settings = self.store_settings(environment, required)?;
-        Ok(EventStore::new(&aws_config(environment, DYNAMODB_ENDPOINT).await?, settings))
-    }
-
-    /// The same store, whose calls are counted.
-    pub(crate) async fn metered_store(
-        &self,
-        environment: &Environment,
-        required: SettingNames,
-        meter: &CallMeter,
-    ) -> Result<EventStore, OperatorError> {
-        let settings = self.store_settings(environment, required)?;
-        Ok(EventStore::new(&meter.metered(aws_config(environment, DYNAMODB_ENDPOINT).await?), settings))
-    }
-
-    /// The relay's settings, without the queue.
-    pub fn bus_settings(&self, environment: &Environment) -> Result<RelaySettings, OperatorError> {
-        self.read(environment, RelaySettings::read_bus)
-    }
-
-    /// A sender to the bus with a maximum of `per_second` messages per second.
-    pub(crate) async fn bus(&self, environment: &Environment, per_second: NonZeroU32) -> Result<Resend, OperatorError> {
-        let settings = self.bus_settings(environment)?;
-        let aws = aws_config(environment, EVENTBRIDGE_ENDPOINT).await?;
-        Ok(Resend::new(daybook_stream_relay::clients::eventbridge(&aws), settings, per_second))
-    }
-
-    /// The URL of the dead-letter queue.
-    pub fn dlq_url(&self, environment: &Environment) -> Result<String, OperatorError> {
-        self.required(environment, "DLQ_URL")
-    }
-
-    /// The dead-letter queue.
-    pub(crate) async fn dead_letters(&self, environment: &Environment) -> Result<DeadLetterQueue, OperatorError> {
-        let url = self.dlq_url(environment)?;
-        Ok(DeadLetterQueue::new(aws_sdk_sqs::Client::new(&aws_config(environment, SQS_ENDPOINT).await?), url))
-    }
-
-    /// The bucket of discarded records.
-    pub fn discarded_bucket(&self, environment: &Environment) -> Result<String, OperatorError> {
-        self.required(environment, "DISCARDED_RECORDS_BUCKET")
-    }
-
-    /// The discarded records.
-    pub(crate) async fn discarded(&self, environment: &Environment) -> Result<DiscardedObjects, OperatorError> {
-        DiscardedObjects::connect(environment, self.discarded_bucket(environment)?).await
-    }
-
-    /// Whether the stack has read models.
-    pub(crate) fn has_views(&self, environment: &Environment) -> bool {
-        self.optional(environment, "VIEWS_TABLE_NAME").is_some()
-    }
-
-    /// The name of the table of the views.
-    pub fn views_table(&self, environment: &Environment) -> Result<String, OperatorError> {
-        self.required(environment, "VIEWS_TABLE_NAME")
-    }
-
-    /// The views, by calls that are counted.
-    pub(crate) async fn views(&self, environment: &Environment, meter: &CallMeter) -> Result<ViewStore, OperatorError> {
-        let name = self.views_table(environment)?;
-        Ok(ViewStore::new(&meter.metered(aws_config(environment, DYNAMODB_ENDPOINT).await?), name))
-    }
-
-    /// The URL of the projector's queue.
-    pub fn changes_queue_url(&self, environment: &Environment) -> Result<String, OperatorError> {
-        self.required(environment, "CHANGES_QUEUE_URL")
-    }
-
-    /// The projector's queue, by calls that are counted.
-    pub(crate) async fn changes_queue(
-        &self,
-        environment: &Environment,
-        meter: &CallMeter,
-    ) -> Result<ChangesQueue, OperatorError> {
-        let url = self.changes_queue_url(environment)?;
-        let config = meter.metered(aws_config(environment, SQS_ENDPOINT).await?);
-        Ok(ChangesQueue::new(aws_sdk_sqs::Client::new(&config), url))
-    }
-
-    /// The projector's queue; `None` if it is not set, as for a stack without read models.
-    pub(crate) async fn changes_queue_if_set(
-        &self,
-        environment: &Environment,
-    ) -> Result<Option<ChangesQueue>, OperatorError> {
-        match self.optional(environment, "CHANGES_QUEUE_URL") {
-            Some(_) => self.changes_queue(environment, &CallMeter::default()).await.map(Some),
-            None => Ok(None),
+    /// The error with the name of the option in which the setting was given, or can be given.
+    pub(crate) fn explain(&self, error: OperatorError, environment: &Environment) -> OperatorError {
+        let OperatorError::Setting { error, .. } = error else { return error };
+        let (SettingError::Missing { name } | SettingError::Bad { name, .. }) = &error;
+        let flag = flag(name);
+        if let (SettingError::Bad { value, expected, .. }, Some(flag)) = (&error, &flag)
+            && self.over(environment).optional(name) != environment.optional(name)
+        {
+            return OperatorError::Usage(format!("{flag} is {value:?}, expected {expected}"));
         }
-    }
-
-    /// The name of the relay's function.
-    pub fn relay_function(&self, environment: &Environment) -> Result<String, OperatorError> {
-        self.required(environment, "STREAM_RELAY_NAME")
-    }
-
-    /// The log group of the relay.
-    pub fn relay_logs(&self, environment: &Environment) -> Result<String, OperatorError> {
-        self.required(environment, "STREAM_RELAY_LOGS")
-    }
-
-    /// The name of the stack, if it is set.
-    pub(crate) fn stack_name(&self, environment: &Environment) -> Option<String> {
-        self.optional(environment, "STACK")
-    }
-
-    /// The name of the table, if it is set.
-    pub(crate) fn table_name(&self, environment: &Environment) -> String {
-        self.optional(environment, "TABLE_NAME").unwrap_or_default()
-    }
-
-    /// The error of a call to a table that does not exist.
-    pub(crate) async fn missing_table(&self, environment: &Environment) -> OperatorError {
-        let [table, region, endpoint] = self.place(environment).await;
-        OperatorError::MissingTable { table, region, endpoint }
-    }
-
-    /// The owner of a checkpoint: the command, the table, the number of index partitions, and the options in `options`, which
-    /// must be a JSON object.
-    pub(crate) async fn checkpoint_owner(
-        &self,
-        environment: &Environment,
-        store: &EventStore,
-        command: &str,
-        mut options: Value,
-    ) -> CheckpointOwner {
-        let [table, region, endpoint] = self.place(environment).await;
-        let shards = store.event_type_shards();
-        let mut owner = json!({
-            "command": command, "table": table, "region": region, "endpoint": endpoint, "EVENT_TYPE_SHARDS": shards,
-        });
-        [&mut owner, &mut options].into_iter().filter_map(Value::as_object_mut).flat_map(std::mem::take).collect()
-    }
-
-    /// The name of the table, its region and its endpoint.
-    async fn place(&self, environment: &Environment) -> [String; 3] {
-        let config = service_config(environment, DYNAMODB_ENDPOINT, None).await;
-        let endpoint = config.endpoint_url().map(|url| format!("the endpoint {url}"));
-        [
-            self.table_name(environment),
-            config.region().map(ToString::to_string).unwrap_or_default(),
-            endpoint.unwrap_or_else(|| "AWS's endpoint of the region".to_owned()),
-        ]
+        OperatorError::Setting { or_give: flag.map(|flag| format!(", or use {flag}")).unwrap_or_default(), error }
     }
 }
 
@@ -332,51 +106,6 @@ fn flag(variable: &str) -> Option<String> {
     let command = StackArgs::augment_args(Command::new("stack"));
     let option = command.get_arguments().find(|arg| arg.get_env().is_some_and(|name| name == variable));
     option.and_then(Arg::get_long).map(|long| format!("--{long}"))
-}
-
-/// Checks that the bus exists, before anything is sent or deleted: EventBridge returns event ids for messages to a bus that
-/// does not exist. Without the permission for the check, the command goes on.
-pub(crate) async fn check_bus(resend: &Resend) -> Result<(), OperatorError> {
-    match resend.check_bus().await {
-        BusCheck::Exists => Ok(()),
-        BusCheck::Missing(missing) => Err(OperatorError::NoSuchBus(missing)),
-        BusCheck::Failed(reason) => Err(OperatorError::BusNotChecked { reason }),
-        BusCheck::NotAllowed(reason) => {
-            tracing::warn!(reason, "whether the event bus exists was not checked");
-            Ok(())
-        }
-    }
-}
-
-/// Whether the environment names a table on this machine.
-pub(crate) fn is_local_table(environment: &Environment) -> bool {
-    environment.optional(DYNAMODB_ENDPOINT).is_some_and(|url| is_loopback(&url))
-}
-
-/// Whether a URL is on this machine.
-pub(crate) fn is_loopback(url: &str) -> bool {
-    let uri = url.parse::<Uri>().ok();
-    let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
-/// Signs requests to a service of AWS, with the operator's credentials.
-pub(crate) async fn signer(
-    environment: &Environment,
-    variable: &str,
-    service: &'static str,
-) -> Result<Signer, OperatorError> {
-    let config = aws_config(environment, variable).await?;
-    let region = config.region().map(ToString::to_string).unwrap_or_default();
-    let credentials = config.credentials_provider().expect("aws_config checks that there are credentials");
-    Ok(Signer::new(credentials, region, service))
-}
-
-/// The store's settings: those of the command handler and of the snapshotter.
-fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
-    let StoreSettings { snapshot_keep, .. } = daybook_snapshotter::store_settings(environment)?;
-    Ok(StoreSettings { snapshot_keep, ..daybook_command_handler::store_settings(environment)? })
 }
 
 #[cfg(test)]
@@ -398,22 +127,5 @@ mod tests {
             assert_eq!(environment.optional(name), flag(name).map(|flag| format!("value of {flag}")), "{name}");
         }
         assert_eq!(environment.optional("EPOCH").as_deref(), Some("3"));
-    }
-
-    #[test]
-    fn loopback_endpoint_is_local() {
-        let local = |url: &str| is_local_table(&[(DYNAMODB_ENDPOINT, url)].into_iter().collect());
-        for url in ["http://127.0.0.1:8000", "http://localhost:8000", "http://[::1]:8000/", "http://127.1.2.3"] {
-            assert!(local(url), "{url}");
-        }
-        for url in [
-            "",
-            "https://dynamodb.eu-central-1.amazonaws.com",
-            "http://10.0.0.1:8000",
-            "http://localhost.example.com",
-            "http://127.0.0.1.example.com",
-        ] {
-            assert!(!local(url), "{url}");
-        }
     }
 }

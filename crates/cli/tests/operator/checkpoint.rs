@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use daybook_cli::operator::Exit;
+use daybook_cli::operator::{ErrorExit, Exit};
 use daybook_test_support::fault_proxy::InjectedFault;
 
 use crate::support::{Printed, Setup};

@@ -6,6 +6,8 @@ use std::time::Duration;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::json;
 
+use daybook_cli::operator::ErrorExit;
+
 use crate::dlq;
 use crate::relay_status::{Aws, healthy, stack};
 use crate::support::Setup;

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use clap::Parser;
 use daybook_cli::commands::DaybookArgs;
-use daybook_cli::operator::Exit;
+use daybook_cli::operator::{ErrorExit, Exit};
 use daybook_local_aws::messaging::Server;
 use daybook_local_stack::{DevArgs, Stack};
 use serde_json::{Value, json};
@@ -230,7 +230,10 @@ async fn load_of_an_api_that_does_not_respond_ends_with_an_error() {
     let wrong = load(&setup, "--url localhost").await.ended.unwrap_err();
     assert!(wrong.exit_code() == 2 && wrong.to_string().contains("expected http://HOST:PORT"), "{wrong}");
     let unknown = load(&setup, "--type nothing").await.ended.unwrap_err();
-    assert!(unknown.exit_code() == 2 && unknown.to_string().contains("not a registered"), "{unknown}");
+    assert!(
+        unknown.exit_code() == 2 && unknown.to_string().contains("is not registered; registered types: "),
+        "{unknown}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

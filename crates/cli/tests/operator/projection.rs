@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use daybook_cli::operator::Exit;
+use daybook_cli::operator::{ErrorExit, Exit};
 use daybook_local_aws::messaging::Faults;
 use daybook_table::ChangedAggregates;
 use daybook_test_support::fault_proxy::{FaultProxy, InjectedFault};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::rebuild::open_accounts;
 use crate::support::Setup;
-use crate::views::{HIDDEN_SECONDS, invoke, version_1, version_2, versions_1_and_2, versions_1_and_4};
+use crate::views::{HIDDEN_SECONDS, Registered, invoke, version_1, version_2, versions_1_and_2, versions_1_and_4};
 
 pub(crate) const REBUILD: &str = "projection rebuild totals --rate 100000 --send-again-after 1 --wait-for-projector 0";
 
@@ -18,7 +18,7 @@ pub(crate) fn json_of(line: &str) -> Value {
     serde_json::from_str(line).unwrap()
 }
 
-pub(crate) async fn five_accounts(projections: fn() -> daybook_projection::Projections) -> Setup {
+pub(crate) async fn five_accounts(projections: fn() -> Registered) -> Setup {
     let setup = Setup::with_views(projections).await;
     for id in ["a", "b", "c", "d", "e"] {
         setup.quiet_account(id, &[10, 20]).await;
@@ -332,8 +332,8 @@ async fn suspended_aggregate_leaves_the_version_unfilled_until_it_is_resumed() {
 }
 
 /// Version 4 without its error.
-fn repaired() -> daybook_projection::Projections {
-    version_1().with::<crate::views::RepairedTotals>().unwrap()
+fn repaired() -> Registered {
+    version_1()?.with::<crate::views::RepairedTotals>()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,6 @@ use daybook_cli::operator::{Exit, Interrupt, OperatorContext, OperatorError};
 use daybook_decider::Registry;
 use daybook_event_store::EventStore;
 use daybook_local_aws::messaging::{Bus, Faults, Server};
-use daybook_projection::Projections;
 use daybook_settings::Environment;
 use daybook_table::{AggregateKey, OutboxItem};
 use daybook_test_support::commands::execute;
@@ -21,6 +20,8 @@ use daybook_test_support::row::Item;
 use daybook_test_support::table::{TABLE, TestTable};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+
+use crate::views::Registered;
 
 /// The project whose stack the tests start.
 pub(crate) const SAMPLES: Project = Project { aggregates: aggregates::registry, projections: projections::projections };
@@ -35,7 +36,7 @@ pub(crate) struct Setup {
     /// Additional settings.
     pub(crate) settings: Vec<(&'static str, String)>,
     /// The projections of the commands.
-    pub(crate) projections: fn() -> Projections,
+    pub(crate) projections: fn() -> Registered,
     /// The number of times that instances of the projector have asked for messages.
     pub(crate) receives: Arc<AtomicU64>,
     registry: Registry,
@@ -77,7 +78,16 @@ impl Setup {
         let table = TestTable::with(daybook_command_handler::store_settings(&all.collect()).unwrap()).await;
         let store = table.direct_store();
         let registry = aggregates::registry().unwrap();
-        Self { table, bus, server, store, settings, projections: shipped, receives: Arc::default(), registry }
+        Self {
+            table,
+            bus,
+            server,
+            store,
+            settings,
+            projections: projections::projections,
+            receives: Arc::default(),
+            registry,
+        }
     }
 
     pub(crate) fn queue_url(&self) -> String {
@@ -233,32 +243,20 @@ impl Setup {
 
 /// Runs a command in an environment, and interrupts it after it has printed `lines` lines.
 pub(crate) async fn daybook_in(environment: Environment, line: &str, lines: usize) -> Printed {
-    run_command(environment, shipped, line, Screen { lines, ..Screen::new() }).await
+    run_command(environment, projections::projections, line, Screen { lines, ..Screen::new() }).await
 }
 
-fn shipped() -> Projections {
-    projections::projections().unwrap()
-}
-
-async fn run_command(
-    environment: Environment,
-    projections: fn() -> Projections,
-    line: &str,
-    screen: Screen,
-) -> Printed {
+async fn run_command(environment: Environment, projections: fn() -> Registered, line: &str, screen: Screen) -> Printed {
     let words = shlex::split(line).unwrap();
     let command = Line::try_parse_from(std::iter::once("daybook".to_owned()).chain(words)).unwrap().command;
     let mut context = OperatorContext {
         environment,
         registry: aggregates::registry().unwrap(),
-        projections: projections::projections,
+        projections,
         out: Box::new(screen.clone()),
         interrupt: Interrupt::by(screen.stop.subscribe()),
     };
-    let ended = match command {
-        OperatorCommand::Projection(command) => command.run(&projections(), &mut context).await,
-        command => command.run(&mut context).await,
-    };
+    let ended = command.run(&mut context).await;
     let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
     Printed { ended, lines: text.lines().map(str::to_owned).collect() }
 }

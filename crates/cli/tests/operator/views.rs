@@ -11,7 +11,9 @@ use aws_sdk_sqs::types::Message;
 use daybook_command_handler::{Api, ApiSettings, router};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::messaging::Server;
-use daybook_projection::{FollowedEvent, Follows, Projection, Projections, Shards, Source};
+use daybook_projection::{
+    FollowedEvent, Follows, Projection, ProjectionRegistrationError, Projections, Shards, Source,
+};
 use daybook_projector::{Projector, QueueBatch, QueueRecord};
 use daybook_settings::Environment;
 use daybook_table::{AggregateKey, ChangedAggregates};
@@ -107,29 +109,32 @@ impl Follows<Account> for RepairedTotals {
     }
 }
 
+/// The projections of a release.
+pub(crate) type Registered = Result<Projections, ProjectionRegistrationError>;
+
 /// The previous release.
-pub(crate) fn version_1() -> Projections {
-    Projections::new().with::<Totals<1>>().unwrap()
+pub(crate) fn version_1() -> Registered {
+    Projections::new().with::<Totals<1>>()
 }
 
 /// The release that changes the projection.
-pub(crate) fn versions_1_and_2() -> Projections {
-    version_1().with::<Totals<2>>().unwrap()
+pub(crate) fn versions_1_and_2() -> Registered {
+    version_1()?.with::<Totals<2>>()
 }
 
 /// The next release.
-pub(crate) fn version_2() -> Projections {
-    Projections::new().with::<Totals<2>>().unwrap()
+pub(crate) fn version_2() -> Registered {
+    Projections::new().with::<Totals<2>>()
 }
 
 /// A release whose new version cannot fold every event.
-pub(crate) fn versions_1_and_4() -> Projections {
-    version_1().with::<Totals<4>>().unwrap()
+pub(crate) fn versions_1_and_4() -> Registered {
+    version_1()?.with::<Totals<4>>()
 }
 
 impl Setup {
     /// A stack with views, whose commands know these projections.
-    pub(crate) async fn with_views(projections: fn() -> Projections) -> Self {
+    pub(crate) async fn with_views(projections: fn() -> Registered) -> Self {
         let mut setup = Self::new().await;
         setup.table.views().await;
         setup.bus.create_work_queue("changes");
@@ -175,19 +180,19 @@ impl Setup {
     }
 
     /// A projector of these projections. Its calls go to `endpoint`.
-    pub(crate) fn projector(&self, projections: Projections, endpoint: &str) -> Projector {
+    pub(crate) fn projector(&self, projections: Registered, endpoint: &str) -> Projector {
         let config = aws_config_at(endpoint);
         let events = daybook_event_store::EventStore::new(&config, daybook_test_support::table::settings());
-        Projector::new(projections, events, ViewStore::new(&config, VIEWS_TABLE))
+        Projector::new(projections.unwrap(), events, ViewStore::new(&config, VIEWS_TABLE))
     }
 
     /// Starts an instance of the projector with these projections. Its calls go to `endpoint`.
-    pub(crate) fn worker(&self, projections: Projections, endpoint: &str) -> Worker {
+    pub(crate) fn worker(&self, projections: Registered, endpoint: &str) -> Worker {
         self.slow_worker(projections, endpoint, Duration::ZERO)
     }
 
     /// Does the same with a pause after each invocation.
-    pub(crate) fn slow_worker(&self, projections: Projections, endpoint: &str, pause: Duration) -> Worker {
+    pub(crate) fn slow_worker(&self, projections: Registered, endpoint: &str, pause: Duration) -> Worker {
         let projector = self.projector(projections, endpoint);
         let (sqs, url) = (self.sqs(), self.changes_url());
         let (stop, mut stopped) = watch::channel(false);
@@ -211,16 +216,17 @@ impl Setup {
     }
 
     /// An API with these projections.
-    pub(crate) async fn api(&self, projections: Projections) -> ApiReader {
+    pub(crate) async fn api(&self, projections: Registered) -> ApiReader {
         let settings = ApiSettings::read(&Environment::default()).unwrap();
         let api = Api::new(aggregates::registry().unwrap(), self.table.direct_store(), settings);
-        let server = Server::start(router(api.with_views(projections, self.table.direct_views()))).await.unwrap();
+        let server =
+            Server::start(router(api.with_views(projections.unwrap(), self.table.direct_views()))).await.unwrap();
         ApiReader(Arc::new(server), reqwest::Client::new())
     }
 
     /// All rows of a version.
     pub(crate) async fn view(&self, version: u32) -> BTreeMap<String, Total> {
-        let model = versions_1_and_2();
+        let model = versions_1_and_2().unwrap();
         let model = model.get("totals", version).unwrap();
         let (view, views) = (View::new("totals", version), self.table.direct_views());
         let (mut rows, mut after) = (BTreeMap::new(), None);

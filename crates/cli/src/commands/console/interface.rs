@@ -9,17 +9,13 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
 use daybook_function_runtime::with_causes;
-use daybook_settings::Environment;
+use daybook_operations::alarms::{AlarmFigures, alarm_figures};
+use daybook_operations::changes_queue::ChangesQueue;
+use daybook_operations::dead_letter_queue::QueueCounts;
+use daybook_operations::relay::{RelayMapping, iterator_age, relay_mappings};
+use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA, SignedCalls};
+use daybook_operations::{DeadLetterQueue, OperatorError, Stack};
 use serde_json::{Value, json};
-
-use super::args::ConsoleArgs;
-use crate::operator::alarms::{AlarmFigures, alarm_figures};
-use crate::operator::changes_queue::ChangesQueue;
-use crate::operator::dead_letter_queue::QueueCounts;
-use crate::operator::relay_state::{RelayMapping, iterator_age, relay_mappings};
-use crate::operator::signed_calls::{CLOUDWATCH, LAMBDA, SignedCalls};
-use crate::operator::target::StackArgs;
-use crate::operator::{DeadLetterQueue, OperatorError};
 
 /// A body, or why there is none.
 pub(super) type JsonResponse = Result<Json<Value>, (StatusCode, String)>;
@@ -30,23 +26,21 @@ pub(super) struct Interface {
     dead_letters: DeadLetterQueue,
     dead_letters_name: String,
     changes: Option<(ChangesQueue, String)>,
-    stack: StackArgs,
-    environment: Environment,
+    stack: Stack,
 }
 
 impl Interface {
     /// Connects to the queues. Only the dead-letter queue is required.
-    pub(super) async fn connect(args: &ConsoleArgs, environment: &Environment) -> Result<Self, OperatorError> {
-        let changes = match args.stack.changes_queue_if_set(environment).await? {
-            Some(queue) => Some((queue, name(&args.stack.changes_queue_url(environment)?))),
+    pub(super) async fn connect(stack: &Stack) -> Result<Self, OperatorError> {
+        let changes = match stack.changes_queue_if_set().await? {
+            Some(queue) => Some((queue, name(&stack.changes_queue_url()?))),
             None => None,
         };
         Ok(Self {
-            dead_letters: args.stack.dead_letters(environment).await?,
-            dead_letters_name: name(&args.stack.dlq_url(environment)?),
+            dead_letters: stack.dead_letters().await?,
+            dead_letters_name: name(&stack.dlq_url()?),
             changes,
-            stack: args.stack.clone(),
-            environment: environment.clone(),
+            stack: stack.clone(),
         })
     }
 
@@ -74,7 +68,7 @@ impl Interface {
     }
 
     async fn health(&self) -> Result<Value, OperatorError> {
-        let Some(stack_name) = self.stack.stack_name(&self.environment) else {
+        let Some(stack_name) = self.stack.stack_name() else {
             return Err(OperatorError::Usage(
                 "the name of the stack is not known; use --stack or set STACK".to_owned(),
             ));
@@ -87,14 +81,14 @@ impl Interface {
                 "comparison": text("ComparisonOperator"), "points": points,
             })
         };
-        let cloudwatch = SignedCalls::connect(&self.environment, CLOUDWATCH).await?;
+        let cloudwatch = SignedCalls::connect(&self.stack.environment, CLOUDWATCH).await?;
         Ok(alarm_figures(&cloudwatch, &stack_name).await?.into_iter().map(alarm).collect())
     }
 
     async fn relay(&self) -> Result<Value, OperatorError> {
-        let function = self.stack.relay_function(&self.environment)?;
-        let lambda = SignedCalls::connect(&self.environment, LAMBDA).await?;
-        let cloudwatch = SignedCalls::connect(&self.environment, CLOUDWATCH).await?;
+        let function = self.stack.relay_function()?;
+        let lambda = SignedCalls::connect(&self.stack.environment, LAMBDA).await?;
+        let cloudwatch = SignedCalls::connect(&self.stack.environment, CLOUDWATCH).await?;
         let (mappings, age) =
             tokio::try_join!(relay_mappings(&lambda, &function), iterator_age(&cloudwatch, &function))?;
         let mapping = |mapping: RelayMapping| json!({"id": mapping.id, "state": mapping.state, "lastResult": mapping.last_result});

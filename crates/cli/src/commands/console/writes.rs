@@ -1,34 +1,28 @@
-//! What the console can change with `--allow-writes`: it lists dead-letter messages, sends them again and deletes them,
-//! with the code of `daybook dlq`.
+//! What the console can change with `--allow-writes`: it lists dead-letter messages, sends them again and deletes them.
 //!
-//! Invariant: a command that has received messages runs to its end, which makes those visible again that stay in the
+//! Invariant: an operation that has received messages runs to its end, which makes those visible again that stay in the
 //! queue. It ends neither with the request of the browser nor with Ctrl-C, which only stops it from receiving more.
 
-use std::collections::BTreeSet;
-use std::io::{self, Write};
-use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError};
+#[cfg(test)]
+mod tests;
 
-use aws_sdk_sqs::types::MessageSystemAttributeName;
+use std::io;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use daybook_decider::Registry;
 use daybook_function_runtime::with_causes;
-use daybook_projection::{ProjectionRegistrationError, Projections};
-use daybook_settings::Environment;
+use daybook_operations::dead_letter_message::{DeadLetterMessage, MessageFilter};
+use daybook_operations::dead_letters::{self, MessageOutcome, RedriveOptions};
+use daybook_operations::{OperatorError, Stack};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::RwLock;
 
-use super::args::ConsoleArgs;
 use super::interface::{JsonResponse, respond};
-use crate::commands::dlq::{DlqCommand, DlqDeleteArgs, DlqRedriveArgs};
-use crate::operator::dead_letter_message::MessageFilterArgs;
-use crate::operator::queue_reading::QueueReader;
-use crate::operator::target::StackArgs;
-use crate::operator::{Interrupt, OperatorContext, OperatorError};
 
 /// Maximum messages of a list.
 const MAX_LISTED: usize = 100;
@@ -36,17 +30,13 @@ const MAX_LISTED: usize = 100;
 /// Maximum messages per second that are sent again.
 const RATE: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
 
-/// Runs the commands of `daybook dlq` in the environment of the console.
+/// Runs the operations on the dead-letter queue of a stack.
 pub(super) struct Writes {
-    stack: StackArgs,
-    environment: Environment,
-    registry: Registry,
-    projections: fn() -> Result<Projections, ProjectionRegistrationError>,
-    interrupt: Interrupt,
+    stack: Stack,
     running: RunningCommands,
 }
 
-/// The commands that are running: each of them holds the lock for reading. Clones share the lock.
+/// The operations that are running: each of them holds the lock for reading. Clones share the lock.
 #[derive(Clone, Default)]
 pub(super) struct RunningCommands(Arc<RwLock<()>>);
 
@@ -57,16 +47,13 @@ struct Selection {
     ids: Vec<String>,
 }
 
+/// What became of each message.
+#[derive(Default)]
+struct Outcomes(Vec<Value>);
+
 impl Writes {
-    pub(super) fn new(args: &ConsoleArgs, context: &OperatorContext, running: RunningCommands) -> Self {
-        Self {
-            stack: args.stack.clone(),
-            environment: context.environment.clone(),
-            registry: context.registry.clone(),
-            projections: context.projections,
-            interrupt: context.interrupt.clone(),
-            running,
-        }
+    pub(super) fn new(stack: &Stack, running: RunningCommands) -> Self {
+        Self { stack: stack.clone(), running }
     }
 
     /// The paths.
@@ -80,45 +67,52 @@ impl Writes {
 
     /// The messages of the queue, which other readers see again afterwards.
     async fn list(&self) -> Result<Value, OperatorError> {
-        let url = self.stack.dlq_url(&self.environment)?;
-        let queue = self.stack.dead_letters(&self.environment).await?;
-        let mut messages = Vec::new();
-        let reader = QueueReader::new(&queue, Some(MAX_LISTED), &self.interrupt);
-        let read = reader.read(|digest, message| {
-            let attribute = |name| message.attributes.as_ref().and_then(|attributes| attributes.get(&name));
-            let receives = attribute(MessageSystemAttributeName::ApproximateReceiveCount);
+        let url = self.stack.dlq_url()?;
+        let (all, mut messages) = (MessageFilter::default(), Vec::new());
+        let read = dead_letters::read(&self.stack, &all, Some(MAX_LISTED), |message| {
+            let digest = message.digest;
             messages.push(json!({
-                "id": digest.sqs_id, "queueUrl": url, "body": message.body.as_deref().unwrap_or_default(),
+                "id": digest.sqs_id, "queueUrl": url, "body": message.body(), "receives": message.receives(),
                 "sentAt": digest.queued_at.map_or(0, |at| at.as_millisecond()),
-                "receives": receives.and_then(|count| count.parse::<u32>().ok()).unwrap_or_default(),
             }));
             Ok(())
         });
-        let reading = read.await?;
-        queue.put_back(&reading.messages).await;
+        read.await?;
         Ok(messages.into())
     }
 
-    /// Runs a command on the messages with these ids. Returns what became of each.
-    async fn run(&self, command: DlqCommand, ids: Vec<String>) -> Value {
-        let output = Captured::default();
-        let mut context = OperatorContext {
-            environment: self.environment.clone(),
-            registry: self.registry.clone(),
-            projections: self.projections,
-            out: Box::new(output.clone()),
-            interrupt: self.interrupt.clone(),
-        };
-        let ended = command.run(&mut context).await;
-        let mut outcomes = output.outcomes();
+    async fn redrive(&self, ids: Vec<String>) -> Value {
+        let mut outcomes = Outcomes::default();
+        let options = RedriveOptions { filter: of_ids(&ids), sends: true, rate: RATE, limit: None };
+        let redriven =
+            dead_letters::redrive(&self.stack, &options, |message, outcome| outcomes.add(message, outcome)).await;
+        outcomes.of_all(ids, redriven.and_then(|redriven| redriven.failure.map_or(Ok(()), Err)))
+    }
+
+    async fn delete(&self, ids: Vec<String>) -> Value {
+        let mut outcomes = Outcomes::default();
+        let report = |message: &DeadLetterMessage, outcome: &MessageOutcome| outcomes.add(message, outcome);
+        let deleted = dead_letters::delete(&self.stack, &of_ids(&ids), true, report).await;
+        outcomes.of_all(ids, deleted.map(drop))
+    }
+}
+
+impl Outcomes {
+    fn add(&mut self, message: &DeadLetterMessage, outcome: &MessageOutcome) -> io::Result<()> {
+        self.0.push(json!({"id": message.sqs_id, "outcome": outcome.name(), "reason": outcome.reason()}));
+        Ok(())
+    }
+
+    /// The outcomes of the messages with these ids.
+    fn of_all(self, ids: Vec<String>, ended: Result<(), OperatorError>) -> Value {
+        let Self(mut outcomes) = self;
         let reason = match ended {
             Err(error) => with_causes(&error),
-            Ok(_) => "no longer in the queue, or another reader has received it".to_owned(),
+            Ok(()) => "no longer in the queue, or another reader has received it".to_owned(),
         };
-        let known: BTreeSet<_> =
-            outcomes.iter().filter_map(|outcome| outcome["id"].as_str().map(str::to_owned)).collect();
-        let others = ids.into_iter().filter(|id| !known.contains(id));
-        outcomes.extend(others.map(|id| json!({"id": id, "outcome": "unchanged", "reason": reason})));
+        let is_unknown = |id: &String| !outcomes.iter().any(|outcome| outcome["id"] == id.as_str());
+        let others: Vec<_> = ids.into_iter().filter(is_unknown).collect();
+        outcomes.extend(others.iter().map(|id| json!({"id": id, "outcome": "unchanged", "reason": reason})));
         outcomes.into()
     }
 }
@@ -129,28 +123,24 @@ async fn list(State(writes): State<Arc<Writes>>) -> JsonResponse {
 }
 
 async fn redrive(State(writes): State<Arc<Writes>>, Json(Selection { ids }): Json<Selection>) -> JsonResponse {
-    let (filter, stack) = (of_ids(&ids), writes.stack.clone());
-    let args = DlqRedriveArgs { filter, yes: true, rate: RATE, limit: None, json: true, stack };
-    act(writes, DlqCommand::Redrive(args), ids).await
-}
-
-async fn delete(State(writes): State<Arc<Writes>>, Json(Selection { ids }): Json<Selection>) -> JsonResponse {
-    let (filter, stack) = (of_ids(&ids), writes.stack.clone());
-    let args = DlqDeleteArgs { ids: Vec::new(), filter, yes: true, json: true, stack };
-    act(writes, DlqCommand::Delete(args), ids).await
-}
-
-async fn act(writes: Arc<Writes>, command: DlqCommand, ids: Vec<String>) -> JsonResponse {
-    // Without ids, the command would select all messages.
+    // Without ids, all messages would be selected.
     if ids.is_empty() {
         return Ok(Json(json!([])));
     }
     let running = writes.running.clone();
-    respond(running.run_to_end(async move || Ok(writes.run(command, ids).await)).await)
+    respond(running.run_to_end(async move || Ok(writes.redrive(ids).await)).await)
 }
 
-fn of_ids(ids: &[String]) -> MessageFilterArgs {
-    MessageFilterArgs { id: ids.to_vec(), ..MessageFilterArgs::default() }
+async fn delete(State(writes): State<Arc<Writes>>, Json(Selection { ids }): Json<Selection>) -> JsonResponse {
+    if ids.is_empty() {
+        return Ok(Json(json!([])));
+    }
+    let running = writes.running.clone();
+    respond(running.run_to_end(async move || Ok(writes.delete(ids).await)).await)
+}
+
+fn of_ids(ids: &[String]) -> MessageFilter {
+    MessageFilter { ids: ids.to_vec(), ..MessageFilter::default() }
 }
 
 impl RunningCommands {
@@ -170,85 +160,5 @@ impl RunningCommands {
     /// Waits until no command runs. No other command begins afterwards: the process ends, so the lock is not released.
     pub(super) async fn wait_for_end(self) {
         std::mem::forget(self.0.write_owned().await);
-    }
-}
-
-/// The output of a command.
-#[derive(Clone, Default)]
-struct Captured(Arc<Mutex<Vec<u8>>>);
-
-impl Captured {
-    /// The lines about messages, as the console reads them.
-    fn outcomes(&self) -> Vec<Value> {
-        let output = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines = output.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
-        let outcome =
-            |line: Value| Some(json!({"id": line["id"], "outcome": line.get("outcome")?, "reason": line.get("why")}));
-        lines.filter_map(outcome).collect()
-    }
-}
-
-impl Write for Captured {
-    fn write(&mut self, some: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(some);
-        Ok(some.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn end_of_a_command_is_awaited_although_nobody_waits_for_its_result() {
-        let running = RunningCommands::default();
-        let (begun, has_begun) = tokio::sync::oneshot::channel();
-        let done = Arc::new(Mutex::new(false));
-        let command = {
-            let done = done.clone();
-            running.clone().run_to_end(async move || {
-                begun.send(()).unwrap();
-                tokio::time::sleep(Duration::from_millis(200)).await;
-                *done.lock().unwrap() = true;
-                Ok(json!([]))
-            })
-        };
-        tokio::select! {
-            _ = command => panic!("the browser did not hang up"),
-            begun = has_begun => begun.unwrap(),
-        }
-        running.wait_for_end().await;
-        assert!(*done.lock().unwrap());
-    }
-
-    #[tokio::test]
-    async fn command_that_waits_for_the_end_of_the_others_does_not_begin() {
-        let running = RunningCommands::default();
-        let first = running.0.clone().read_owned().await;
-        let end = tokio::spawn(running.clone().wait_for_end());
-        while running.0.try_read().is_ok() {
-            tokio::task::yield_now().await;
-        }
-        let late = tokio::spawn(running.run_to_end(async || Ok(json!([]))));
-        tokio::task::yield_now().await;
-        drop(first);
-        end.await.unwrap();
-        tokio::time::timeout(Duration::from_millis(100), late).await.unwrap_err();
-    }
-
-    #[tokio::test]
-    async fn panic_of_a_command_is_no_error_of_its_options() {
-        let running = RunningCommands::default();
-        let ended = running.clone().run_to_end(async || panic!("no messages")).await;
-        let error = ended.unwrap_err();
-        assert!(matches!(error, OperatorError::Panicked(_)) && error.exit_code() == 3, "{error}");
-        assert!(error.to_string().contains("no messages"), "{error}");
-        running.wait_for_end().await;
     }
 }

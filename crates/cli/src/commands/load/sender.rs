@@ -1,30 +1,30 @@
 //! Sends the requests at their planned times, and measures the responses.
 //!
 //! Invariant: the planned time of a request depends on the rate only, never on earlier responses, and its latency is measured
-//! from then on. A slow response therefore makes the requests behind it late, as it would for callers that do not wait for
-//! each other (without this, the wait would be left out: coordinated omission).
+//! from then on. Otherwise the wait behind a slow response would be left out (coordinated omission).
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::ready;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::Uri;
+use daybook_decider::{Caller, CommandRequest, DecisionInput, Folded, Json, Meta, Model, Registry};
 use daybook_function_runtime::with_causes;
 use daybook_local_stack::http::{HttpClient, HttpError, TextResponse};
+use daybook_operations::selection::models;
+use daybook_operations::stack::{is_loopback, signer};
+use daybook_operations::{OperatorError, Stack};
+use daybook_projection::Projections;
 use futures_util::{StreamExt, stream};
-use serde_json::Value;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 use ulid::Ulid;
 
-use super::args::LoadArgs;
-use super::workload::Script;
-use crate::operator::progress::ProgressLine;
-use crate::operator::target::{is_loopback, signer};
-use crate::operator::{Interrupt, OperatorContext, OperatorError};
+use super::LoadArgs;
 
-/// The API under load.
 pub(super) struct Api {
     client: HttpClient,
     url: String,
@@ -34,7 +34,7 @@ pub(super) struct Api {
 }
 
 impl Api {
-    pub(super) async fn connect(args: &LoadArgs, context: &OperatorContext) -> Result<Self, OperatorError> {
+    pub(super) async fn connect(args: &LoadArgs, stack: &Stack) -> Result<Self, OperatorError> {
         let (url, headers) = (&args.url, args.headers.clone());
         let uri = url.parse::<Uri>().ok();
         if !uri.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()) {
@@ -44,13 +44,12 @@ impl Api {
         let signer = match is_local || headers.iter().any(|(name, _)| name == "authorization") {
             true => None,
             // The variable for another endpoint of API Gateway, as AWS's own tools would name it.
-            false => Some(signer(&context.environment, "AWS_ENDPOINT_URL_EXECUTE_API", "execute-api").await?),
+            false => Some(signer(&stack.environment, "AWS_ENDPOINT_URL_EXECUTE_API", "execute-api").await?),
         };
         let client = HttpClient::new(url, signer);
         Ok(Self { client, url: url.trim_end_matches('/').to_owned(), headers, is_local })
     }
 
-    /// Posts a body to a path, or reads the path.
     async fn send(&self, path: &str, body: Option<String>) -> Result<TextResponse, HttpError> {
         let mut headers = self.headers.clone();
         headers.extend(body.is_some().then(|| ("content-type".to_owned(), "application/json".to_owned())));
@@ -87,9 +86,7 @@ impl Api {
 #[derive(Default)]
 pub(super) struct Run {
     scripts: Vec<Script>,
-    /// The beginning of each id.
     pub(super) prefix: String,
-    /// The number of aggregates that were begun.
     begun: usize,
     /// The numbers of the aggregates that exist.
     pub(super) created: Vec<usize>,
@@ -97,9 +94,8 @@ pub(super) struct Run {
     idle: VecDeque<(usize, usize)>,
     /// The latencies of commands and of reads, in milliseconds.
     pub(super) latencies: [Vec<f64>; 2],
-    /// The number of responses by status and type of the problem, or by the reason why there is none.
+    /// By status and type of the problem, or by the reason why there is no response.
     pub(super) responses: BTreeMap<String, u64>,
-    /// The requests without a success.
     pub(super) failures: u64,
     pub(super) elapsed: Duration,
 }
@@ -110,8 +106,8 @@ impl Run {
     }
 
     /// Sends the planned requests, until the end of the duration or Ctrl-C. Waits for the responses.
-    pub(super) async fn send_all(self, args: &LoadArgs, api: &Api, interrupt: &Interrupt) -> Self {
-        let (start, run, progress) = (Instant::now(), Mutex::new(self), ProgressLine::of_fraction());
+    pub(super) async fn send_all(self, args: &LoadArgs, api: &Api, stack: &Stack) -> Self {
+        let (start, run, interrupt) = (Instant::now(), RefCell::new(self), &stack.interrupt);
         let duration = args.duration.unsigned_abs();
         let requests = stream::iter(0..args.planned())
             .take_while(|_| ready(!interrupt.is_set() && start.elapsed() < duration))
@@ -126,19 +122,18 @@ impl Run {
         let mut responses = pin!(requests.buffer_unordered(args.concurrency.get()));
         while responses.next().await.is_some() {
             let fraction = start.elapsed().as_secs_f64() / duration.as_secs_f64();
-            progress.set_fraction(fraction, format!("{} failures", lock(&run).failures));
+            stack.progress.show(Some(fraction), format!("{} failures", run.borrow().failures));
         }
-        lock(&run).elapsed = start.elapsed();
-        std::mem::take(&mut *lock(&run))
+        let elapsed = start.elapsed();
+        Self { elapsed, ..run.take() }
     }
 
-    /// The script of an aggregate: all types in turn.
+    /// All types in turn.
     fn script(&self, number: usize) -> &Script {
         &self.scripts[number % self.scripts.len()]
     }
 
-    /// The aggregate of the next request, with the number of its command; a read has none. A read for which no aggregate exists
-    /// becomes a command.
+    /// The aggregate of the next request, with the number of its command; a read has none, unless no aggregate exists.
     fn next(&mut self, is_read: bool) -> (usize, Option<usize>) {
         if is_read && let Some(position) = self.latencies[1].len().checked_rem(self.created.len()) {
             return (self.created[position], None);
@@ -149,10 +144,9 @@ impl Run {
     }
 }
 
-/// Sends one request, and records its response.
-async fn send(run: &Mutex<Run>, api: &Api, is_read: bool, due: Instant) {
+async fn send(run: &RefCell<Run>, api: &Api, is_read: bool, due: Instant) {
     let (number, command, (path, body)) = {
-        let mut run = lock(run);
+        let mut run = run.borrow_mut();
         let (number, command) = run.next(is_read);
         (number, command, run.script(number).request(command, &format!("{}-{number}", run.prefix)))
     };
@@ -167,7 +161,7 @@ async fn send(run: &Mutex<Run>, api: &Api, is_read: bool, due: Instant) {
         }
         Err(error) => format!("missing: {}", with_causes(&*error)),
     };
-    let mut run = lock(run);
+    let mut run = run.borrow_mut();
     run.latencies[usize::from(command.is_none())].push(latency);
     *run.responses.entry(response).or_default() += 1;
     run.failures += u64::from(!accepted);
@@ -178,6 +172,61 @@ async fn send(run: &Mutex<Run>, api: &Api, is_read: bool, due: Instant) {
     }
 }
 
-fn lock(run: &Mutex<Run>) -> MutexGuard<'_, Run> {
-    run.lock().unwrap_or_else(PoisonError::into_inner)
+/// The requests to an aggregate of one type, in an order that it accepts.
+pub(super) struct Script {
+    aggregate_type: &'static str,
+    /// The command that creates the aggregate, and those that follow. None deletes it, so it can always be read.
+    commands: Vec<Value>,
+}
+
+pub(super) fn scripts(registry: &Registry, types: &[String]) -> Result<Vec<Script>, OperatorError> {
+    let document = daybook_command_handler::openapi::document(registry, &Projections::new());
+    let scripts = models(registry, types)?.into_iter().map(|model| Script::of_examples(model, &document));
+    let scripts: Vec<_> = scripts.filter(|script| !script.commands.is_empty()).collect();
+    let reason =
+        "the API document has no example that creates an aggregate; add `#[schemars(example = …)]` to its fields";
+    if scripts.is_empty() { Err(OperatorError::Usage(reason.to_owned())) } else { Ok(scripts) }
+}
+
+impl Script {
+    fn of_examples(model: &dyn Model, document: &Value) -> Self {
+        let path = format!("/{}/{{id}}/commands", model.type_name());
+        let examples =
+            &document["paths"][path.as_str()]["post"]["requestBody"]["content"]["application/json"]["examples"];
+        let later = examples["several"]["value"].as_array().into_iter().flatten();
+        let (mut now, mut commands) = (model.before_first_event(), Vec::new());
+        for command in std::iter::once(&examples["creation"]["value"][0]).chain(later) {
+            match after(model, &now, command).filter(|next| !model.is_deleted(next)) {
+                Some(next) => now = next,
+                None if commands.is_empty() => break,
+                None => continue,
+            }
+            commands.push(command.clone());
+        }
+        Self { aggregate_type: model.type_name(), commands }
+    }
+
+    /// The path and the body of the request with a command; of a read, if there is no command.
+    fn request(&self, command: Option<usize>, id: &str) -> (String, Option<String>) {
+        let (collection, Some(number)) = (format!("/{}", self.aggregate_type), command) else {
+            return (format!("/{}/{id}", self.aggregate_type), None);
+        };
+        let command = &self.commands[number];
+        if number > 0 {
+            return (format!("{collection}/{id}/commands"), Some(command.to_string()));
+        }
+        let mut body = command.get("data").cloned().unwrap_or(json!({}));
+        body["id"] = id.into();
+        (collection, Some(body.to_string()))
+    }
+}
+
+/// The aggregate after a command; `None` if it is rejected.
+fn after(model: &dyn Model, before: &Folded, command: &Value) -> Option<Folded> {
+    let data = Json::of(command.get("data").unwrap_or(&json!({}))).ok()?;
+    let request = CommandRequest { command: command["command"].as_str()?.to_owned(), data };
+    let (now, seed) = (Timestamp::now(), Ulid::generate());
+    let input = DecisionInput { now, seed, meta: Meta::default(), epoch: 1, caller: Caller::anonymous() };
+    let decided = model.decide(before, "load", &[request], &input).ok()?;
+    decided.rejection.is_none().then_some(decided.after)
 }

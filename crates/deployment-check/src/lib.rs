@@ -1,0 +1,63 @@
+//! Tests in the user's account what this code relies on in AWS.
+//!
+//! Invariant: all rows that the checks write belong to aggregates of the type `__check`, which no aggregate can be
+//! registered under; everything that the checks create is deleted at the end, and its names are printed if that fails.
+//!
+//! In reading order:
+//! - `check`, `result`: a check and its result. `checks`: all checks, by subject, and the assumptions that none of them covers.
+//! - `deployment`: the stack that is checked, and what the checks have created. `aws_calls`: calls to AWS as JSON.
+//!   `observer`: a rule and a queue, with which the checks see the messages on the bus.
+
+mod aws_calls;
+mod check;
+mod checks;
+mod deployment;
+mod observer;
+mod result;
+
+use std::io;
+use std::time::Duration;
+
+use daybook_operations::{OperatorError, Stack};
+
+pub use self::check::Check;
+pub use self::checks::NOT_SEEN;
+use self::deployment::Deployment;
+pub use self::result::CheckResult;
+
+/// The checks of these names, or all, without those to skip.
+pub fn checks(only: &[String], skip: &[String]) -> Result<Vec<Check>, OperatorError> {
+    let all = checks::all();
+    let names: Vec<_> = all.iter().map(|check| check.name).collect();
+    if let Some(unknown) = only.iter().chain(skip).find(|name| !names.contains(&name.as_str())) {
+        return Err(OperatorError::Usage(format!("{unknown:?} is no check; the checks are {}", names.join(", "))));
+    }
+    let is_in = |names: &[String], check: &Check| names.iter().any(|name| name == check.name);
+    Ok(all.into_iter().filter(|check| (only.is_empty() || is_in(only, check)) && !is_in(skip, check)).collect())
+}
+
+/// Runs the checks until the stack is interrupted, and reports the result of each. Returns what they have created and could not
+/// delete.
+pub async fn check_deployment(
+    stack: &Stack,
+    checks: &[Check],
+    timeout: Duration,
+    mut report: impl FnMut(&Check, &CheckResult) -> io::Result<()>,
+) -> Result<Vec<String>, OperatorError> {
+    let mut deployment = Deployment::connect(stack, timeout).await?;
+    let mut reported = Ok(());
+    for check in checks {
+        if stack.interrupt.is_set() || reported.is_err() {
+            break;
+        }
+        // An interrupt ends a check that waits, but not the deletion of what it has created.
+        let result = tokio::select! {
+            result = (check.run)(&mut deployment) => result.unwrap_or_else(|error| deployment.not_checked(&error)),
+            () = stack.interrupt.wait() => break,
+        };
+        reported = report(check, &result);
+    }
+    let left_over = deployment.clean_up().await;
+    reported?;
+    Ok(left_over)
+}

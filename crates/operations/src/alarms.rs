@@ -1,0 +1,126 @@
+//! The alarms of a deployed stack, and the figures that they watch.
+
+use futures_util::future::try_join_all;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::error::OperatorError;
+use crate::signed_calls::SignedCalls;
+
+/// The alarms of template.yaml and deploy/monitoring.yaml, without the name of the stack. Those on new versions have the version in
+/// their names.
+pub const ALARMS: [&str; 29] = [
+    "api-server-errors",
+    "api-slow",
+    "breaker-open",
+    "command-handler-failures",
+    "concurrency-high",
+    "dead-letter-arrived",
+    "dead-letter-messages",
+    "dynamodb-system-errors",
+    "errors-in-logs",
+    "functions-near-timeout",
+    "functions-throttled",
+    "index-throttled",
+    "messages-late",
+    "messages-missing",
+    "records-discarded",
+    "records-dropped",
+    "records-retried",
+    "requests-conflicting",
+    "requests-forbidden",
+    "requests-throttled",
+    "requests-unauthenticated",
+    "rows-unreadable",
+    "snapshots-late",
+    "snapshotter-failures",
+    "snapshotter-silent",
+    "state-too-large",
+    "stream-relay-failures",
+    "stream-relay-silent",
+    "table-throttled",
+];
+
+/// The alarms of deploy/read-models.yaml, which only a stack with read models has.
+const ALARMS_OF_READ_MODELS: [&str; 4] =
+    ["aggregates-suspended", "changes-unread", "projector-behind", "projector-failures"];
+
+/// How far back the figures are read.
+const WINDOW: SignedDuration = SignedDuration::from_hours(3);
+
+const CONCURRENCY: usize = 8;
+
+/// An alarm with the figures of the last three hours.
+pub struct AlarmFigures {
+    /// Its name, without the name of the stack.
+    pub name: String,
+    /// The alarm, as CloudWatch returns it.
+    pub alarm: Value,
+    /// The times, in milliseconds since 1970, and the values, in their order.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// The alarms of the stack that exist, each with its figures. It makes one call, and one for each alarm.
+pub async fn alarm_figures(cloudwatch: &SignedCalls, stack_name: &str) -> Result<Vec<AlarmFigures>, OperatorError> {
+    let names = ALARMS.iter().chain(&ALARMS_OF_READ_MODELS).map(|name| format!("{stack_name}-{name}"));
+    let request = json!({"AlarmNames": names.collect::<Vec<_>>(), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
+    let response = cloudwatch.post("DescribeAlarms", &request).await?;
+    let alarms = response["MetricAlarms"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut all = Vec::new();
+    for some in alarms.chunks(CONCURRENCY) {
+        all.extend(try_join_all(some.iter().map(|alarm| figures(cloudwatch, stack_name, alarm))).await?);
+    }
+    Ok(all)
+}
+
+async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> Result<AlarmFigures, OperatorError> {
+    let now = Timestamp::now();
+    let request = json!({
+        "StartTime": (now - WINDOW).as_second(), "EndTime": now.as_second(), "ScanBy": "TimestampAscending",
+        "MetricDataQueries": queries(alarm),
+    });
+    let response = cloudwatch.post("GetMetricData", &request).await?;
+    let result = &response["MetricDataResults"][0];
+    let numbers = |name: &str| result[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
+    let full_name = alarm["AlarmName"].as_str().unwrap_or_default();
+    Ok(AlarmFigures {
+        name: full_name.strip_prefix(stack_name).unwrap_or(full_name).trim_start_matches('-').to_owned(),
+        alarm: alarm.clone(),
+        points: numbers("Timestamps").map(|seconds| seconds * 1_000.0).zip(numbers("Values")).collect(),
+    })
+}
+
+/// What the alarm watches: the expression with its metrics, or one metric.
+fn queries(alarm: &Value) -> Value {
+    if alarm["Metrics"].as_array().is_some_and(|metrics| !metrics.is_empty()) {
+        return alarm["Metrics"].clone();
+    }
+    let statistic = if alarm["Statistic"].is_string() { &alarm["Statistic"] } else { &alarm["ExtendedStatistic"] };
+    let metric = json!({
+        "Namespace": alarm["Namespace"], "MetricName": alarm["MetricName"], "Dimensions": alarm["Dimensions"],
+    });
+    json!([{"Id": "watched", "MetricStat": {"Metric": metric, "Period": alarm["Period"], "Stat": statistic}}])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(files: &[&str]) -> Vec<String> {
+        let of_file = |file: &&str| {
+            let path = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
+            let text = std::fs::read_to_string(path).unwrap();
+            let lines = text.lines().filter_map(|line| line.trim().strip_prefix("AlarmName: !Sub \"${"));
+            lines.map(|line| line.split_once("}-").unwrap().1.trim_end_matches('"').to_owned()).collect::<Vec<_>>()
+        };
+        let mut names: Vec<_> = files.iter().flat_map(of_file).filter(|name| !name.contains("new-version")).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn alarms_are_those_of_the_templates() {
+        assert_eq!(names(&["template.yaml", "deploy/monitoring.yaml"]), ALARMS);
+        assert_eq!(names(&["deploy/read-models.yaml"]), ALARMS_OF_READ_MODELS);
+    }
+}

@@ -1,0 +1,182 @@
+//! A message of the dead-letter queue, and the options that select messages.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
+use daybook_stream_relay::DeadLetter;
+use daybook_table::AggregateKey;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::selection::AggregateName;
+
+/// Maximum characters of an error text that are stored in memory and printed.
+const MAX_TEXT: usize = 500;
+
+/// What is known of a message that was received from the dead-letter queue, without its body: a queue may hold more bytes than
+/// the memory. Other readers do not see the message until it is put back.
+#[derive(Clone, Debug)]
+pub struct DeadLetterMessage {
+    pub sqs_id: String,
+    pub receipt_handle: String,
+    /// When SQS received it.
+    pub queued_at: Option<Timestamp>,
+    /// The outbox message in it, or why it contains none that can be sent.
+    pub content: Result<UndeliveredMessage, String>,
+}
+
+/// What is known of an outbox message that the relay could not send.
+#[derive(Clone, Debug)]
+pub struct UndeliveredMessage {
+    pub aggregate: AggregateKey,
+    pub message_seq: u64,
+    pub message_type: String,
+    pub message_id: String,
+    pub error_code: String,
+    pub error_text: String,
+    pub attempts: u32,
+    /// When the relay sent it to the dead-letter queue.
+    pub dead_lettered_at: String,
+    /// The sort key of its outbox row, and a hash of the whole row.
+    row: (String, u64),
+}
+
+/// Which dead-letter messages: those for which each value that is set applies.
+#[derive(Clone, Debug, Default)]
+pub struct MessageFilter {
+    pub aggregate_type: Option<String>,
+    pub aggregate: Option<AggregateName>,
+    pub message_type: Option<String>,
+    pub error_code: Option<String>,
+    /// Message ids, or SQS's ids of the messages.
+    pub ids: Vec<String>,
+    /// Only messages that cannot be sent: they contain an unreadable record, are damaged, or are not from the relay.
+    pub unreadable: bool,
+}
+
+impl MessageFilter {
+    /// Whether no option is given.
+    pub fn is_empty(&self) -> bool {
+        let Self { aggregate_type, aggregate, message_type, error_code, ids, unreadable } = self;
+        let names = [aggregate_type, message_type, error_code];
+        names.iter().all(|name| name.is_none()) && aggregate.is_none() && ids.is_empty() && !unreadable
+    }
+
+    /// Whether a message is selected. One that contains no outbox message can be selected only by SQS's id and as unreadable.
+    pub fn selects(&self, message: &DeadLetterMessage) -> bool {
+        let content = message.content.as_ref().ok();
+        let has = |wanted: &Option<String>, value: fn(&UndeliveredMessage) -> &str| {
+            wanted.as_ref().is_none_or(|wanted| content.is_some_and(|content| wanted == value(content)))
+        };
+        let is = |id: &String| message.has_id(id);
+        let is_of = |name: &AggregateName| content.is_some_and(|content| name.0 == content.aggregate);
+        has(&self.aggregate_type, |content| &content.aggregate.aggregate_type)
+            && has(&self.message_type, |content| &content.message_type)
+            && has(&self.error_code, |content| &content.error_code)
+            && self.aggregate.as_ref().is_none_or(is_of)
+            && (self.ids.is_empty() || self.ids.iter().any(is))
+            && (!self.unreadable || content.is_none())
+    }
+}
+
+impl UndeliveredMessage {
+    fn read(body: &str) -> Result<Self, String> {
+        let dead_letter =
+            DeadLetter::read(body).map_err(|error| format!("not a dead-letter message of the relay: {error}"))?;
+        let (error_code, error_text) = dead_letter.error.map(|error| (error.code, error.text)).unwrap_or_default();
+        let error_text = shortened(error_text);
+        let unreadable = || format!("it contains a record that could not be read ({error_text})");
+        let row = dead_letter.message.ok_or_else(unreadable)?;
+        let aggregate = AggregateKey::from_pk(&row.pk)
+            .ok_or_else(|| format!("its row has the partition key {:?}, which names no aggregate", row.pk))?;
+        let mut hasher = DefaultHasher::new();
+        serde_json::to_string(&row).unwrap_or_default().hash(&mut hasher);
+        Ok(Self {
+            aggregate,
+            message_seq: row.message_seq,
+            message_type: row.message_type,
+            message_id: row.message_id,
+            row: (row.sk, hasher.finish()),
+            error_code,
+            error_text,
+            attempts: dead_letter.attempts,
+            dead_lettered_at: dead_letter.dead_lettered_at,
+        })
+    }
+}
+
+impl fmt::Display for UndeliveredMessage {
+    /// `account/123 2 accountOverdrawn 01M7…`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { aggregate, message_seq, message_type, message_id, .. } = self;
+        write!(f, "{aggregate} {message_seq} {message_type} {message_id}")
+    }
+}
+
+impl DeadLetterMessage {
+    /// Reads a message whose id, receipt handle and body are set.
+    pub fn of(message: &Message) -> Option<Self> {
+        let attributes = message.attributes.as_ref();
+        let sent = attributes.and_then(|attributes| attributes.get(&MessageSystemAttributeName::SentTimestamp));
+        Some(Self {
+            sqs_id: message.message_id.clone()?,
+            receipt_handle: message.receipt_handle.clone()?,
+            queued_at: sent.and_then(|sent| Timestamp::from_millisecond(sent.parse().ok()?).ok()),
+            content: UndeliveredMessage::read(message.body.as_deref()?).map_err(shortened),
+        })
+    }
+
+    /// Whether this is its message id or SQS's id.
+    pub fn has_id(&self, id: &str) -> bool {
+        id == self.sqs_id || self.content.as_ref().is_ok_and(|content| id == content.message_id)
+    }
+
+    /// The order of sending: by aggregate and number. Messages that cannot be sent come last.
+    pub fn order(&self) -> impl Ord + use<> {
+        let content = self.content.as_ref().ok();
+        let order = content.map(|content| (content.aggregate.pk(), content.message_seq, content.row.0.clone()));
+        (order.is_none(), order, self.sqs_id.clone())
+    }
+
+    /// Whether both contain the same outbox row: the relay may have sent it to the queue twice.
+    pub fn is_copy_of(&self, other: &Self) -> bool {
+        matches!((&self.content, &other.content), (Ok(one), Ok(other)) if one.aggregate == other.aggregate && one.row == other.row)
+    }
+
+    pub fn json(&self) -> Value {
+        match &self.content {
+            Ok(content) => json!({
+                "id": self.sqs_id, "aggregate": content.aggregate.to_string(), "messageSeq": content.message_seq,
+                "messageType": content.message_type, "messageId": content.message_id, "errorCode": content.error_code,
+                "error": content.error_text, "attempts": content.attempts, "deadLetteredAt": content.dead_lettered_at,
+            }),
+            Err(reason) => json!({"id": self.sqs_id, "unsendable": reason}),
+        }
+    }
+}
+
+impl fmt::Display for DeadLetterMessage {
+    /// One line: `<sqs id> account/123 2 accountOverdrawn 01M7… MalformedDetail …`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = &self.sqs_id;
+        match &self.content {
+            Ok(content) => {
+                let UndeliveredMessage { error_code, error_text, attempts, dead_lettered_at, .. } = content;
+                write!(
+                    f,
+                    "{id} {content} {error_code}: {error_text} (sent {attempts} times, dead-lettered at {dead_lettered_at})"
+                )
+            }
+            Err(reason) => write!(f, "{id} is unsendable: {reason}"),
+        }
+    }
+}
+
+/// The beginning of a text that may be long.
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(MAX_TEXT) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

@@ -1,0 +1,387 @@
+//! The operations on the dead-letter queue: read, redrive, delete.
+//!
+//! Invariants:
+//! - Whatever happens to the reports, messages that were sent are deleted from the queue and the others are put back.
+//! - Only one batch of messages is in memory. The others are in a temporary file, and only what orders them is in memory.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZeroU32;
+
+use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
+use daybook_stream_relay::{Resend, ResendOutcome};
+use daybook_table::OutboxItem;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::body_file::BodyFile;
+use crate::dead_letter_message::{DeadLetterMessage, MessageFilter};
+use crate::dead_letter_queue::DeadLetterQueue;
+use crate::error::OperatorError;
+use crate::queue_reading::{NotSeen, QueueReader, QueueReading};
+use crate::stack::{Stack, check_bus};
+use crate::unsent::UnsentMessages;
+
+/// Maximum messages that are sent together. Then those that the bus accepted are deleted from the queue.
+const SENT_TOGETHER: usize = 500;
+
+/// A batch ends before its bodies have more than this many bytes.
+const BATCH_BYTES: usize = 8 * 1024 * 1024;
+
+/// Maximum messages that are deleted before their outcomes are reported.
+const DELETED_TOGETHER: usize = 100;
+
+/// A message with its body.
+pub struct ReadMessage<'a> {
+    pub digest: &'a DeadLetterMessage,
+    message: &'a Message,
+}
+
+/// What became of a message, or would.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MessageOutcome {
+    WouldSend,
+    Sent,
+    /// The bus rejects it.
+    Refused(String),
+    SentNotDeleted(String),
+    /// It contains no outbox message.
+    Unsendable,
+    WouldDelete,
+    Deleted,
+    NotDeleted(String),
+}
+
+#[derive(Clone, Debug)]
+pub struct RedriveOptions {
+    pub filter: MessageFilter,
+    /// Whether they are sent; otherwise only reported.
+    pub sends: bool,
+    /// Maximum messages per second.
+    pub rate: NonZeroU32,
+    /// Maximum number of messages that are read.
+    pub limit: Option<usize>,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RedriveCounts {
+    dry_run: bool,
+    #[serde(skip)]
+    pub would_send: usize,
+    pub sent: usize,
+    pub refused: usize,
+    /// Sent, but SQS did not delete them.
+    pub not_deleted: usize,
+    /// Messages that contain no outbox message.
+    pub unsendable: usize,
+    pub unsent: usize,
+    #[serde(flatten)]
+    pub not_seen: NotSeen,
+}
+
+#[derive(Debug, Default)]
+pub struct Redriven {
+    pub counts: RedriveCounts,
+    /// Why messages are left that could be sent.
+    pub failure: Option<OperatorError>,
+}
+
+pub struct Deletion {
+    pub selected: usize,
+    pub deleted: usize,
+    pub not_deleted: usize,
+    /// The ids of the filter that no message has.
+    pub not_found: Vec<String>,
+    pub not_seen: NotSeen,
+}
+
+/// All dead-letter messages that contain the same outbox message.
+type Copies<'a> = &'a [DeadLetterMessage];
+
+impl RedriveCounts {
+    /// Whether every message was sent and deleted.
+    pub fn is_clean(&self) -> bool {
+        self.refused + self.not_deleted + self.unsendable == 0 && !self.not_seen.any()
+    }
+}
+
+impl MessageOutcome {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::WouldSend => "would-send",
+            Self::Sent => "sent",
+            Self::Refused(_) => "refused",
+            Self::SentNotDeleted(_) => "sent-not-deleted",
+            Self::Unsendable => "unsendable",
+            Self::WouldDelete => "would-delete",
+            Self::Deleted => "deleted",
+            Self::NotDeleted(_) => "not-deleted",
+        }
+    }
+
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Refused(reason) | Self::SentNotDeleted(reason) | Self::NotDeleted(reason) => Some(reason),
+            Self::WouldSend | Self::Sent | Self::Unsendable | Self::WouldDelete | Self::Deleted => None,
+        }
+    }
+}
+
+impl ReadMessage<'_> {
+    pub fn body(&self) -> &str {
+        self.message.body.as_deref().unwrap_or_default()
+    }
+
+    /// How often the message was received.
+    pub fn receives(&self) -> u32 {
+        let attributes = self.message.attributes.as_ref();
+        let count = attributes.and_then(|all| all.get(&MessageSystemAttributeName::ApproximateReceiveCount));
+        count.and_then(|count| count.parse().ok()).unwrap_or_default()
+    }
+
+    /// All that SQS holds of the message.
+    pub fn json(&self) -> Value {
+        let attributes = self.message.attributes.iter().flatten();
+        let attributes: BTreeMap<_, _> = attributes.map(|(name, value)| (name.as_str(), value)).collect();
+        let of_sender = self.message.message_attributes.iter().flatten().map(|(name, value)| {
+            let value = json!({
+                "dataType": value.data_type,
+                "stringValue": value.string_value,
+                "binaryValue": value.binary_value.as_ref().map(|bytes| bytes.as_ref()),
+            });
+            (name, value)
+        });
+        let of_sender: BTreeMap<_, _> = of_sender.collect();
+        json!({
+            "id": self.message.message_id, "body": self.message.body, "attributes": attributes,
+            "messageAttributes": of_sender,
+        })
+    }
+}
+
+/// Reads the queue, and reports each selected message as it comes. Returns them in the order of sending. All messages stay in
+/// the queue.
+pub async fn read(
+    stack: &Stack,
+    filter: &MessageFilter,
+    limit: Option<usize>,
+    mut report: impl FnMut(ReadMessage<'_>) -> Result<(), OperatorError>,
+) -> Result<QueueReading, OperatorError> {
+    let queue = stack.dead_letters().await?;
+    let reader = QueueReader::new(&queue, limit, stack);
+    let read = reader.read(|digest, message| match filter.selects(digest) {
+        true => report(ReadMessage { digest, message }),
+        false => Ok(()),
+    });
+    let mut reading = read.await?;
+    queue.put_back(&reading.messages).await;
+    reading.messages.retain(|message| filter.selects(message));
+    reading.messages.sort_by_cached_key(DeadLetterMessage::order);
+    Ok(reading)
+}
+
+/// Deletes the selected messages if `deletes`, and reports what becomes of each.
+pub async fn delete(
+    stack: &Stack,
+    filter: &MessageFilter,
+    deletes: bool,
+    mut report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
+) -> Result<Deletion, OperatorError> {
+    if filter.is_empty() {
+        let text = "no messages are selected: give their ids, or an option such as --unreadable or --error-code";
+        return Err(OperatorError::Usage(text.to_owned()));
+    }
+    let queue = stack.dead_letters().await?;
+    let reading = QueueReader::new(&queue, None, stack).read(|_, _| Ok(())).await?;
+    let is_selected = |message: &DeadLetterMessage| filter.selects(message);
+    let (mut selected, others): (Vec<_>, _) = reading.messages.into_iter().partition(is_selected);
+    selected.sort_by_cached_key(DeadLetterMessage::order);
+    queue.put_back(&others).await;
+    let is_missing = |id: &&String| !selected.iter().any(|message| message.has_id(id));
+    let not_found = filter.ids.iter().filter(is_missing).cloned().collect();
+    let mut deletion =
+        Deletion { selected: selected.len(), deleted: 0, not_deleted: 0, not_found, not_seen: reading.not_seen };
+    let (mut left, mut reported) = (selected.as_slice(), Ok(()));
+    while deletes && reported.is_ok() && !left.is_empty() && !stack.interrupt.is_set() {
+        let (batch, rest) = left.split_at(left.len().min(DELETED_TOGETHER));
+        left = rest;
+        let failed = queue.delete(batch).await;
+        for message in batch {
+            let failure = failed.iter().find(|(failed, _)| failed.sqs_id == message.sqs_id);
+            let (count, outcome) = match failure {
+                Some((_, reason)) => (&mut deletion.not_deleted, MessageOutcome::NotDeleted(reason.clone())),
+                None => (&mut deletion.deleted, MessageOutcome::Deleted),
+            };
+            *count += 1;
+            reported = reported.and_then(|()| report(message, &outcome));
+        }
+    }
+    queue.put_back(left).await;
+    if !deletes {
+        reported = left.iter().try_for_each(|message| report(message, &MessageOutcome::WouldDelete));
+    }
+    reported?;
+    Ok(deletion)
+}
+
+/// Sends the selected messages again, deletes those that the bus accepted, and reports what becomes of each.
+pub async fn redrive(
+    stack: &Stack,
+    options: &RedriveOptions,
+    report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
+) -> Result<Redriven, OperatorError> {
+    let resend = stack.bus(options.rate).await?;
+    if options.sends {
+        check_bus(&resend).await?;
+    }
+    redrive_queue(stack, options, stack.dead_letters().await?, resend, report).await
+}
+
+/// The same for the messages of `queue`, which are sent with `resend`.
+pub async fn redrive_queue(
+    stack: &Stack,
+    options: &RedriveOptions,
+    queue: DeadLetterQueue,
+    resend: Resend,
+    report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
+) -> Result<Redriven, OperatorError> {
+    let bodies = options.sends.then(BodyFile::new).transpose()?;
+    let counts = RedriveCounts { dry_run: !options.sends, ..RedriveCounts::default() };
+    let unsent = UnsentMessages::default();
+    let mut redrive = Redrive { stack, queue, resend, counts, bodies, unsent, report, report_error: None };
+    let messages = redrive.receive(options).await?;
+    let messages: Vec<_> = messages.chunk_by(DeadLetterMessage::is_copy_of).collect();
+    let failure = match options.sends {
+        true => redrive.send(&messages).await,
+        false => {
+            redrive.queue.put_back(&messages.concat()).await;
+            messages.iter().for_each(|copies| redrive.report(&copies[0], &MessageOutcome::WouldSend));
+            redrive.counts.would_send = messages.len();
+            None
+        }
+    };
+    redrive.report_error.map_or(Ok(()), Err)?;
+    Ok(Redriven { counts: redrive.counts, failure })
+}
+
+struct Redrive<'a, R> {
+    stack: &'a Stack,
+    queue: DeadLetterQueue,
+    resend: Resend,
+    counts: RedriveCounts,
+    /// The bodies of the selected messages; `None` in a dry run.
+    bodies: Option<BodyFile>,
+    unsent: UnsentMessages,
+    report: R,
+    /// The error of a report. After it, nothing more is reported.
+    report_error: Option<io::Error>,
+}
+
+impl<R: FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>> Redrive<'_, R> {
+    /// Receives the selected messages, in the order of sending. Reports messages that cannot be sent, and puts them
+    /// back.
+    async fn receive(&mut self, options: &RedriveOptions) -> Result<Vec<DeadLetterMessage>, OperatorError> {
+        let (bodies, filter) = (&mut self.bodies, &options.filter);
+        let sending_rate = options.sends.then_some(options.rate);
+        let reader = QueueReader { sending_rate, ..QueueReader::new(&self.queue, options.limit, self.stack) };
+        let is_sent = |message: &DeadLetterMessage| message.content.is_ok() && filter.selects(message);
+        let read = reader.read(|digest, message| match (bodies.as_mut(), message.body.as_deref()) {
+            (Some(bodies), Some(body)) if is_sent(digest) => bodies.add(&digest.sqs_id, body),
+            _ => Ok(()),
+        });
+        let reading = read.await?;
+        self.counts.not_seen = reading.not_seen;
+        let is_selected = |message: &DeadLetterMessage| filter.selects(message);
+        let (mut selected, others): (Vec<_>, _) = reading.messages.into_iter().partition(is_selected);
+        self.queue.put_back(&others).await;
+        selected.sort_by_cached_key(DeadLetterMessage::order);
+        let unsendable = selected.split_off(selected.partition_point(|message| message.content.is_ok()));
+        self.queue.put_back(&unsendable).await;
+        self.counts.unsendable = unsendable.len();
+        unsendable.iter().for_each(|message| self.report(message, &MessageOutcome::Unsendable));
+        Ok(selected)
+    }
+
+    /// Sends the messages, deletes those that the bus accepted, and puts the others back. Returns why some are left.
+    async fn send(&mut self, messages: &[Copies<'_>]) -> Option<OperatorError> {
+        let (mut rest, mut left, mut failed) = (messages, Vec::new(), None);
+        while !rest.is_empty() {
+            let (batch, after) = rest.split_at(self.batch_len(rest));
+            rest = after;
+            // A message after an unsent one would overtake it, and without reports nobody learns of the sent messages.
+            let stops = self.unsent.any() || self.report_error.is_some() || self.stack.interrupt.is_set();
+            let rows = if stops || failed.is_some() { None } else { Some(self.rows(batch)) };
+            match rows {
+                None => left.extend(batch.concat()),
+                Some(Err(error)) => {
+                    left.extend(batch.concat());
+                    failed = Some(error);
+                }
+                Some(Ok(rows)) => {
+                    left.extend(self.send_batch(batch, rows).await);
+                    let (done, all) = (messages.len() - rest.len(), messages.len());
+                    self.stack.progress.show(Some(done as f64 / all as f64), format!("{done} of {all} messages"));
+                }
+            }
+        }
+        self.queue.put_back(&left).await;
+        self.counts.unsent = messages.len() - self.counts.sent - self.counts.refused;
+        if failed.is_some() || self.stack.interrupt.is_set() {
+            return failed;
+        }
+        let unsent = std::mem::take(&mut self.unsent);
+        unsent.into_result("the other messages are in the queue; run it again".to_owned()).err()
+    }
+
+    /// The number of messages at the beginning that are sent together.
+    fn batch_len(&self, messages: &[Copies<'_>]) -> usize {
+        let mut bytes = 0;
+        let fits = messages.iter().take(SENT_TOGETHER).take_while(|copies| {
+            bytes += self.bodies.as_ref().map_or(0, |bodies| bodies.length(&copies[0].sqs_id));
+            bytes <= BATCH_BYTES
+        });
+        fits.count().max(1)
+    }
+
+    fn rows(&mut self, batch: &[Copies<'_>]) -> Result<Vec<OutboxItem>, OperatorError> {
+        let Some(bodies) = &mut self.bodies else { return Ok(Vec::new()) };
+        batch.iter().map(|copies| bodies.outbox_row(&copies[0].sqs_id)).collect()
+    }
+
+    /// Returns the messages that were not sent.
+    async fn send_batch(&mut self, batch: &[Copies<'_>], rows: Vec<OutboxItem>) -> Vec<DeadLetterMessage> {
+        let outcomes = self.resend.send(rows, self.stack.interrupt.wait()).await;
+        let (mut sent, mut left) = (Vec::new(), Vec::new());
+        for (copies, outcome) in batch.iter().zip(outcomes) {
+            match outcome {
+                ResendOutcome::Sent => {
+                    self.counts.sent += 1;
+                    sent.extend_from_slice(copies);
+                    self.report(&copies[0], &MessageOutcome::Sent);
+                }
+                ResendOutcome::Rejected(error) => {
+                    self.counts.refused += 1;
+                    left.extend_from_slice(copies);
+                    self.report(&copies[0], &MessageOutcome::Refused(error.to_string()));
+                }
+                ResendOutcome::Unsent(error) => {
+                    left.extend_from_slice(copies);
+                    self.unsent.add(error);
+                }
+            }
+        }
+        for (message, reason) in self.queue.delete(&sent).await {
+            self.counts.not_deleted += 1;
+            self.report(&message, &MessageOutcome::SentNotDeleted(reason));
+        }
+        left
+    }
+
+    /// Reports the outcome of a message, unless a report failed before.
+    fn report(&mut self, message: &DeadLetterMessage, outcome: &MessageOutcome) {
+        if self.report_error.is_none() {
+            self.report_error = (self.report)(message, outcome).err();
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The operations on discarded records.
+//!
+//! Invariant: an object is deleted only after the bus has accepted every message in it, and the changes queue every changed
+//! aggregate. No message is sent after an unsent one.
+
+use std::io;
+use std::num::NonZeroU32;
+
+use daybook_stream_relay::{Resend, ResendOutcome};
+use daybook_table::OutboxItem;
+use serde::Serialize;
+
+use crate::changes_queue::ChangesQueue;
+use crate::dead_letters::MessageOutcome;
+use crate::discarded_objects::{DiscardedObject, DiscardedObjects};
+use crate::error::OperatorError;
+use crate::stack::{Stack, check_bus};
+use crate::unsent::UnsentMessages;
+
+#[derive(Clone, Debug)]
+pub struct DiscardedOptions {
+    /// Only these objects. Default: all.
+    pub objects: Vec<String>,
+    /// Whether they are sent; otherwise only reported.
+    pub sends: bool,
+    /// Whether objects stay whose messages were all sent.
+    pub keeps: bool,
+    /// Maximum messages per second.
+    pub rate: NonZeroU32,
+}
+
+/// What became of an object, or of a message in it.
+#[derive(Debug)]
+pub enum Redriving<'a> {
+    Message(&'a OutboxItem, MessageOutcome),
+    Deleted,
+    /// It stays for this reason.
+    Left(&'a str),
+    WithoutMessages,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiscardedCounts {
+    pub dry_run: bool,
+    pub messages: usize,
+    pub sent: usize,
+    pub refused: usize,
+    pub unsent: usize,
+    pub deleted: usize,
+    /// Aggregates with new events that were sent to the projector, or would be.
+    pub changed: usize,
+    /// Objects of the snapshotter, which contain no messages.
+    pub without_messages: usize,
+    /// Objects that stay for another reason.
+    pub left: usize,
+}
+
+/// Reads each object, until the stack is interrupted.
+pub async fn list(
+    stack: &Stack,
+    mut report: impl FnMut(&DiscardedObject) -> io::Result<()>,
+) -> Result<(), OperatorError> {
+    let objects = stack.discarded().await?;
+    for key in objects.keys().await? {
+        if stack.interrupt.is_set() {
+            break;
+        }
+        report(&objects.read(&key).await?)?;
+    }
+    Ok(())
+}
+
+/// Sends the messages of the objects in the order of the stream, and deletes the objects whose messages the bus accepted. Also
+/// returns why messages are left, unless it was interrupted.
+pub async fn redrive(
+    stack: &Stack,
+    options: &DiscardedOptions,
+    report: impl FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>,
+) -> Result<(DiscardedCounts, Option<OperatorError>), OperatorError> {
+    let resend = stack.bus(options.rate).await?;
+    if options.sends {
+        check_bus(&resend).await?;
+    }
+    let objects = stack.discarded().await?;
+    let counts = DiscardedCounts { dry_run: !options.sends, ..DiscardedCounts::default() };
+    let (changes_queue, unsent) = (stack.changes_queue_if_set().await?, UnsentMessages::default());
+    let mut redrive = Redrive { stack, options, objects, resend, changes_queue, report, counts, unsent };
+    redrive.run().await?;
+    let Redrive { counts, unsent, .. } = redrive;
+    let unsent = unsent.into_result("the other objects are in the bucket; run it again".to_owned());
+    Ok((counts, unsent.err().filter(|_| !stack.interrupt.is_set())))
+}
+
+struct Redrive<'a, R> {
+    stack: &'a Stack,
+    options: &'a DiscardedOptions,
+    objects: DiscardedObjects,
+    resend: Resend,
+    changes_queue: Option<ChangesQueue>,
+    report: R,
+    counts: DiscardedCounts,
+    unsent: UnsentMessages,
+}
+
+impl<R: FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>> Redrive<'_, R> {
+    async fn run(&mut self) -> Result<(), OperatorError> {
+        let mut in_order = Vec::new();
+        for key in self.objects.keys().await? {
+            if self.options.objects.is_empty() || self.options.objects.contains(&key) {
+                // Only the order is held: the objects may have more bytes than the memory.
+                let object = self.objects.read(&key).await?;
+                in_order.push((object.order(), key));
+            }
+            if self.stack.interrupt.is_set() {
+                break;
+            }
+        }
+        in_order.sort();
+        for (_, key) in in_order {
+            // A message after an unsent one would overtake it.
+            if self.stack.interrupt.is_set() || self.unsent.any() {
+                break;
+            }
+            let object = self.objects.read(&key).await?;
+            self.send_object(&object).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_object(&mut self, object: &DiscardedObject) -> Result<(), OperatorError> {
+        let reason_to_stay = object.reason_to_stay().or_else(|| self.lacks_queue(object));
+        if let Some(reason) = &reason_to_stay {
+            self.counts.left += 1;
+            (self.report)(object, Redriving::Left(reason))?;
+        } else if object.rows().is_empty() && object.changed().is_empty() {
+            self.counts.without_messages += 1;
+            return Ok((self.report)(object, Redriving::WithoutMessages)?);
+        }
+        let rows = object.rows();
+        self.counts.messages += rows.len();
+        if self.changes_queue.is_some() {
+            self.counts.changed += object.changed().len();
+        }
+        if !self.options.sends {
+            let mut report = |row| (self.report)(object, Redriving::Message(row, MessageOutcome::WouldSend));
+            return Ok(rows.iter().try_for_each(&mut report)?);
+        }
+        let outcomes = self.resend.send(rows.to_vec(), self.stack.interrupt.wait()).await;
+        let mut are_all_sent = true;
+        let mut reported = Ok(());
+        for (row, outcome) in rows.iter().zip(outcomes) {
+            are_all_sent &= outcome == ResendOutcome::Sent;
+            let outcome = match outcome {
+                ResendOutcome::Sent => {
+                    self.counts.sent += 1;
+                    MessageOutcome::Sent
+                }
+                ResendOutcome::Rejected(error) => {
+                    self.counts.refused += 1;
+                    MessageOutcome::Refused(error.to_string())
+                }
+                ResendOutcome::Unsent(error) => {
+                    self.counts.unsent += 1;
+                    self.unsent.add(error);
+                    continue;
+                }
+            };
+            reported = reported.and_then(|()| (self.report)(object, Redriving::Message(row, outcome)));
+        }
+        if let Some(queue) = &self.changes_queue {
+            queue.send(object.changed()).await?;
+        }
+        if are_all_sent && reason_to_stay.is_none() && !self.options.keeps {
+            self.objects.delete(&object.key).await?;
+            self.counts.deleted += 1;
+            reported = reported.and_then(|()| (self.report)(object, Redriving::Deleted));
+        }
+        Ok(reported?)
+    }
+
+    /// The reason why an object stays whose changed aggregates cannot be sent to the projector.
+    fn lacks_queue(&self, object: &DiscardedObject) -> Option<String> {
+        let count = object.changed().len();
+        let lacks = count > 0 && self.changes_queue.is_none();
+        lacks.then(|| format!("it contains {count} changed aggregates for the projector: set CHANGES_QUEUE_URL"))
+    }
+}

@@ -1,0 +1,269 @@
+//! The bucket of discarded records, and what an object in it contains.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use aws_smithy_xml::decode::{Document, XmlDecodeError, try_data};
+use daybook_settings::Environment;
+use daybook_stream_relay::{BatchRows, StreamBatch};
+use daybook_table::{AggregateKey, OutboxItem};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::error::OperatorError;
+use crate::signed_calls::{S3, SignedCalls};
+
+/// The characters of a key that a path contains as they are.
+const KEY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// The characters of a value of a query that need no escape.
+const VALUE: &AsciiSet = &KEY.add(b'/');
+
+/// The beginning of the keys of the objects that Lambda writes.
+const PREFIX: &str = "aws/lambda/";
+
+pub struct DiscardedObjects {
+    calls: SignedCalls,
+    bucket: String,
+}
+
+pub struct DiscardedObject {
+    pub key: String,
+    pub content: Result<DiscardedRecords, String>,
+}
+
+pub struct DiscardedRecords {
+    pub function: String,
+    pub condition: String,
+    pub batch: BatchInfo,
+    /// The records; `None` if the object only has their position in the stream.
+    pub rows: Option<BatchRows>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct InvocationRecord {
+    request_context: RequestContext,
+    #[serde(rename = "DDBStreamBatchInfo")]
+    batch: BatchInfo,
+    #[serde(default)]
+    payload: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RequestContext {
+    #[serde(default)]
+    function_arn: String,
+    #[serde(default)]
+    condition: String,
+}
+
+/// The position of the records in the stream.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchInfo {
+    pub shard_id: String,
+    pub start_sequence_number: String,
+    pub end_sequence_number: String,
+    pub batch_size: usize,
+    #[serde(default)]
+    pub approximate_arrival_of_first_record: String,
+    #[serde(default)]
+    pub approximate_arrival_of_last_record: String,
+}
+
+impl BatchInfo {
+    /// The order of the stream: sequence numbers are decimal numbers of up to 40 digits.
+    fn order(&self) -> (usize, String) {
+        let digits = self.start_sequence_number.trim_start_matches('0');
+        (digits.len(), digits.to_owned())
+    }
+}
+
+impl DiscardedObject {
+    pub fn rows(&self) -> &[OutboxItem] {
+        let rows = self.content.as_ref().ok().and_then(|content| content.rows.as_ref());
+        rows.map_or(&[], |rows| &rows.rows)
+    }
+
+    /// The aggregates with new events of which the projector has not learnt, each with the number of the last one.
+    pub fn changed(&self) -> &BTreeMap<AggregateKey, u64> {
+        const NONE: &BTreeMap<AggregateKey, u64> = &BTreeMap::new();
+        self.content.as_ref().ok().and_then(|content| content.rows.as_ref()).map_or(NONE, |rows| &rows.changed)
+    }
+
+    /// The number of its records that cannot be read; 1 if the object itself cannot be read.
+    pub fn unreadable(&self) -> usize {
+        match &self.content {
+            Ok(content) => content.rows.as_ref().map_or(0, |rows| rows.unreadable.len()),
+            Err(_) => 1,
+        }
+    }
+
+    /// The order of the stream; objects that cannot be read come last.
+    pub fn order(&self) -> impl Ord + use<> {
+        let order = self.content.as_ref().ok().map(|content| content.batch.order());
+        (order.is_none(), order)
+    }
+
+    /// Why its messages cannot all be sent, and what to do.
+    pub fn reason_to_stay(&self) -> Option<String> {
+        match &self.content {
+            Err(reason) => Some(reason.clone()),
+            Ok(DiscardedRecords { rows: None, batch, .. }) => {
+                let BatchInfo { shard_id, start_sequence_number: start, end_sequence_number: end, .. } = batch;
+                let (first, last) =
+                    (&batch.approximate_arrival_of_first_record, &batch.approximate_arrival_of_last_record);
+                Some(format!(
+                    "it contains no records, only their position in the stream ({shard_id}, {start} to {end}), which deletes them \
+                     after 24 hours; send them from the table: daybook republish, from a few minutes before {first} to a few \
+                     minutes after {last}"
+                ))
+            }
+            Ok(DiscardedRecords { rows: Some(rows), .. }) => {
+                let reason = rows.unreadable.first()?;
+                let count = rows.unreadable.len();
+                Some(format!("{count} of its records cannot be read: {reason}; compare them with daybook verify"))
+            }
+        }
+    }
+
+    /// The messages of each aggregate.
+    fn by_aggregate(&self) -> BTreeMap<String, usize> {
+        let mut messages = BTreeMap::new();
+        for row in self.rows() {
+            let aggregate = AggregateKey::from_pk(&row.pk).map_or_else(|| row.pk.clone(), |key| key.to_string());
+            *messages.entry(aggregate).or_default() += 1;
+        }
+        messages
+    }
+
+    pub fn json(&self) -> Value {
+        let key = &self.key;
+        match &self.content {
+            Err(reason) => json!({"object": key, "unreadable": reason}),
+            Ok(DiscardedRecords { function, condition, batch, .. }) => json!({
+                "object": key, "function": function, "condition": condition, "records": batch.batch_size,
+                "from": batch.approximate_arrival_of_first_record, "to": batch.approximate_arrival_of_last_record,
+                "messages": self.rows().len(), "aggregates": self.by_aggregate(), "changed": self.changed().len(),
+                "left": self.reason_to_stay(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for DiscardedObject {
+    /// `<key> stream-relay RecordAgeExceeded: 3 records of 2026-…Z to 2026-…Z; messages: account/123 2, todo/1 1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = &self.key;
+        match &self.content {
+            Err(reason) => write!(f, "{key} is unreadable: {reason}"),
+            Ok(DiscardedRecords { function, condition, batch, .. }) => {
+                let BatchInfo { batch_size, approximate_arrival_of_first_record: first, .. } = batch;
+                let last = &batch.approximate_arrival_of_last_record;
+                write!(f, "{key} {function} {condition}: {batch_size} records of {first} to {last}; messages: ")?;
+                let messages = self.by_aggregate().into_iter().map(|(aggregate, count)| format!("{aggregate} {count}"));
+                let messages: Vec<_> = messages.collect();
+                f.write_str(if messages.is_empty() { "none".to_owned() } else { messages.join(", ") }.as_str())?;
+                if !self.changed().is_empty() {
+                    write!(f, "; changed aggregates: {}", self.changed().len())?;
+                }
+                self.reason_to_stay().map_or(Ok(()), |reason| write!(f, "; {reason}"))
+            }
+        }
+    }
+}
+
+impl DiscardedObjects {
+    pub async fn connect(environment: &Environment, bucket: String) -> Result<Self, OperatorError> {
+        Ok(Self { calls: SignedCalls::connect(environment, S3).await?, bucket })
+    }
+
+    /// The keys of all objects that Lambda wrote.
+    pub async fn keys(&self) -> Result<Vec<String>, OperatorError> {
+        let (mut keys, mut token) = (Vec::new(), None);
+        loop {
+            let after =
+                token.map(|token: String| format!("&continuation-token={}", utf8_percent_encode(&token, VALUE)));
+            let prefix = utf8_percent_encode(PREFIX, VALUE);
+            let path = format!("/{}?list-type=2&prefix={prefix}{}", self.bucket, after.unwrap_or_default());
+            let page = self.calls.text("GET", &path).await?;
+            let page = list_page(&page).map_err(|error| self.calls.failed(error.to_string()))?;
+            keys.extend(page.0);
+            token = page.1;
+            if token.is_none() {
+                return Ok(keys);
+            }
+        }
+    }
+
+    pub async fn read(&self, key: &str) -> Result<DiscardedObject, OperatorError> {
+        let text = self.calls.text("GET", &self.path(key)).await?;
+        Ok(DiscardedObject { key: key.to_owned(), content: DiscardedRecords::read(&text) })
+    }
+
+    pub async fn delete(&self, key: &str) -> Result<(), OperatorError> {
+        self.calls.text("DELETE", &self.path(key)).await.map(drop)
+    }
+
+    fn path(&self, key: &str) -> String {
+        format!("/{}/{}", self.bucket, utf8_percent_encode(key, KEY))
+    }
+}
+
+impl DiscardedRecords {
+    fn read(text: &str) -> Result<Self, String> {
+        let not_one = |error: serde_json::Error| format!("not an invocation record of a DynamoDB stream: {error}");
+        let InvocationRecord { request_context, batch, payload } = serde_json::from_str(text).map_err(not_one)?;
+        // The payload is the event of the function, as a text.
+        let payload = match payload {
+            Value::Null => None,
+            Value::String(text) => Some(text),
+            json => Some(json.to_string()),
+        };
+        let rows =
+            payload.map(|payload| serde_json::from_str::<StreamBatch>(&payload).map(|batch| BatchRows::of(&batch)));
+        let rows =
+            rows.transpose().map_err(|error| format!("its payload is not a batch of stream records: {error}"))?;
+        let RequestContext { function_arn, condition } = request_context;
+        let name = function_arn.split(":function:").last().unwrap_or_default();
+        let function = name.split(':').next().unwrap_or_default().to_owned();
+        Ok(Self { function, condition, batch, rows })
+    }
+}
+
+/// The keys of a page of a list, and the token of the next page.
+fn list_page(xml: &str) -> Result<(Vec<String>, Option<String>), XmlDecodeError> {
+    let (mut keys, mut token) = (Vec::new(), None);
+    let mut document = Document::new(xml);
+    let mut root = document.root_element()?;
+    while let Some(mut element) = root.next_tag() {
+        match element.start_el().local() {
+            "NextContinuationToken" => token = Some(try_data(&mut element)?.into_owned()),
+            "Contents" => {
+                while let Some(mut member) = element.next_tag() {
+                    if member.start_el().local() == "Key" {
+                        keys.push(try_data(&mut member)?.into_owned());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok((keys, token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_a_list_are_read_without_escapes() {
+        let xml = "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Contents><Key>a/b&amp;c\
+                   </Key><Size>1</Size></Contents><Contents><Key>d</Key></Contents><NextContinuationToken>t==\
+                   </NextContinuationToken></ListBucketResult>";
+        assert_eq!(list_page(xml).unwrap(), (vec!["a/b&c".to_owned(), "d".to_owned()], Some("t==".to_owned())));
+        assert!(list_page("").is_err());
+    }
+}

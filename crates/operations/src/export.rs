@@ -1,0 +1,283 @@
+//! Writes the events of aggregates to a history file.
+//!
+//! Invariants:
+//! - The lines of an aggregate stand together, and are its events up to the end of an append.
+//! - An aggregate of which not all events can be read is marked in the file, so that an import leaves it out.
+//! - A file without a summary is not complete.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::pin::pin;
+use std::time::Duration;
+
+use daybook_admin::AdminCalls;
+use daybook_decider::RecordedEvent;
+use daybook_event_store::{EventStore, StoreError};
+use daybook_table::AggregateKey;
+use futures_util::StreamExt;
+
+use crate::error::OperatorError;
+use crate::history::line::{HistorySummary, IncompleteLine};
+use crate::history::writer::HistoryWriter;
+use crate::listing::{Listing, Position};
+use crate::pacing::Pacer;
+use crate::stack::{SETTINGS_TO_FIND, Stack};
+use crate::walk::WalkOptions;
+
+const PAGE: usize = 1000;
+
+/// Attempts to read an event that the metadata counts. A query during a transaction may leave out some of its rows.
+const READS: usize = 20;
+
+/// The pause between these attempts.
+const BETWEEN_READS: Duration = Duration::from_millis(50);
+
+/// Where the history is written.
+pub enum HistoryTarget<'a> {
+    Writer(&'a mut (dyn Write + Send)),
+    /// A file of this name, which must not exist.
+    File(&'a str),
+}
+
+#[derive(Debug)]
+pub struct Exported {
+    pub summary: HistorySummary,
+    /// Rows of the index that cannot be read.
+    pub unreadable: u64,
+}
+
+/// What cannot be exported.
+#[derive(Debug)]
+pub struct NotExported {
+    /// `incomplete` for an aggregate, `unreadable` for a row of the index.
+    pub kind: &'static str,
+    pub name: String,
+    pub reason: String,
+}
+
+enum Output<'a> {
+    Writer(&'a mut (dyn Write + Send)),
+    File(BufWriter<File>),
+}
+
+impl HistoryTarget<'_> {
+    fn name(&self) -> Option<String> {
+        match self {
+            Self::Writer(_) => None,
+            Self::File(name) => Some((*name).to_owned()),
+        }
+    }
+}
+
+impl<'a> Output<'a> {
+    fn open(target: HistoryTarget<'a>) -> io::Result<Self> {
+        let name = match target {
+            HistoryTarget::Writer(writer) => return Ok(Self::Writer(writer)),
+            HistoryTarget::File(name) => name,
+        };
+        let file = File::create_new(name).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => io::Error::other("it exists: choose another name, or delete it"),
+            _ => error,
+        })?;
+        Ok(Self::File(BufWriter::new(file)))
+    }
+}
+
+impl Write for Output<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Writer(out) => out.write(bytes),
+            Self::File(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Writer(out) => out.flush(),
+            Self::File(file) => file.flush(),
+        }
+    }
+}
+
+/// Exports the selected aggregates. The summary describes how to go on if the export was interrupted.
+pub async fn export(
+    stack: &Stack,
+    options: &WalkOptions,
+    target: HistoryTarget<'_>,
+    report: impl FnMut(NotExported) -> io::Result<()>,
+) -> Result<Exported, OperatorError> {
+    let store = stack.store(SETTINGS_TO_FIND).await?;
+    let listing = options.selection.list(&store, &stack.registry, &Position::Beginning).await?;
+    let name = target.name();
+    let cannot_write = |source| match &name {
+        None => OperatorError::Output(source),
+        Some(name) => OperatorError::File { doing: format!("cannot write {name}"), source },
+    };
+    let history = Output::open(target).and_then(HistoryWriter::begin).map_err(cannot_write)?;
+    let position = Position::Beginning;
+    let mut export = Export { stack, options, store: &store, history, position, report, unreadable: 0 };
+    let failure = match export.write_all(listing).await {
+        Ok(()) | Err(Stop::Interrupted) => None,
+        Err(Stop::Table(error)) => Some(error),
+        Err(Stop::Output(error)) => return Err(cannot_write(error)),
+        Err(Stop::Report(error)) => return Err(error.into()),
+    };
+    let unreadable = export.unreadable;
+    let is_early = failure.is_some() || stack.interrupt.is_set();
+    let summary = export.finish(is_early).map_err(cannot_write)?;
+    if let Some(source) = failure {
+        let next = summary.go_on.unwrap_or_default();
+        return Err(OperatorError::Store { doing: format!("stopped early, {next}"), source });
+    }
+    Ok(Exported { summary, unreadable })
+}
+
+struct Export<'a, 'o, R> {
+    stack: &'a Stack,
+    options: &'a WalkOptions,
+    store: &'a EventStore,
+    history: HistoryWriter<Output<'o>>,
+    position: Position,
+    report: R,
+    unreadable: u64,
+}
+
+/// The first events of an aggregate, and the version up to which it is exported; or the reason why it cannot be.
+type FirstPage = Result<(u64, Vec<RecordedEvent>), String>;
+
+/// Why an export ends early.
+enum Stop {
+    Interrupted,
+    Table(StoreError),
+    Output(io::Error),
+    Report(io::Error),
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Table(error)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl<R: FnMut(NotExported) -> io::Result<()>> Export<'_, '_, R> {
+    async fn write_all(&mut self, listing: Listing<'_>) -> Result<(), Stop> {
+        let (store, rate, interrupt) = (self.store, self.options.rate, &self.stack.interrupt);
+        let pacer = Pacer::new(rate, interrupt.clone());
+        let has_fractions = matches!(listing, Listing::Indexed(_));
+        let visits = listing.aggregates(interrupt).map(async |listed| {
+            let aggregate = listed?;
+            let Some(key) = aggregate.key.as_ref().filter(|_| aggregate.unreadable.is_none()) else {
+                return Ok::<_, Stop>((aggregate, None));
+            };
+            pacer.turn().await.ok_or(Stop::Interrupted)?;
+            let first = first_page(store, key).await?;
+            Ok((aggregate, Some(first)))
+        });
+        let mut visits = pin!(visits.buffered(self.options.concurrency.get()));
+        // A pacer of its own: while later pages are read, the visits make no progress, and one of them may wait for its turn.
+        let following = Pacer::new(rate, interrupt.clone());
+        while let Some(visit) = visits.next().await {
+            let (aggregate, first) = visit?;
+            let doing = format!("{} aggregates, at {}", self.history.aggregates(), aggregate.name);
+            self.stack.progress.show(has_fractions.then_some(aggregate.fraction), doing);
+            match (&aggregate.key, &aggregate.unreadable, first) {
+                (Some(key), None, Some(first)) => self.write_aggregate(key, first, &following).await?,
+                (_, Some(row), _) => {
+                    self.unreadable += 1;
+                    self.report("unreadable", format!("{} {}", aggregate.name, row.sk), row.reason.clone())?;
+                }
+                _ => {}
+            }
+            self.position.advance(&aggregate);
+        }
+        Ok(())
+    }
+
+    /// Writes all events of an aggregate. Only the first page of several aggregates is read concurrently, so the memory does
+    /// not depend on the number of events.
+    async fn write_aggregate(&mut self, key: &AggregateKey, first: FirstPage, pacer: &Pacer) -> Result<(), Stop> {
+        let (version, mut events) = match first {
+            Ok(first) => first,
+            Err(reason) => return self.write_incomplete(key, reason),
+        };
+        loop {
+            events.iter().try_for_each(|event| self.history.event(key, event))?;
+            let written = events.last().map_or(0, |event| event.seq_num);
+            if written >= version {
+                break;
+            }
+            // After Ctrl-C, the aggregate is finished at once.
+            pacer.turn().await;
+            events = match page(self.store, key, written, version).await {
+                Ok(Ok(events)) => events,
+                Ok(Err(reason)) => return self.write_incomplete(key, reason),
+                Err(error) => {
+                    self.write_incomplete(key, "the export stopped within it".to_owned())?;
+                    return Err(error.into());
+                }
+            };
+        }
+        self.history.complete();
+        Ok(())
+    }
+
+    fn write_incomplete(&mut self, key: &AggregateKey, reason: String) -> Result<(), Stop> {
+        self.report("incomplete", key.to_string(), reason.clone())?;
+        let (aggregate_type, aggregate_id) = (key.aggregate_type.clone(), key.id.clone());
+        Ok(self.history.incomplete(&IncompleteLine { aggregate_type, aggregate_id, reason })?)
+    }
+
+    fn report(&mut self, kind: &'static str, name: String, reason: String) -> Result<(), Stop> {
+        (self.report)(NotExported { kind, name, reason }).map_err(Stop::Report)
+    }
+
+    /// Ends the file with its summary.
+    fn finish(self, is_early: bool) -> io::Result<HistorySummary> {
+        let next = is_early.then(|| format!("{}, with another FILE", self.position.how_to_go_on()));
+        let (out, summary) = self.history.finish(next)?;
+        if let Output::File(file) = &out {
+            file.get_ref().sync_all()?;
+        }
+        Ok(summary)
+    }
+}
+
+async fn first_page(store: &EventStore, key: &AggregateKey) -> Result<FirstPage, StoreError> {
+    // The metadata is at the end of an append whose rows are all committed.
+    let metadata = match store.admin().metadata(key).await {
+        Ok(Some(metadata)) => metadata,
+        Ok(None) => return Ok(Err("it has no metadata".to_owned())),
+        Err(error @ StoreError::Corrupt { .. }) => return Ok(Err(daybook_function_runtime::with_causes(&error))),
+        Err(error) => return Err(error),
+    };
+    let version = metadata.current_seq_num;
+    Ok(page(store, key, 0, version).await?.map(|events| (version, events)))
+}
+
+/// The next events of an aggregate after number `after`, up to `version`: a maximum of 1 MB. The inner error is the reason why
+/// they cannot be read.
+async fn page(
+    store: &EventStore,
+    key: &AggregateKey,
+    after: u64,
+    version: u64,
+) -> Result<Result<Vec<RecordedEvent>, String>, StoreError> {
+    let left = usize::try_from(version - after).unwrap_or(PAGE).min(PAGE);
+    for _ in 0..READS {
+        let page = store.events(key, after, left).await?;
+        if let Some(row) = page.unreadable.first() {
+            return Ok(Err(format!("its row {} cannot be read: {}", row.sk, row.reason)));
+        }
+        if !page.items.is_empty() {
+            return Ok(Ok(page.items));
+        }
+        tokio::time::sleep(BETWEEN_READS).await;
+    }
+    Ok(Err(format!("event {} is missing, its metadata counts {version}", after + 1)))
+}

@@ -1,0 +1,288 @@
+//! Writes the events of a history file into the table.
+//!
+//! Invariants:
+//! - Nothing is written before all lines of the file are checked.
+//! - An aggregate in the table is always a prefix of its history, with the metadata, the index and, if they are published,
+//!   the messages of an aggregate that commands have written.
+//! - An aggregate that contradicts the file stays as it is, and is reported.
+//!
+//! In reading order: `replay`: the events as they will be stored; `aggregate`: the import of one aggregate.
+
+mod aggregate;
+mod replay;
+
+use std::cell::Cell;
+use std::io;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::pin::pin;
+
+use daybook_admin::ImportOptions as AggregateOptions;
+use daybook_event_store::StoreError;
+use daybook_table::AggregateKey;
+use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::sync::watch;
+
+pub use self::aggregate::Imported;
+use self::aggregate::{FailureCause, ImportFailure, Importer};
+use crate::checkpoint::Checkpoint;
+use crate::error::OperatorError;
+use crate::history::source::{AggregateLines, HistoryError, HistoryFile, LineError, MAX_ERRORS};
+use crate::interrupt::Interrupt;
+use crate::pacing::Pacer;
+use crate::selection::unregistered;
+use crate::stack::{SETTINGS_TO_IMPORT, SETTINGS_TO_IMPORT_MESSAGES, Stack};
+use crate::table_check::check_shards;
+
+#[derive(Clone, Debug)]
+pub struct ImportOptions {
+    /// The file, or `-` for standard input.
+    pub file: String,
+    /// Whether the messages of the events are published.
+    pub publishes: bool,
+    /// Whether events are written; otherwise only compared.
+    pub writes: bool,
+    /// Maximum transactions per second.
+    pub rate: NonZeroU32,
+    pub concurrency: NonZeroUsize,
+    pub checkpoint: Option<PathBuf>,
+}
+
+/// The numbers of aggregates by outcome, and of new events and messages.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImportCounts {
+    pub dry_run: bool,
+    pub aggregates: u64,
+    /// Aggregates with new events.
+    pub imported: u64,
+    /// Aggregates whose events were all in the table.
+    pub equal: u64,
+    pub different: u64,
+    pub failed: u64,
+    /// Aggregates that the export could not read.
+    pub skipped: u64,
+    pub events: u64,
+    pub messages: u64,
+}
+
+/// The progress of an import, as its checkpoint contains it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct ImportProgress {
+    /// The aggregates that are done, in the order of the file.
+    done: usize,
+    counts: ImportCounts,
+}
+
+#[derive(Debug)]
+pub enum ImportEnd {
+    /// Lines of the file are wrong, and nothing was written.
+    WrongLines(Vec<LineError>),
+    /// It was interrupted before anything was written.
+    NothingWritten,
+    Done {
+        counts: ImportCounts,
+        /// How to go on, if it was interrupted.
+        how_to_go_on: Option<String>,
+        /// How to export what the file does not contain, if its export stopped early.
+        file_goes_on: Option<String>,
+    },
+}
+
+#[derive(Debug)]
+pub enum ImportOutcome {
+    Done(Imported),
+    /// The export could not read it.
+    Skipped {
+        reason: String,
+    },
+    /// The aggregate in the table is another one, and stays as it is.
+    Different {
+        in_table: u64,
+        reason: String,
+    },
+    Failed {
+        in_table: u64,
+        reason: String,
+    },
+    /// The table cannot be used.
+    TableFailed {
+        in_table: u64,
+        source: StoreError,
+    },
+}
+
+impl ImportOutcome {
+    fn of(imported: Result<Imported, ImportFailure>) -> Self {
+        let ImportFailure { in_table, cause } = match imported {
+            Ok(imported) => return Self::Done(imported),
+            Err(failure) => failure,
+        };
+        match cause.of_table() {
+            Ok(source) => Self::TableFailed { in_table, source },
+            Err(FailureCause::Different(reason)) => Self::Different { in_table, reason },
+            Err(cause) => Self::Failed { in_table, reason: daybook_function_runtime::with_causes(&cause) },
+        }
+    }
+}
+
+/// Imports the file, and reports what happened to each aggregate, with the number of its events in the file.
+pub async fn import(
+    stack: &Stack,
+    options: &ImportOptions,
+    report: impl FnMut(&AggregateKey, u64, &ImportOutcome) -> io::Result<()>,
+) -> Result<ImportEnd, OperatorError> {
+    let required = if options.publishes { SETTINGS_TO_IMPORT_MESSAGES } else { SETTINGS_TO_IMPORT };
+    let store = stack.store(required).await?;
+    check_shards(&store, &stack.first_events()).await?;
+    let file = match HistoryFile::open(&options.file, || stack.interrupt.is_set()) {
+        Ok(file) => file,
+        Err(HistoryError::Interrupted) => return Ok(ImportEnd::NothingWritten),
+        Err(HistoryError::Lines(errors)) => return Ok(ImportEnd::WrongLines(errors)),
+        Err(HistoryError::Io(source)) => {
+            return Err(OperatorError::File { doing: format!("cannot read {}", options.file), source });
+        }
+    };
+    let owner = json!({"sha256": file.sha256, "publish": options.publishes, "yes": options.writes});
+    let owner = stack.checkpoint_owner(&store, "import", owner).await;
+    let importer = Importer {
+        store,
+        file: &file,
+        options: AggregateOptions { publish: options.publishes, now: Timestamp::now() },
+        writes: options.writes,
+        pacer: Pacer::new(options.rate, Interrupt::by(watch::channel(false).1)),
+    };
+    let mut errors = Vec::new();
+    for aggregate in &file.aggregates {
+        if stack.interrupt.is_set() {
+            return Ok(ImportEnd::NothingWritten);
+        }
+        errors.extend(check(&importer, stack, aggregate).err());
+        if errors.len() == MAX_ERRORS {
+            break;
+        }
+    }
+    if !errors.is_empty() {
+        errors.sort_by_key(|error| error.line);
+        return Ok(ImportEnd::WrongLines(errors));
+    }
+    let (checkpoint, progress) = Checkpoint::open(options.checkpoint.as_deref(), owner)?;
+    let skipped = file.incomplete.len() as u64;
+    let progress = progress.unwrap_or_else(|| ImportProgress {
+        done: 0,
+        counts: ImportCounts { dry_run: !options.writes, skipped, ..ImportCounts::default() },
+    });
+    import_file(stack, options, &importer, checkpoint, progress, report).await
+}
+
+fn check(importer: &Importer<'_>, stack: &Stack, aggregate: &AggregateLines) -> Result<(), LineError> {
+    let name = &aggregate.key.aggregate_type;
+    let wrong = || LineError { line: aggregate.first_line(), reason: unregistered(&stack.registry, name) };
+    importer.check(stack.registry.get(name).ok_or_else(wrong)?, aggregate)
+}
+
+/// Imports the aggregates that are not done.
+async fn import_file(
+    stack: &Stack,
+    options: &ImportOptions,
+    importer: &Importer<'_>,
+    mut checkpoint: Checkpoint,
+    mut progress: ImportProgress,
+    mut report: impl FnMut(&AggregateKey, u64, &ImportOutcome) -> io::Result<()>,
+) -> Result<ImportEnd, OperatorError> {
+    for skipped in &importer.file.incomplete {
+        report(&skipped.key(), 0, &ImportOutcome::Skipped { reason: skipped.reason.clone() })?;
+    }
+    let (counts, left) = import_each(stack, options, importer, &mut checkpoint, &mut progress, &mut report).await?;
+    let file_goes_on = importer.file.go_on.clone();
+    let Some(left) = left else {
+        checkpoint.finish()?;
+        return Ok(ImportEnd::Done { counts, how_to_go_on: None, file_goes_on });
+    };
+    checkpoint.write_now(&progress)?;
+    let again = "run it again: it compares what is in the table and writes the rest";
+    let next = checkpoint.how_to_go_on(again.to_owned());
+    match left {
+        Left::TableFailed(source) => Err(OperatorError::Store { doing: format!("stopped early, {next}"), source }),
+        Left::Interrupted => Ok(ImportEnd::Done { counts, how_to_go_on: Some(next), file_goes_on }),
+    }
+}
+
+/// Why aggregates are left.
+enum Left {
+    Interrupted,
+    TableFailed(StoreError),
+}
+
+impl Left {
+    fn is_of_table(&self) -> bool {
+        matches!(self, Self::TableFailed(_))
+    }
+}
+
+/// Imports the aggregates that are not done. `progress` is that up to the first aggregate that is left; the returned counts
+/// include later ones.
+async fn import_each(
+    stack: &Stack,
+    options: &ImportOptions,
+    importer: &Importer<'_>,
+    checkpoint: &mut Checkpoint,
+    progress: &mut ImportProgress,
+    report: &mut impl FnMut(&AggregateKey, u64, &ImportOutcome) -> io::Result<()>,
+) -> Result<(ImportCounts, Option<Left>), OperatorError> {
+    let Stack { registry, interrupt, .. } = stack;
+    let aggregates = &importer.file.aggregates;
+    let table_failed = Cell::new(false);
+    let visits = stream::iter(aggregates.iter().skip(progress.done)).map(async |aggregate| {
+        // Those that have begun are finished, so that no aggregate stays half written without a report.
+        let model =
+            registry.get(&aggregate.key.aggregate_type).filter(|_| !interrupt.is_set() && !table_failed.get())?;
+        let outcome = ImportOutcome::of(importer.import(model, aggregate).await);
+        table_failed.set(table_failed.get() || matches!(outcome, ImportOutcome::TableFailed { .. }));
+        Some((aggregate, outcome))
+    });
+    let mut visits = pin!(visits.buffered(options.concurrency.get()));
+    let mut counts = progress.counts.clone();
+    let mut left = None;
+    while let Some(visit) = visits.next().await {
+        let Some((aggregate, outcome)) = visit else {
+            left = left.or(Some(Left::Interrupted));
+            continue;
+        };
+        report(&aggregate.key, aggregate.events, &outcome)?;
+        counts.add(&outcome);
+        let (done, all) = (counts.aggregates, aggregates.len());
+        stack.progress.show(Some(done as f64 / all as f64), format!("{done} of {all} aggregates"));
+        match outcome {
+            ImportOutcome::TableFailed { source, .. } => {
+                left = Some(left.filter(Left::is_of_table).unwrap_or(Left::TableFailed(source)));
+            }
+            _ if left.is_none() => {
+                progress.done += 1;
+                progress.counts = counts.clone();
+                checkpoint.write(progress)?;
+            }
+            _ => {}
+        }
+    }
+    Ok((counts, left))
+}
+
+impl ImportCounts {
+    fn add(&mut self, outcome: &ImportOutcome) {
+        self.aggregates += 1;
+        match outcome {
+            ImportOutcome::Done(imported) => {
+                self.events += imported.new;
+                self.messages += imported.messages;
+                *(if imported.new > 0 { &mut self.imported } else { &mut self.equal }) += 1;
+            }
+            ImportOutcome::Different { .. } => self.different += 1,
+            ImportOutcome::Failed { .. } | ImportOutcome::TableFailed { .. } => self.failed += 1,
+            ImportOutcome::Skipped { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The import of one aggregate: compares the events that are in the table with those of the file, writes the others, and
+//! reads everything back.
+
+use std::collections::VecDeque;
+
+use daybook_admin::{AdminCalls, ImportBatch, ImportOptions};
+use daybook_decider::record::timestamp;
+use daybook_decider::{Model, RecordedEvent};
+use daybook_event_store::{AppendError, EventStore, StoreError};
+use daybook_table::AggregateKey;
+use jiff::Timestamp;
+
+use super::replay::Replay;
+use crate::history::source::{AggregateLines, HistoryFile, LineError};
+use crate::pacing::Pacer;
+
+const PAGE: usize = 1000;
+
+/// Maximum characters of a value that differs.
+const SHOWN: usize = 80;
+
+/// What aggregates are imported with.
+pub(super) struct Importer<'a> {
+    pub(super) store: EventStore,
+    pub(super) file: &'a HistoryFile,
+    pub(super) options: ImportOptions,
+    /// Whether events are written.
+    pub(super) writes: bool,
+    /// The rate of transactions. Ctrl-C does not end it: an aggregate that has begun is finished.
+    pub(super) pacer: Pacer,
+}
+
+/// The aggregate after its import.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// The events that were in the table before.
+    pub known: u64,
+    /// The events that were written, or would be.
+    pub new: u64,
+    /// The messages of the new events.
+    pub messages: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct ImportFailure {
+    /// The number of its events that are known to be in the table.
+    pub(super) in_table: u64,
+    pub(super) cause: FailureCause,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FailureCause {
+    /// The aggregate in the table is another one.
+    #[error("{0}")]
+    Different(String),
+    /// A line cannot be imported.
+    #[error(transparent)]
+    Line(#[from] LineError),
+    /// The table or the stored data.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A transaction was not written.
+    #[error(transparent)]
+    Append(AppendError),
+    /// The table does not have what was written.
+    #[error("{0}")]
+    NotVerified(String),
+}
+
+impl From<AppendError> for FailureCause {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::Store(error) => Self::Store(error),
+            AppendError::Conflict { actual } => {
+                Self::Different(format!("another writer has appended to it, it is at version {actual} now"))
+            }
+            error => Self::Append(error),
+        }
+    }
+}
+
+impl FailureCause {
+    /// The error of a table that cannot be used at all.
+    pub(super) fn of_table(self) -> Result<StoreError, Self> {
+        match self {
+            Self::Store(error @ (StoreError::Unavailable { .. } | StoreError::InvalidRequest { .. })) => Ok(error),
+            Self::Append(AppendError::NotWritten(source) | AppendError::Unknown(source)) => {
+                Ok(StoreError::Unavailable { doing: "write events", source })
+            }
+            other => Err(other),
+        }
+    }
+}
+
+impl Importer<'_> {
+    /// Checks that all events of an aggregate can be imported into an empty table, without any call.
+    pub(super) fn check(&self, model: &dyn Model, lines: &AggregateLines) -> Result<(), LineError> {
+        let first = lines.first_line();
+        let of_line = |line: u64, reason: String| LineError { line, reason };
+        let mut replay = Replay::new(model, &lines.key, self.options, self.store.epoch());
+        let mut batch = self.store.admin().import(model, &lines.key, 0, self.options);
+        for line in self.file.lines(lines).map_err(|error| of_line(first, error.to_string()))? {
+            let (number, line) = line?;
+            let wrong = |reason| of_line(number, reason);
+            let (event, messages) = replay.event(line, None).map_err(wrong)?;
+            // A check needs the sizes of each event only.
+            batch.pass(replay.folded().version());
+            batch.add(&event, &messages).map_err(|error| wrong(daybook_function_runtime::with_causes(&error)))?;
+            replay.fold(&event, &messages).map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    /// Imports an aggregate, and verifies it.
+    pub(super) async fn import(&self, model: &dyn Model, lines: &AggregateLines) -> Result<Imported, ImportFailure> {
+        let mut in_table = 0;
+        let imported = self.pass(model, lines, self.writes, &mut in_table).await;
+        let verified = match imported {
+            Ok(imported) if self.writes => self.verify(model, lines, imported.new > 0).await.map(|()| imported),
+            imported => imported,
+        };
+        verified.map_err(|cause| ImportFailure { in_table, cause })
+    }
+
+    /// Reads the aggregate back, and checks its rows.
+    async fn verify(&self, model: &dyn Model, lines: &AggregateLines, read_back: bool) -> Result<(), FailureCause> {
+        if read_back {
+            let Imported { known, new, .. } = self.pass(model, lines, false, &mut 0).await?;
+            if new > 0 {
+                let end = known + new;
+                return Err(FailureCause::NotVerified(format!("events {} to {end} are not in the table", known + 1)));
+            }
+        }
+        let verified = self.store.admin().verify(model, &lines.key, Timestamp::now()).await?;
+        match verified.findings.as_slice() {
+            [] => Ok(()),
+            [finding, ..] => {
+                let findings = verified.findings.len();
+                Err(FailureCause::NotVerified(format!("daybook verify has {findings} findings: {finding}")))
+            }
+        }
+    }
+
+    /// Compares the events with those in the table, and writes the others if `writes`. `in_table` is set to the number of
+    /// events that are in the table.
+    async fn pass(
+        &self,
+        model: &dyn Model,
+        lines: &AggregateLines,
+        writes: bool,
+        in_table: &mut u64,
+    ) -> Result<Imported, FailureCause> {
+        let key = &lines.key;
+        let metadata = self.store.admin().metadata(key).await?;
+        let version = metadata.map_or(0, |metadata| metadata.current_seq_num);
+        let mut stored =
+            StoredEvents { store: &self.store, key, last: version.min(lines.events), page: VecDeque::new(), read: 0 };
+        let mut replay = Replay::new(model, key, self.options, self.store.epoch());
+        let mut batch = self.store.admin().import(model, key, version, self.options);
+        let mut imported = Imported::default();
+        let opened = self.file.lines(lines);
+        let opened = opened.map_err(|error| LineError { line: lines.first_line(), reason: error.to_string() })?;
+        for line in opened {
+            let (number, line) = line?;
+            let wrong = |reason| LineError { line: number, reason };
+            let known = stored.next().await?;
+            let (event, messages) = replay.event(line, known.as_ref()).map_err(wrong)?;
+            match known {
+                Some(known) => {
+                    if let Some(reason) = difference(&known, &event) {
+                        // The same event, counted differently: the other choice is the cause.
+                        let RecordedEvent { message_seq, message_epoch, .. } = known;
+                        if known == (RecordedEvent { message_seq, message_epoch, ..event.clone() }) {
+                            self.check_publication(key, event.seq_num).await?;
+                        }
+                        return Err(FailureCause::Different(format!(
+                            "event {}: {reason} (line {number})",
+                            event.seq_num
+                        )));
+                    }
+                    imported.known += 1;
+                    *in_table = imported.known;
+                }
+                None => {
+                    if imported.new == 0 {
+                        self.check_publication(key, version).await?;
+                    }
+                    imported.new += 1;
+                    imported.messages += messages.len() as u64;
+                    if writes && !batch.add(&event, &messages)? {
+                        self.send(&mut batch, &replay, in_table).await?;
+                        batch.add(&event, &messages)?;
+                    }
+                }
+            }
+            replay.fold(&event, &messages).map_err(wrong)?;
+        }
+        if !batch.is_empty() {
+            self.send(&mut batch, &replay, in_table).await?;
+        }
+        Ok(imported)
+    }
+
+    async fn send(
+        &self,
+        batch: &mut ImportBatch<'_>,
+        replay: &Replay<'_>,
+        in_table: &mut u64,
+    ) -> Result<(), FailureCause> {
+        self.pacer.turn().await;
+        batch.send(replay.folded()).await?;
+        *in_table = batch.before();
+        Ok(())
+    }
+
+    /// Checks that an event of the table was imported with the same choice.
+    async fn check_publication(&self, key: &AggregateKey, seq_num: u64) -> Result<(), FailureCause> {
+        if seq_num == 0 || self.store.admin().is_published(key, seq_num).await? == self.options.publish {
+            return Ok(());
+        }
+        let (were, other) = if self.options.publish { ("were not", "--no-publish") } else { ("were", "--publish") };
+        Err(FailureCause::Different(format!(
+            "the messages of its event {seq_num} {were} published: continue with {other}"
+        )))
+    }
+}
+
+/// The events of an aggregate that are in the table, page by page.
+struct StoredEvents<'a> {
+    store: &'a EventStore,
+    key: &'a AggregateKey,
+    /// The last event that is read.
+    last: u64,
+    page: VecDeque<RecordedEvent>,
+    /// The last event that was returned.
+    read: u64,
+}
+
+impl StoredEvents<'_> {
+    async fn next(&mut self) -> Result<Option<RecordedEvent>, FailureCause> {
+        if self.read == self.last {
+            return Ok(None);
+        }
+        if self.page.is_empty() {
+            let left = usize::try_from(self.last - self.read).unwrap_or(PAGE).min(PAGE);
+            let page = self.store.events(self.key, self.read, left).await?;
+            if let Some(row) = page.unreadable.first() {
+                return Err(FailureCause::Different(format!("its row {} cannot be read: {}", row.sk, row.reason)));
+            }
+            self.page = page.items.into();
+        }
+        let Some(event) = self.page.pop_front() else {
+            let (missing, last) = (self.read + 1, self.last);
+            return Err(FailureCause::Different(format!("event {missing} is missing, its metadata counts {last}")));
+        };
+        self.read = event.seq_num;
+        Ok(Some(event))
+    }
+}
+
+/// The first difference of an event in the table from that of the file.
+fn difference(stored: &RecordedEvent, event: &RecordedEvent) -> Option<String> {
+    let facts = |event: &RecordedEvent| {
+        [
+            ("eventId", event.event_id.to_string()),
+            ("eventType", event.event_type.clone()),
+            ("eventVersion", event.event_version.to_string()),
+            ("occurredAt", timestamp(event.occurred_at)),
+            ("messageSeq", event.message_seq.to_string()),
+            ("data", event.data.text().to_owned()),
+            ("meta", format!("{:?}", event.meta)),
+        ]
+    };
+    let (found, expected) = (facts(stored), facts(event));
+    let different = found.iter().zip(&expected).find(|(found, expected)| found != expected);
+    different.map(|((name, found), (_, expected))| {
+        format!("{name} in the table is {}, in the file {}", shown(found), shown(expected))
+    })
+}
+
+/// The first characters of a value.
+fn shown(value: &str) -> String {
+    match value.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None => value.to_owned(),
+    }
+}

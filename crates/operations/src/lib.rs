@@ -1,0 +1,60 @@
+//! What an operator does to a deployed or local stack, as functions with typed results.
+//!
+//! Invariants:
+//! - No function prints, reads a command line or ends the process. A function that finds something calls `report` with it, and
+//!   [`Progress`] with how far it is. If `report` fails, the operation ends at the next place where it leaves nothing half done.
+//! - An [`Interrupt`] ends an operation between two aggregates or two batches of messages, never within one.
+//!   [`dead_letters::redrive`] first deletes every message that was sent, and puts the others back.
+//!
+//! In reading order:
+//! - [`stack`]: the stack of an operation, and its clients. `error`, `interrupt`: why an operation fails, or ends early.
+//! - [`signed_calls`]: calls to services of which a few operations are needed.
+//! - [`selection`], [`listing`], `table_check`: which aggregates, and their pages. [`moment`]: times before now.
+//! - `pacing`: the rate limit. [`checkpoint`]: the file from which a later run continues. `walk`: visits the aggregates of a
+//!   listing, with all of these.
+//! - [`reads`]: reads of the table with the code of the API.
+//! - [`dead_letter_message`], [`dead_letter_queue`], [`queue_reading`]: the dead-letter queue. [`dead_letters`]: the operations
+//!   on it. `unsent`: messages that the bus did not accept.
+//! - [`changes_queue`]: the queue of the projector. [`call_usage`]: counts the calls and the units of an operation.
+//! - [`discarded_objects`]: the records that event source mappings discarded.
+//! - [`relay`], [`alarms`]: the relay, and the alarms with their figures.
+//! - [`verify`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`], [`projections`]: the other
+//!   operations.
+
+pub mod alarms;
+mod body_file;
+pub mod call_usage;
+pub mod changes_queue;
+pub mod checkpoint;
+pub mod dead_letter_message;
+pub mod dead_letter_queue;
+pub mod dead_letters;
+pub mod discarded;
+pub mod discarded_objects;
+mod error;
+pub mod export;
+pub mod import;
+mod interrupt;
+pub mod listing;
+pub mod moment;
+pub mod pacing;
+pub mod projections;
+pub mod queue_reading;
+pub mod reads;
+pub mod relay;
+pub mod republish;
+pub mod selection;
+pub mod signed_calls;
+pub mod snapshot;
+pub mod stack;
+mod table_check;
+pub mod unsent;
+pub mod verify;
+pub mod walk;
+
+pub use daybook_history as history;
+pub use dead_letter_queue::DeadLetterQueue;
+pub use error::OperatorError;
+pub use interrupt::Interrupt;
+pub use stack::{Progress, Stack};
+pub use table_check::check_shards;

@@ -1,0 +1,298 @@
+//! The aggregates of a listing, and the position that continues one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use daybook_admin::{AdminCalls, IndexPartition, ScanKey};
+use daybook_event_store::{EventStore, StoreError, UnreadableRow};
+use daybook_table::{AggregateKey, keys};
+use futures_util::stream::{self, LocalBoxStream};
+use futures_util::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use ulid::Ulid;
+
+use crate::error::OperatorError;
+use crate::interrupt::Interrupt;
+
+/// The segments of a scan, which are read in parallel.
+const SEGMENTS: u32 = 16;
+
+/// The position from which a listing of the index continues: after an event of an index partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Cursor {
+    partition: String,
+    after: Ulid,
+}
+
+impl FromStr for Cursor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let cursor = text.rsplit_once('/').and_then(|(partition, after)| {
+            Some(Self { partition: partition.to_owned(), after: keys::parse_id(after)? })
+        });
+        cursor.ok_or_else(|| {
+            "expected a cursor that an earlier run printed, such as AccountOpened/01M7XZT6Q0G6DHYB4P1612VGXF".to_owned()
+        })
+    }
+}
+
+impl TryFrom<String> for Cursor {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Cursor> for String {
+    fn from(cursor: Cursor) -> Self {
+        cursor.to_string()
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.partition, self.after)
+    }
+}
+
+/// The position in a listing up to which all aggregates are done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Position {
+    /// Before the first aggregate.
+    #[default]
+    Beginning,
+    /// After an event of the index.
+    After(Cursor),
+    Segments(Vec<SegmentPosition>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SegmentPosition {
+    Beginning,
+    /// After this row of this partition.
+    After {
+        pk: String,
+        sk: String,
+    },
+    End,
+}
+
+/// The position that is reached when an aggregate is done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mark {
+    Index(Cursor),
+    Segment(usize, SegmentPosition),
+}
+
+impl Position {
+    /// The position after an aggregate, of which all earlier ones are done.
+    pub fn advance(&mut self, done: &ListedAggregate) {
+        match (&done.mark, &mut *self) {
+            (None, _) => {}
+            (Some(Mark::Index(cursor)), _) => *self = Self::After(cursor.clone()),
+            (Some(Mark::Segment(segment, position)), Self::Segments(segments)) => segments[*segment] = position.clone(),
+            (Some(Mark::Segment(segment, position)), _) => {
+                let mut segments = vec![SegmentPosition::Beginning; SEGMENTS as usize];
+                segments[*segment] = position.clone();
+                *self = Self::Segments(segments);
+            }
+        }
+    }
+
+    /// How to go on after a command stopped early.
+    pub fn how_to_go_on(&self) -> String {
+        match self {
+            Self::After(cursor) => format!("go on with --after '{cursor}'"),
+            Self::Beginning | Self::Segments(_) => "run it again".to_owned(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListedAggregate {
+    /// The aggregate, unless the partition of the table belongs to none.
+    pub key: Option<AggregateKey>,
+    /// The aggregate as `TYPE/ID`, or else the partition key.
+    pub name: String,
+    /// The position of the listing after this aggregate, if it can be continued there.
+    pub mark: Option<Mark>,
+    /// The estimated fraction of the listing before it, from 0 to 1.
+    pub fraction: f64,
+    /// In place of an aggregate, a row of the index that cannot be read. It may be the first event of an aggregate, which is
+    /// then not listed.
+    pub unreadable: Option<UnreadableRow>,
+}
+
+impl ListedAggregate {
+    pub fn new(key: AggregateKey) -> Self {
+        Self { key: Some(key.clone()), ..Self::unknown(key.to_string()) }
+    }
+
+    /// An entry that belongs to no aggregate.
+    fn unknown(name: String) -> Self {
+        Self { key: None, name, mark: None, fraction: 0.0, unreadable: None }
+    }
+}
+
+/// Aggregates, page by page.
+pub enum Listing<'a> {
+    /// Those named on the command line.
+    Named(Vec<ListedAggregate>),
+    /// Those whose first events are in the index.
+    Indexed(IndexListing<'a>),
+    /// Those with at least one row in the table, by segment.
+    Scanned(Vec<ScanListing<'a>>),
+}
+
+/// A listing over index partitions.
+pub struct IndexListing<'a> {
+    store: &'a EventStore,
+    partitions: Vec<IndexPartition>,
+    /// The position in `partitions` of the partition that is read.
+    at: usize,
+    /// The lowest event id that the next page may contain.
+    first: Ulid,
+    /// The time of the first event of the partition, in milliseconds since 1970.
+    began_at: Option<u64>,
+}
+
+/// A listing over all rows of a segment of the table.
+pub struct ScanListing<'a> {
+    store: &'a EventStore,
+    segment: usize,
+    /// The last row that was read. The next page may begin with the same partition.
+    after: Option<ScanKey>,
+    ended: bool,
+}
+
+impl<'a> Listing<'a> {
+    /// The aggregates whose first events are in these partitions, from the position on.
+    pub fn indexed(
+        store: &'a EventStore,
+        partitions: Vec<IndexPartition>,
+        after: Option<&Cursor>,
+    ) -> Result<Self, OperatorError> {
+        let (mut at, mut first) = (0, Ulid::nil());
+        if let Some(cursor) = after {
+            let position = partitions.iter().position(|partition| partition.to_string() == cursor.partition);
+            at = position.ok_or_else(|| {
+                OperatorError::Usage(format!(
+                    "the cursor {cursor} is of another listing; use the same options as the run that printed it"
+                ))
+            })?;
+            first = keys::id_after(cursor.after).unwrap_or(Ulid::max());
+        }
+        Ok(Self::Indexed(IndexListing { store, partitions, at, first, began_at: None }))
+    }
+
+    /// The aggregates with at least one row in the table, from the position on.
+    pub fn scan(store: &'a EventStore, position: &Position) -> Self {
+        let of_segment = |segment| {
+            let at = match position {
+                Position::Segments(segments) => segments.get(segment).unwrap_or(&SegmentPosition::Beginning),
+                Position::Beginning | Position::After(_) => &SegmentPosition::Beginning,
+            };
+            let after = match at {
+                SegmentPosition::After { pk, sk } => Some(ScanKey { pk: pk.clone(), sk: sk.clone() }),
+                SegmentPosition::Beginning | SegmentPosition::End => None,
+            };
+            ScanListing { store, segment, after, ended: *at == SegmentPosition::End }
+        };
+        Self::Scanned((0..SEGMENTS as usize).map(of_segment).collect())
+    }
+
+    /// The aggregates; after Ctrl-C, no further page is read.
+    pub fn aggregates(self, interrupt: &'a Interrupt) -> LocalBoxStream<'a, Result<ListedAggregate, StoreError>> {
+        match self {
+            Self::Named(named) => stream::iter(named.into_iter().map(Ok)).boxed_local(),
+            Self::Indexed(listing) => pages(listing, interrupt),
+            Self::Scanned(segments) => {
+                let segments = segments.into_iter().map(|segment| pages(segment, interrupt));
+                stream::select_all(segments).boxed_local()
+            }
+        }
+    }
+}
+
+/// A listing that is read page by page.
+trait Paged {
+    /// The next aggregates; none at the end.
+    async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError>;
+}
+
+/// The aggregates of all pages.
+fn pages<'a>(
+    listing: impl Paged + 'a,
+    interrupt: &'a Interrupt,
+) -> LocalBoxStream<'a, Result<ListedAggregate, StoreError>> {
+    let pages = stream::try_unfold(listing, move |mut listing| async move {
+        let page = if interrupt.is_set() { None } else { listing.next_page().await? };
+        Ok::<_, StoreError>(page.map(|page| (stream::iter(page.into_iter().map(Ok)), listing)))
+    });
+    pages.try_flatten().boxed_local()
+}
+
+impl Paged for IndexListing<'_> {
+    async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError> {
+        let Some(partition) = self.partitions.get(self.at) else { return Ok(None) };
+        let page = self.store.admin().index(partition, self.first, Ulid::max()).await?;
+        let began_at = self.began_at.or_else(|| page.items.first().map(|entry| entry.event_id.timestamp_ms()));
+        let fraction = |id: Ulid| {
+            let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
+            let began_at = began_at.unwrap_or(now);
+            let duration = now.saturating_sub(began_at).max(1) as f64;
+            let of_partition = id.timestamp_ms().saturating_sub(began_at) as f64 / duration;
+            (self.at as f64 + of_partition.min(1.0)) / self.partitions.len() as f64
+        };
+        let listed = page.items.into_iter().filter(|entry| entry.seq_num == 1).map(|entry| ListedAggregate {
+            mark: Some(Mark::Index(Cursor { partition: partition.to_string(), after: entry.event_id })),
+            fraction: fraction(entry.event_id),
+            ..ListedAggregate::new(entry.aggregate)
+        });
+        let unreadable = page.unreadable.into_iter().map(|row| {
+            let name = row.aggregate().map_or_else(|| row.pk.clone(), |key| key.to_string());
+            let fraction = self.at as f64 / self.partitions.len() as f64;
+            ListedAggregate { fraction, unreadable: Some(row), ..ListedAggregate::unknown(name) }
+        });
+        let listed = unreadable.chain(listed).collect();
+        match keys::id_after(page.cursor).filter(|_| page.more) {
+            Some(first) => (self.first, self.began_at) = (first, began_at),
+            None => (self.at, self.first, self.began_at) = (self.at + 1, Ulid::nil(), None),
+        }
+        Ok(Some(listed))
+    }
+}
+
+impl Paged for ScanListing<'_> {
+    async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let (mut pks, next) =
+            self.store.admin().partitions((self.segment as u32, SEGMENTS), self.after.as_ref()).await?;
+        if self.after.as_ref().is_some_and(|after| pks.first() == Some(&after.pk)) {
+            pks.drain(..1);
+        }
+        let position = match &next {
+            Some(ScanKey { pk, sk }) => SegmentPosition::After { pk: pk.clone(), sk: sk.clone() },
+            None => SegmentPosition::End,
+        };
+        self.ended = next.is_none();
+        self.after = next;
+        let listed = |pk: String| match AggregateKey::from_pk(&pk) {
+            Some(key) => ListedAggregate::new(key),
+            None => ListedAggregate::unknown(pk),
+        };
+        let mut page: Vec<_> = pks.into_iter().map(listed).collect();
+        if let Some(last) = page.last_mut() {
+            last.mark = Some(Mark::Segment(self.segment, position));
+        }
+        Ok(Some(page))
+    }
+}

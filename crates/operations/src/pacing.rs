@@ -1,0 +1,49 @@
+//! A rate limit that ends with Ctrl-C.
+
+#[cfg(test)]
+mod tests;
+
+use std::num::NonZeroU32;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::interrupt::Interrupt;
+
+/// Turns at a bounded rate, shared by concurrent tasks.
+#[derive(Debug)]
+pub struct Pacer {
+    period: Duration,
+    /// The time of the next turn.
+    next: Mutex<Instant>,
+    interrupt: Interrupt,
+}
+
+impl Pacer {
+    /// A pacer that gives `per_second` turns per second.
+    pub fn new(per_second: NonZeroU32, interrupt: Interrupt) -> Self {
+        Self { period: Duration::from_secs(1) / per_second.get(), next: Mutex::new(Instant::now()), interrupt }
+    }
+
+    /// Waits for a turn; returns `None` after Ctrl-C. Unused turns are not saved up.
+    pub async fn turn(&self) -> Option<()> {
+        self.turns(1).await
+    }
+
+    /// Waits for a turn, and takes the `count - 1` turns after it too; returns `None` after Ctrl-C.
+    pub async fn turns(&self, count: u32) -> Option<()> {
+        let at = {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = (*next).max(Instant::now());
+            *next = at + self.period * count;
+            at
+        };
+        tokio::select! {
+            biased;
+            () = self.interrupt.wait() => None,
+            // A timer has a resolution of a millisecond, so a turn that is due does not wait for one.
+            () = async { if at > Instant::now() { sleep_until(at).await } } => Some(()),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The operations on projections and their views.
+//!
+//! In reading order: `named`: the projection that an operation names. [`rebuild`]: fills a view, with its `progress` and its
+//! `visit`s of aggregates.
+
+mod named;
+pub mod progress;
+pub mod rebuild;
+mod visit;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::num::NonZeroU32;
+
+use daybook_event_store::StoreError;
+use daybook_projection::Projections;
+use daybook_table::AggregateKey;
+use daybook_view_store::{ProjectionVersions, SuspendedAggregate, SwitchOutcome, VersionMark, View, ViewStore};
+use futures_util::TryStreamExt;
+use futures_util::stream::FuturesUnordered;
+use jiff::{SignedDuration, Timestamp};
+
+use self::named::{version, versions, views_error};
+use crate::call_usage::CallMeter;
+use crate::dead_letter_queue::QueueCounts;
+use crate::error::OperatorError;
+use crate::interrupt::Interrupt;
+use crate::pacing::Pacer;
+use crate::selection::AggregateName;
+use crate::stack::Stack;
+
+/// Items that are deleted by one call.
+const DELETED_TOGETHER: usize = 25;
+
+/// The segments of the table, which are read in parallel.
+const SEGMENTS: i32 = 8;
+
+/// The pause between two switches. An invocation of the projector that began before a switch may fold an event into one
+/// version and end before it folds it into the other. Its message is delivered again after the visibility time-out of the
+/// queue, 3 minutes, and the invocation takes up to 30 seconds.
+const PAUSE: SignedDuration = SignedDuration::from_mins(5);
+
+/// What is known about a version.
+#[derive(Debug)]
+pub struct VersionStatus {
+    pub name: String,
+    pub version: u32,
+    pub is_registered: bool,
+    /// Whether readers get it.
+    pub is_read: bool,
+    pub mark: VersionMark,
+    /// The number of its suspended aggregates, if they were counted.
+    pub suspended: Option<usize>,
+}
+
+/// The versions of projections, and the messages that wait for the projector.
+#[derive(Debug)]
+pub struct ProjectionStatus {
+    pub versions: Vec<VersionStatus>,
+    pub waiting: QueueCounts,
+    /// All suspended aggregates, if they were counted.
+    pub suspended: Option<usize>,
+}
+
+/// How a switch ended.
+#[derive(Debug)]
+pub enum Switched {
+    /// Readers get the version already.
+    Already,
+    /// Readers could miss something; they still get this version.
+    Refused { read: u32, reason: String },
+    /// Readers got this version before.
+    From { version: u32 },
+}
+
+/// How a deletion of a version ended.
+#[derive(Debug)]
+pub enum Dropped {
+    Refused(&'static str),
+    /// The number of items that were deleted or found, until the stack was interrupted.
+    Items(u64),
+}
+
+/// The versions of these projections, or of all.
+pub async fn status(
+    stack: &Stack,
+    names: &[String],
+    counts_suspended: bool,
+) -> Result<ProjectionStatus, OperatorError> {
+    let projections = (stack.projections)()?;
+    for name in names {
+        versions(&projections, name)?;
+    }
+    let meter = CallMeter::default();
+    let (views, queue) = (stack.views(&meter).await?, stack.changes_queue(&meter).await?);
+    let error = views_error("read the versions");
+    let suspended = if counts_suspended { Some(views.suspended().await.map_err(&error)?) } else { None };
+    let mut all = Vec::new();
+    for name in projections.names().filter(|name| names.is_empty() || names.iter().any(|of| of == name)) {
+        let stored = views.projection_versions(name).await.map_err(&error)?;
+        all.extend(statuses(&projections, name, &stored));
+    }
+    for status in &mut all {
+        let of_version =
+            |found: &&SuspendedAggregate| found.view.name == status.name && found.view.version == status.version;
+        status.suspended = suspended.as_ref().map(|suspended| suspended.iter().filter(of_version).count());
+    }
+    let waiting = queue.counts().await?;
+    Ok(ProjectionStatus { versions: all, waiting, suspended: suspended.map(|suspended| suspended.len()) })
+}
+
+/// The versions that the code registers, or that the table contains.
+fn statuses(projections: &Projections, name: &str, stored: &ProjectionVersions) -> Vec<VersionStatus> {
+    let pointer = stored.pointer.as_ref().map(|pointer| pointer.version);
+    let read = projections.read_version(name, pointer).map(|model| model.version());
+    let registered = projections.versions(name).into_iter().map(|model| model.version());
+    let all: BTreeSet<u32> = registered.chain(stored.marks.keys().copied()).chain(pointer).collect();
+    let status = |version| VersionStatus {
+        name: name.to_owned(),
+        version,
+        is_registered: projections.get(name, version).is_some(),
+        is_read: read == Some(version),
+        mark: stored.marks.get(&version).cloned().unwrap_or_default(),
+        suspended: None,
+    };
+    all.into_iter().map(status).collect()
+}
+
+/// Lets the readers of a projection use another version; without `force`, only if they miss nothing.
+pub async fn switch(stack: &Stack, name: &str, to: u32, force: bool) -> Result<Switched, OperatorError> {
+    let projections = (stack.projections)()?;
+    let model = version(&projections, name, Some(to))?;
+    let views = stack.views(&CallMeter::default()).await?;
+    let error = views_error("switch the version");
+    let stored = views.projection_versions(name).await.map_err(&error)?;
+    let to = View::new(model.name(), model.version());
+    let read = stored.pointer.as_ref().map(|pointer| pointer.version);
+    let read = read.or_else(|| projections.read_version(name, None).map(|model| model.version()));
+    let from = View::new(model.name(), read.unwrap_or(to.version));
+    if from == to {
+        return Ok(Switched::Already);
+    }
+    let now = Timestamp::now();
+    if let Some(reason) = reason_to_refuse(&stored, &to, now).filter(|_| !force) {
+        return Ok(Switched::Refused { read: from.version, reason });
+    }
+    if views.switch(&from, &to, &stored, now).await.map_err(&error)? == SwitchOutcome::Conflict {
+        let cause =
+            "somebody else switches the same projection at the same time; check with `daybook projection status`";
+        return Err(OperatorError::Read { cause: cause.to_owned() });
+    }
+    Ok(Switched::From { version: from.version })
+}
+
+/// Why readers could miss something after a switch.
+fn reason_to_refuse(stored: &ProjectionVersions, to: &View, now: Timestamp) -> Option<String> {
+    let mark = stored.marks.get(&to.version).cloned().unwrap_or_default();
+    let cause = match (mark.missed_since, mark.filled_at.or(mark.read_until), mark.leads_since) {
+        (Some(since), ..) => {
+            Some(format!("it may lack events, because a release without it has folded events since {since:.0}"))
+        }
+        (None, None, _) => Some("it is not filled".to_owned()),
+        (None, Some(_), None) => Some("it may show events later than the version that readers get".to_owned()),
+        (None, Some(_), Some(_)) => None,
+    };
+    if let Some(cause) = cause {
+        let View { name, version } = to;
+        return Some(format!("{cause}; run `daybook projection rebuild {name} --version {version}` first"));
+    }
+    let next = stored.pointer.as_ref().map(|pointer| pointer.switched_at + PAUSE)?;
+    (now < next).then(|| format!("the last switch was less than {} minutes ago; wait until {next:.0}", PAUSE.as_mins()))
+}
+
+pub async fn suspended(stack: &Stack) -> Result<Vec<SuspendedAggregate>, OperatorError> {
+    let views = stack.views(&CallMeter::default()).await?;
+    let mut suspended = views.suspended().await.map_err(views_error("list suspended aggregates"))?;
+    suspended.sort_by(|one, other| (&one.view, &one.aggregate).cmp(&(&other.view, &other.aggregate)));
+    Ok(suspended)
+}
+
+/// Resumes the suspended ones of these aggregates, or all, until the stack is interrupted.
+pub async fn resume(
+    stack: &Stack,
+    aggregates: &[AggregateName],
+    mut report: impl FnMut(&View, &AggregateKey) -> io::Result<()>,
+) -> Result<(), OperatorError> {
+    let (projections, meter) = ((stack.projections)()?, CallMeter::default());
+    let (views, queue) = (stack.views(&meter).await?, stack.changes_queue(&meter).await?);
+    let named = aggregates.iter().flat_map(|AggregateName(key)| {
+        let following = projections.following(&key.aggregate_type);
+        following.map(move |model| (View::new(model.name(), model.version()), key.clone()))
+    });
+    let mut to_resume: Vec<_> = named.collect();
+    if aggregates.is_empty() {
+        let found = views.suspended().await.map_err(views_error("list suspended aggregates"))?;
+        to_resume.extend(found.into_iter().map(|found| (found.view, found.aggregate)));
+    }
+    for (view, aggregate) in to_resume {
+        if stack.interrupt.is_set() {
+            break;
+        }
+        let failed_event = views.resume(&view, &aggregate, Timestamp::now()).await;
+        let Some(failed_event) = failed_event.map_err(views_error("resume an aggregate"))? else { continue };
+        // Without the message, the aggregate would wait for its next event, so it is sent before the next one is resumed.
+        queue.send(&BTreeMap::from([(aggregate.clone(), failed_event)])).await?;
+        report(&view, &aggregate)?;
+    }
+    Ok(())
+}
+
+/// Deletes a version that nobody uses, at this number of items per second; only counts its items without a rate.
+pub async fn drop_version(stack: &Stack, view: &View, rate: Option<NonZeroU32>) -> Result<Dropped, OperatorError> {
+    let views = stack.views(&CallMeter::default()).await?;
+    let error = views_error("delete the version");
+    let pointer = views.projection_versions(&view.name).await.map_err(&error)?.pointer;
+    if pointer.is_some_and(|pointer| pointer.version == view.version) {
+        return Ok(Dropped::Refused("readers get this version; run `daybook projection switch` first"));
+    }
+    if (stack.projections)()?.get(&view.name, view.version).is_some() {
+        let reason = "this code registers it; deploy a release without it first, and build daybook from that release";
+        return Ok(Dropped::Refused(reason));
+    }
+    let interrupt = &stack.interrupt;
+    let pacer = rate.map(|rate| Pacer::new(rate, interrupt.clone()));
+    let segments = (0..SEGMENTS).map(|segment| drop_segment(&views, view, segment, pacer.as_ref(), interrupt));
+    let segments: FuturesUnordered<_> = segments.collect();
+    let items = segments.try_fold(0, async |sum, items| Ok(sum + items)).await.map_err(&error)?;
+    if rate.is_some() && !interrupt.is_set() {
+        // Last, so that `status` lists the version until it is gone.
+        views.delete_mark(view).await.map_err(&error)?;
+    }
+    Ok(Dropped::Items(items))
+}
+
+/// Deletes the items of a segment at the rate of the pacer, or only counts them without one. Returns their number.
+async fn drop_segment(
+    views: &ViewStore,
+    view: &View,
+    segment: i32,
+    pacer: Option<&Pacer>,
+    interrupt: &Interrupt,
+) -> Result<u64, StoreError> {
+    let (mut items, mut after) = (0, None);
+    loop {
+        let page = views.items_to_drop(view, (segment, SEGMENTS), after).await?;
+        for keys in page.keys.chunks(DELETED_TOGETHER) {
+            if let Some(pacer) = pacer {
+                if pacer.turns(u32::try_from(keys.len()).unwrap_or(u32::MAX)).await.is_none() {
+                    return Ok(items);
+                }
+                views.delete_items(keys).await?;
+            }
+            items += keys.len() as u64;
+        }
+        after = page.next;
+        if after.is_none() || interrupt.is_set() {
+            return Ok(items);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Fills a view: two passes over all aggregates that the projection follows. The first sends each aggregate that the view does not show
+//! completely to the projector, and waits until the view shows it. Then the version begins to lead (see `versions.rs` of
+//! the projector), and the second pass finds what the first could not see: aggregates whose messages an instance of the
+//! previous release took, which does not know the version. If such an instance runs later, it removes the version's mark as
+//! leading, and the rebuild does not end.
+//!
+//! The progress is in the views table. It passes an aggregate only when the view shows it, so a killed rebuild goes on and
+//! leaves none out.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::pin::pin;
+use std::time::Duration;
+
+use daybook_event_store::StoreError;
+use daybook_table::ChangedAggregates;
+use daybook_view_store::{View, ViewStore};
+use futures_util::StreamExt;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
+
+use super::named::{version, views_error};
+use super::progress::{Pass, RebuildFinding, RebuildProgress};
+use super::visit::{VisitError, Visitor};
+use crate::call_usage::CallMeter;
+use crate::error::OperatorError;
+use crate::listing::Listing;
+use crate::pacing::Pacer;
+use crate::selection::Selection;
+use crate::stack::{SETTINGS_TO_FIND, Stack};
+
+/// Maximum batches of aggregates on which the projector may work at the same time. It bounds the messages that wait for
+/// the projector: a message that nobody works on counts until its aggregates must be sent again.
+const MAX_IN_WORK: usize = 8;
+
+/// Maximum batches that are not done. Those that must be sent again do not delay the batches after them, as long as it
+/// is not reached. After a crash, the aggregates of these batches are compared again.
+const MAX_OPEN: usize = 50;
+
+/// The pause between two writes of the progress.
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug)]
+pub struct RebuildOptions {
+    pub name: String,
+    /// Default: the highest that the code registers.
+    pub version: Option<u32>,
+    /// Whether the progress of an earlier run is ignored.
+    pub restart: bool,
+    /// Maximum aggregates per second that are sent to the projector. Ten times as many are compared.
+    pub rate: NonZeroU32,
+    /// An aggregate that the view does not show after this many seconds is sent again.
+    pub send_again_after: NonZeroU32,
+    /// The wait between the two passes, in seconds.
+    pub wait_for_projector: u32,
+}
+
+#[derive(Debug)]
+pub struct Rebuilt {
+    pub view: View,
+    pub progress: RebuildProgress,
+    /// How to go on, if the view is not filled.
+    pub how_to_go_on: Option<&'static str>,
+}
+
+/// Fills the view, and reports the aggregates that it does not show completely.
+pub async fn rebuild(
+    stack: &Stack,
+    options: &RebuildOptions,
+    mut report: impl FnMut(&View, RebuildFinding) -> io::Result<()>,
+) -> Result<Rebuilt, OperatorError> {
+    let projections = (stack.projections)()?;
+    let model = version(&projections, &options.name, options.version)?;
+    let view = View::new(model.name(), model.version());
+    let meter = CallMeter::default();
+    let store = stack.metered_store(SETTINGS_TO_FIND, &meter).await?;
+    let views = stack.views(&meter).await?;
+    let queue = stack.changes_queue(&meter).await?;
+    let error = views_error("store the progress of the rebuild");
+    let mut progress = begin(options.restart, &views, &view).await?;
+    let visitor = Visitor {
+        view: &view,
+        shards: model.shards(),
+        store: &store,
+        views: &views,
+        queue: &queue,
+        pacer: Pacer::new(options.rate, stack.interrupt.clone()),
+        interrupt: stack.interrupt.clone(),
+        in_work: Semaphore::new(MAX_IN_WORK),
+        send_again_after: Duration::from_secs(options.send_again_after.get().into()),
+    };
+    let types = model.follows().iter().map(ToString::to_string).collect();
+    let selection = Selection { types, ..Selection::default() };
+    let mut is_first = true;
+    loop {
+        if progress.pass == Pass::Check {
+            let wait = SignedDuration::from_secs(options.wait_for_projector.into());
+            lead(stack, &visitor, &mut progress, wait).await.map_err(&error)?;
+        }
+        let listing = if is_first {
+            selection.list(&store, &stack.registry, &progress.position).await
+        } else {
+            selection.list_unchecked(&store, &stack.registry, &progress.position)
+        };
+        is_first = false;
+        let listing = listing.map_err(|error| match error {
+            OperatorError::Usage(text) => OperatorError::Usage(format!("{text}; --restart begins anew")),
+            other => other,
+        })?;
+        let walked = walk(stack, &visitor, listing, &mut progress, &meter, &mut report).await;
+        progress.usage += meter.take();
+        if walked.is_err() || stack.interrupt.is_set() {
+            let stored = views.store_progress(&view, &progress.to_json(), Timestamp::now()).await;
+            walked?;
+            stored.map_err(&error)?;
+            return Ok(Rebuilt { view, progress, how_to_go_on: Some("run it again") });
+        }
+        match progress.pass {
+            Pass::Fill => {
+                progress.begin_check();
+                views.store_progress(&view, &progress.to_json(), Timestamp::now()).await.map_err(&error)?;
+            }
+            Pass::Check => break,
+        }
+    }
+    let filled_at = progress.has_no_findings().then(Timestamp::now);
+    let is_ended = views.end_rebuild(&view, filled_at).await.map_err(&error)?;
+    progress.usage += meter.take();
+    let next = "run it again after all instances of the release without this version have ended";
+    Ok(Rebuilt { view, progress, how_to_go_on: (!is_ended).then_some(next) })
+}
+
+/// The progress of the run that is continued, or of a new one.
+async fn begin(restart: bool, views: &ViewStore, view: &View) -> Result<RebuildProgress, OperatorError> {
+    let mark = views.mark(view).await.map_err(views_error("read the progress of the rebuild"))?;
+    if let Some(text) = mark.and_then(|mark| mark.progress).filter(|_| !restart) {
+        return serde_json::from_str(&text).map_err(|error| {
+            OperatorError::Usage(format!("another release wrote the progress of the rebuild: {error}; use --restart"))
+        });
+    }
+    let progress = RebuildProgress::default();
+    let begun = views.begin_rebuild(view, &progress.to_json(), Timestamp::now()).await;
+    begun.map_err(views_error("begin the rebuild"))?;
+    Ok(progress)
+}
+
+/// Lets the version lead, and waits until no invocation of the projector is running that began before. The second
+/// pass begins anew if the version did not lead until now: then the aggregates that an earlier run checked may have
+/// events that the version lacks.
+async fn lead(
+    stack: &Stack,
+    visitor: &Visitor<'_>,
+    progress: &mut RebuildProgress,
+    wait: SignedDuration,
+) -> Result<(), StoreError> {
+    let since = visitor.views.mark(visitor.view).await?.and_then(|mark| mark.leads_since);
+    let since = match since {
+        Some(since) => since,
+        None => {
+            progress.begin_check();
+            let now = Timestamp::now();
+            visitor.views.lead(visitor.view, &progress.to_json(), now).await?;
+            now
+        }
+    };
+    let left = (since + wait).duration_since(Timestamp::now());
+    if let Ok(left) = Duration::try_from(left) {
+        let seconds = left.as_secs();
+        let doing = format!("waiting {seconds} s: until then, an instance of the projector may not fill this version");
+        stack.progress.show(None, doing);
+        tokio::select! {
+            () = visitor.interrupt.wait() => {}
+            () = sleep(left) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Visits all aggregates of the listing, batch by batch, and stores the progress.
+async fn walk(
+    stack: &Stack,
+    visitor: &Visitor<'_>,
+    listing: Listing<'_>,
+    progress: &mut RebuildProgress,
+    meter: &CallMeter,
+    report: &mut impl FnMut(&View, RebuildFinding) -> io::Result<()>,
+) -> Result<(), OperatorError> {
+    let batches = listing.aggregates(&visitor.interrupt).chunks(ChangedAggregates::MAX);
+    let visits = batches.map(async |batch| {
+        let aggregates = batch.into_iter().collect::<Result<Vec<_>, _>>().map_err(VisitError::Store)?;
+        visitor.visit(aggregates).await
+    });
+    let mut visits = pin!(visits.buffered(MAX_OPEN));
+    let mut written_at = None::<Instant>;
+    while let Some(visited) = visits.next().await {
+        let Some(visited) = visited.map_err(VisitError::stopped)? else { break };
+        progress.add(&visited).into_iter().try_for_each(|found| report(visitor.view, found))?;
+        if let Some(last) = visited.aggregates.last() {
+            stack.progress.show(Some(last.fraction), format!("{}, at {}", progress.text(), last.name));
+        }
+        if written_at.is_none_or(|at| at.elapsed() >= WRITE_INTERVAL) {
+            progress.usage += meter.take();
+            let written = visitor.views.store_progress(visitor.view, &progress.to_json(), Timestamp::now()).await;
+            written.map_err(views_error("store the progress of the rebuild"))?;
+            written_at = Some(Instant::now());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! One batch of aggregates: sends those that the view does not show completely to the projector, and waits until the view
+//! shows them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use daybook_admin::AdminCalls;
+use daybook_event_store::{EventStore, StoreError};
+use daybook_table::AggregateKey;
+use daybook_view_store::keys::shard_of;
+use daybook_view_store::{View, ViewStore};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep};
+
+use super::named::views_error;
+use crate::changes_queue::ChangesQueue;
+use crate::error::OperatorError;
+use crate::interrupt::Interrupt;
+use crate::listing::ListedAggregate;
+use crate::pacing::Pacer;
+
+/// Aggregates that are compared, for each one that may be sent.
+const COMPARED_PER_SENT: usize = 10;
+
+/// The pause before the first read of a position. It doubles with each further read.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Maximum of the pause between two reads of a position.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) struct Visitor<'a> {
+    pub(super) view: &'a View,
+    /// The number of parts of each row of the view.
+    pub(super) shards: u32,
+    pub(super) store: &'a EventStore,
+    pub(super) views: &'a ViewStore,
+    pub(super) queue: &'a ChangesQueue,
+    pub(super) pacer: Pacer,
+    pub(super) interrupt: Interrupt,
+    /// One permit for each batch on which the projector may work.
+    pub(super) in_work: Semaphore,
+    pub(super) send_again_after: Duration,
+}
+
+pub(super) struct Visited {
+    pub(super) aggregates: Vec<ListedAggregate>,
+    pub(super) sent: u64,
+    pub(super) messages: u64,
+    pub(super) suspended: Vec<(AggregateKey, String)>,
+    pub(super) without_metadata: Vec<AggregateKey>,
+}
+
+pub(super) enum VisitError {
+    Store(StoreError),
+    Views(StoreError),
+    Queue(OperatorError),
+}
+
+impl Visitor<'_> {
+    /// Makes the projector project those aggregates that the view does not show completely, and waits until it shows them.
+    /// Returns `None` after Ctrl-C.
+    pub(super) async fn visit(&self, aggregates: Vec<ListedAggregate>) -> Result<Option<Visited>, VisitError> {
+        let keys: BTreeSet<_> = aggregates.iter().filter_map(|listed| listed.key.clone()).collect();
+        let Some(mut permit) = self.permit().await else { return Ok(None) };
+        if self.pacer.turns(turns(keys.len().div_ceil(COMPARED_PER_SENT))).await.is_none() {
+            return Ok(None);
+        }
+        let mut to_reach = self.store.admin().versions(&keys).await.map_err(VisitError::Store)?;
+        let without_metadata = keys.iter().filter(|key| !to_reach.contains_key(*key)).cloned().collect();
+        let mut visited = Visited { aggregates, sent: 0, messages: 0, suspended: Vec::new(), without_metadata };
+        self.take_reached(&mut to_reach, &mut visited).await?;
+        while !to_reach.is_empty() {
+            if self.pacer.turns(turns(to_reach.len())).await.is_none() {
+                return Ok(None);
+            }
+            visited.messages += self.queue.send(&to_reach).await.map_err(VisitError::Queue)?;
+            visited.sent += to_reach.len() as u64;
+            if self.wait_until_shown(&mut to_reach, &mut visited).await?.is_none() {
+                return Ok(None);
+            }
+            if !to_reach.is_empty() {
+                // A message that nobody works on must not delay the other batches.
+                drop(permit);
+                let Some(next) = self.permit().await else { return Ok(None) };
+                permit = next;
+                self.take_reached(&mut to_reach, &mut visited).await?;
+            }
+        }
+        Ok(Some(visited))
+    }
+
+    /// Waits until the projector may work on another batch; returns `None` after Ctrl-C.
+    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        tokio::select! {
+            biased;
+            () = self.interrupt.wait() => None,
+            permit = self.in_work.acquire() => permit.ok(),
+        }
+    }
+
+    /// Waits until the view shows the aggregates, or until they must be sent again; returns `None` after Ctrl-C.
+    async fn wait_until_shown(
+        &self,
+        to_reach: &mut BTreeMap<AggregateKey, u64>,
+        visited: &mut Visited,
+    ) -> Result<Option<()>, VisitError> {
+        let (until, mut pause) = (Instant::now() + self.send_again_after, FIRST_PAUSE);
+        while Instant::now() < until {
+            // The aggregate that the projector folds last shows whether it is worth reading the positions of all.
+            let last = to_reach.keys().max_by_key(|key| (shard_of(key, self.shards), *key));
+            let Some(last) = last.cloned() else { break };
+            tokio::select! {
+                biased;
+                () = self.interrupt.wait() => return Ok(None),
+                () = sleep(pause) => {}
+            }
+            pause = LONGEST_PAUSE.min(pause * 2);
+            let mut probe = BTreeMap::from([(last.clone(), to_reach[&last])]);
+            self.take_reached(&mut probe, visited).await?;
+            if probe.is_empty() {
+                to_reach.remove(&last);
+                self.take_reached(to_reach, visited).await?;
+                pause = FIRST_PAUSE;
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// Takes out the aggregates whose event of that number the view shows, and those that are suspended.
+    async fn take_reached(
+        &self,
+        to_reach: &mut BTreeMap<AggregateKey, u64>,
+        visited: &mut Visited,
+    ) -> Result<(), VisitError> {
+        if to_reach.is_empty() {
+            return Ok(());
+        }
+        let keys = to_reach.keys().cloned().collect();
+        let mut positions = self.views.positions(self.view, &keys).await.map_err(VisitError::Views)?;
+        to_reach.retain(|key, last| match positions.remove(key) {
+            Some(position) if position.suspended.is_some() => {
+                visited.suspended.push((key.clone(), position.suspended.unwrap_or_default()));
+                false
+            }
+            Some(position) => position.seq_num < *last,
+            None => true,
+        });
+        Ok(())
+    }
+}
+
+impl VisitError {
+    /// The error of a rebuild that stopped early.
+    pub(super) fn stopped(self) -> OperatorError {
+        let doing = "stopped early, run it again to go on";
+        match self {
+            Self::Queue(error) => error,
+            Self::Store(source) => OperatorError::Store { doing: doing.to_owned(), source },
+            Self::Views(source) if source.is_missing_table() => views_error(doing)(source),
+            Self::Views(source) => OperatorError::Store { doing: doing.to_owned(), source },
+        }
+    }
+}
+
+/// As many turns as there are aggregates.
+fn turns(aggregates: usize) -> u32 {
+    u32::try_from(aggregates).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,149 @@
+//! Reads of a stack's table with the code of its API.
+//!
+//! Invariant: what a command prints as JSON is the text that the API returns.
+
+use std::fmt;
+
+use daybook_command_handler::{ApiSettings, OperatorReads, ReadResponse};
+use daybook_event_store::EventStore;
+use daybook_settings::Environment;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::error::OperatorError;
+use crate::stack::{SettingNames, Stack};
+use crate::table_check::check_shards;
+
+/// The reads, and a store over the same table.
+pub struct StackReads {
+    reads: OperatorReads,
+    store: EventStore,
+}
+
+/// A body of the API, or why there is none.
+pub enum ReadResult<T> {
+    Found(T),
+    /// The aggregate, version or event type does not exist, or the state is deleted. Contains the body.
+    Missing(ReadProblem),
+}
+
+pub struct ReadProblem {
+    pub detail: String,
+    pub body: String,
+}
+
+/// A page of events of the API. Each event is its unchanged JSON.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventPage {
+    pub events: Vec<Box<RawValue>>,
+    pub cursor: Value,
+    pub settled_up_to: Option<String>,
+    #[serde(default)]
+    pub unreadable: Vec<Value>,
+    #[serde(skip)]
+    pub has_next: bool,
+}
+
+/// The members of an event that a line of text contains.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EventLine<'a> {
+    aggregate_type: Option<String>,
+    aggregate_id: Option<String>,
+    seq_num: u64,
+    event_type: String,
+    occurred_at: String,
+    #[serde(borrow)]
+    data: &'a RawValue,
+}
+
+impl StackReads {
+    pub async fn connect(stack: &Stack, required: SettingNames) -> Result<Self, OperatorError> {
+        let settings = ApiSettings::read(&Environment::default())
+            .map_err(|error| OperatorError::Setting { or_give: String::new(), error })?;
+        let store = stack.store(required).await?;
+        let reads = OperatorReads::new(stack.registry.clone(), stack.store(required).await?, settings);
+        Ok(Self { reads, store })
+    }
+
+    /// Checks that the feed reads every index partition of these event types.
+    pub async fn check_shards(&self, event_types: &[&str]) -> Result<(), OperatorError> {
+        check_shards(&self.store, event_types).await
+    }
+
+    /// The body of the response to a `GET` of this path and query.
+    pub async fn get(&self, path_and_query: &str) -> Result<ReadResult<String>, OperatorError> {
+        let response = self.reads.get(path_and_query).await;
+        self.check(&response).await
+    }
+
+    pub async fn events(&self, path_and_query: &str) -> Result<ReadResult<EventPage>, OperatorError> {
+        let response = self.reads.get(path_and_query).await;
+        self.page(response).await
+    }
+
+    /// A page of the feed of some event types.
+    pub async fn feed(
+        &self,
+        event_types: &[&str],
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<ReadResult<EventPage>, OperatorError> {
+        let response = self.reads.feed(event_types, after, limit).await;
+        self.page(response).await
+    }
+
+    async fn page(&self, response: ReadResponse) -> Result<ReadResult<EventPage>, OperatorError> {
+        Ok(match self.check(&response).await? {
+            ReadResult::Missing(problem) => ReadResult::Missing(problem),
+            ReadResult::Found(body) => {
+                let page: EventPage = serde_json::from_str(&body).map_err(|error| unexpected(&error))?;
+                ReadResult::Found(EventPage { has_next: response.has_next, ..page })
+            }
+        })
+    }
+
+    async fn check(&self, response: &ReadResponse) -> Result<ReadResult<String>, OperatorError> {
+        let body = String::from_utf8_lossy(&response.body).into_owned();
+        let problem = || {
+            let problem: Value = serde_json::from_str(&body).unwrap_or_default();
+            problem["detail"].as_str().unwrap_or(&body).to_owned()
+        };
+        match response.status.as_u16() {
+            200..=299 => Ok(ReadResult::Found(body)),
+            404 | 410 => Ok(ReadResult::Missing(ReadProblem { detail: problem(), body })),
+            400..=499 => Err(OperatorError::Usage(problem())),
+            _ => {
+                // The API does not return the cause. A read of the table does.
+                let probe = daybook_table::AggregateKey::new("daybook", "probe");
+                match self.store.events(&probe, 0, 1).await {
+                    Err(source) => Err(OperatorError::Store { doing: "cannot read the table".to_owned(), source }),
+                    Ok(_) => Err(unexpected(&problem())),
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for EventLine<'_> {
+    /// `2026-11-20T08:00:00.000Z account/123 2 accountOverdrawn {...}`; without the aggregate if all are of one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { aggregate_type, aggregate_id, seq_num, event_type, occurred_at, data } = self;
+        write!(f, "{occurred_at} ")?;
+        if let (Some(aggregate_type), Some(id)) = (aggregate_type, aggregate_id) {
+            write!(f, "{aggregate_type}/{id} ")?;
+        }
+        write!(f, "{seq_num} {event_type} {data}")
+    }
+}
+
+pub fn event_text(event: &RawValue) -> Result<String, OperatorError> {
+    let event: EventLine<'_> = serde_json::from_str(event.get()).map_err(|error| unexpected(&error))?;
+    Ok(event.to_string())
+}
+
+fn unexpected(error: &dyn fmt::Display) -> OperatorError {
+    OperatorError::Read { cause: error.to_string() }
+}

@@ -1,0 +1,161 @@
+//! The state of the relay: its event source mapping, the age of the oldest record that it read, and the messages that wait.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::error::OperatorError;
+use crate::signed_calls::{CLOUDWATCH, CLOUDWATCH_LOGS, LAMBDA, SignedCalls};
+use crate::stack::Stack;
+
+/// How far back the metric is read. It may arrive minutes late.
+const METRIC_WINDOW: SignedDuration = SignedDuration::from_mins(10);
+
+/// The age of the oldest unsettled record from which messages count as late, as in the alarm messages-late.
+pub const LATE: Duration = Duration::from_secs(60);
+
+/// How far back logs are read.
+const LOG_WINDOW: SignedDuration = SignedDuration::from_mins(15);
+
+/// Maximum pages of log lines.
+const MAX_LOG_PAGES: usize = 20;
+
+/// The beginning of the log line of an invocation that left messages unsettled.
+const UNSETTLED: &str = "unsettled, will be retried";
+
+pub struct RelayState {
+    pub mappings: Vec<RelayMapping>,
+    pub age: Option<IteratorAge>,
+    pub waiting: Vec<WaitingMessage>,
+}
+
+/// A message that was unsettled when the relay logged it.
+pub struct WaitingMessage {
+    pub id: String,
+    pub logged_at: String,
+    pub error_code: String,
+}
+
+/// An event source mapping of the relay of a local stack.
+pub struct LocalMapping {
+    /// As the local stack describes it.
+    pub json: Value,
+    pub name: String,
+    pub is_enabled: bool,
+    pub shards: Vec<LocalShard>,
+}
+
+pub struct LocalShard {
+    pub id: String,
+    /// The records that wait, and how long the oldest has waited.
+    pub waiting: u64,
+    pub oldest_age_ms: u64,
+    pub last_result: String,
+}
+
+/// An event source mapping of the relay.
+pub struct RelayMapping {
+    pub id: String,
+    pub state: String,
+    pub last_result: String,
+}
+
+/// The age of the oldest record of an invocation.
+pub struct IteratorAge {
+    pub milliseconds: f64,
+    /// The minute of the invocation.
+    pub at: Timestamp,
+}
+
+/// The mappings of the alias that the stack's mapping invokes.
+pub async fn relay_mappings(lambda: &SignedCalls, function: &str) -> Result<Vec<RelayMapping>, OperatorError> {
+    let path = format!("/2015-03-31/event-source-mappings/?FunctionName={function}%3Alive");
+    let response = lambda.get(&path).await?;
+    let mappings = response["EventSourceMappings"].as_array().into_iter().flatten().map(|mapping| {
+        let text = |name: &str| mapping[name].as_str().unwrap_or("unknown").to_owned();
+        RelayMapping { id: text("UUID"), state: text("State"), last_result: text("LastProcessingResult") }
+    });
+    Ok(mappings.collect())
+}
+
+/// The age in the last minute for which CloudWatch has one; `None` if it has none for ten minutes.
+pub async fn iterator_age(cloudwatch: &SignedCalls, function: &str) -> Result<Option<IteratorAge>, OperatorError> {
+    let now = Timestamp::now();
+    let metric = json!({
+        "Namespace": "AWS/Lambda", "MetricName": "IteratorAge",
+        "Dimensions": [{"Name": "FunctionName", "Value": function}],
+    });
+    let request = json!({
+        "StartTime": (now - METRIC_WINDOW).as_second(), "EndTime": now.as_second(), "ScanBy": "TimestampDescending",
+        "MetricDataQueries": [{"Id": "age", "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Maximum"}}],
+    });
+    let response = cloudwatch.post("GetMetricData", &request).await?;
+    let values = &response["MetricDataResults"][0];
+    let found = values["Values"][0].as_f64().zip(values["Timestamps"][0].as_f64());
+    Ok(found.map(|(milliseconds, at)| {
+        #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
+        let at = Timestamp::from_second(at as i64).unwrap_or(now);
+        IteratorAge { milliseconds, at }
+    }))
+}
+
+pub async fn relay_state(stack: &Stack) -> Result<RelayState, OperatorError> {
+    let (function, log_group) = (stack.relay_function()?, stack.relay_logs()?);
+    let mappings = relay_mappings(&SignedCalls::connect(&stack.environment, LAMBDA).await?, &function).await?;
+    let age = iterator_age(&SignedCalls::connect(&stack.environment, CLOUDWATCH).await?, &function).await?;
+    let logs = SignedCalls::connect(&stack.environment, CLOUDWATCH_LOGS).await?;
+    Ok(RelayState { mappings, age, waiting: waiting_messages(&logs, &log_group).await? })
+}
+
+/// The messages of the last log lines about unsettled messages. Some may have been sent since.
+async fn waiting_messages(logs: &SignedCalls, log_group: &str) -> Result<Vec<WaitingMessage>, OperatorError> {
+    let since = (Timestamp::now() - LOG_WINDOW).as_millisecond();
+    let mut waiting: BTreeMap<String, (String, String)> = BTreeMap::new();
+    let mut next = Value::Null;
+    for _ in 0..MAX_LOG_PAGES {
+        let mut request =
+            json!({"logGroupName": log_group, "startTime": since, "filterPattern": format!("\"{UNSETTLED}\"")});
+        if !next.is_null() {
+            request["nextToken"] = next;
+        }
+        let response = logs.post("FilterLogEvents", &request).await?;
+        for event in response["events"].as_array().into_iter().flatten() {
+            let line: Value = serde_json::from_str(event["message"].as_str().unwrap_or_default()).unwrap_or_default();
+            let fields = if line["fields"].is_object() { &line["fields"] } else { &line };
+            let at = event["timestamp"].as_i64().and_then(|at| Timestamp::from_millisecond(at).ok());
+            let at = at.map(|at| at.to_string()).unwrap_or_default();
+            let code = fields["code"].as_str().unwrap_or_default();
+            for id in fields["ids"].as_str().unwrap_or_default().split_ascii_whitespace() {
+                waiting.insert(id.to_owned(), (at.clone(), code.to_owned()));
+            }
+        }
+        next = response["nextToken"].clone();
+        if next.is_null() {
+            break;
+        }
+    }
+    let message = |(id, (logged_at, error_code))| WaitingMessage { id, logged_at, error_code };
+    Ok(waiting.into_iter().map(message).collect())
+}
+
+/// The mappings of the relay of the local stack whose API has this URL.
+pub async fn local_mappings(url: &str) -> Result<Vec<LocalMapping>, OperatorError> {
+    let response = SignedCalls::local(url).get("/_dev/mappings").await?;
+    let of_relay = response.as_array().into_iter().flatten().filter(|mapping| mapping["function"] == "stream-relay");
+    let text = |value: &Value, default: &str| value.as_str().unwrap_or(default).to_owned();
+    let shard = |shard: &Value| LocalShard {
+        id: text(&shard["shard"], ""),
+        waiting: shard["waiting"].as_u64().unwrap_or_default(),
+        oldest_age_ms: shard["oldestAgeMs"].as_u64().unwrap_or_default(),
+        last_result: text(&shard["lastResult"], "none"),
+    };
+    let mapping = |mapping: &Value| LocalMapping {
+        json: mapping.clone(),
+        name: text(&mapping["mapping"], ""),
+        is_enabled: mapping["enabled"] == true,
+        shards: mapping["shards"].as_array().into_iter().flatten().map(shard).collect(),
+    };
+    Ok(of_relay.map(mapping).collect())
+}

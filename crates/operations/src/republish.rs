@@ -1,0 +1,361 @@
+//! Sends the messages of a time window again, from the outbox rows in the table.
+//!
+//! Invariants:
+//! - The messages of an aggregate are sent in their order, and no message is sent after an unsent one.
+//! - The window is read and sent in the order of its events. After each batch, all events before a position are done.
+//!
+//! `window` finds the events whose messages are sent, `batch` reads their messages.
+
+mod batch;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use std::io;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+
+use daybook_decider::record::timestamp;
+use daybook_event_store::{EventStore, StoreError, UnreadableRow};
+use daybook_stream_relay::{Resend, ResendOutcome};
+use daybook_table::{AggregateKey, OutboxItem, keys};
+use futures_util::future::join;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use ulid::Ulid;
+
+use self::batch::{Batch, Batches, ReadEvent};
+pub use self::window::Window;
+use self::window::{EventId, WindowReader};
+use crate::checkpoint::{Checkpoint, CheckpointOwner};
+use crate::dead_letters::MessageOutcome;
+use crate::error::OperatorError;
+use crate::stack::{SETTINGS_TO_REPUBLISH, Stack, check_bus};
+use crate::table_check::check_shards;
+use crate::unsent::UnsentMessages;
+
+#[derive(Clone, Debug)]
+pub struct RepublishOptions {
+    pub window: Window,
+    /// Whether they are sent; otherwise only reported.
+    pub sends: bool,
+    /// Maximum messages per second.
+    pub rate: NonZeroU32,
+    /// Maximum concurrent requests to the bus.
+    pub concurrency: NonZeroUsize,
+    pub checkpoint: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RepublishCounts {
+    pub dry_run: bool,
+    /// The window.
+    pub from: String,
+    pub to: String,
+    pub events: usize,
+    pub messages: usize,
+    pub sent: usize,
+    pub refused: usize,
+    pub unreadable: usize,
+    /// Published by an event, and no longer in the table.
+    pub gone: usize,
+    /// The time from which events of the window may be missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsettled_from: Option<String>,
+}
+
+impl RepublishCounts {
+    /// Whether nothing is wrong with the messages.
+    pub fn is_clean(&self) -> bool {
+        self.refused + self.unreadable + self.gone == 0
+    }
+}
+
+/// The progress of a run, as its checkpoint contains it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RepublishProgress {
+    /// The first and the last id that an event of the window can have. Relative times are resolved once, by the first run.
+    window: (EventId, EventId),
+    done: Option<EventId>,
+    counts: RepublishCounts,
+}
+
+/// What became of a part of the window.
+#[derive(Debug)]
+pub enum Republishing<'a> {
+    Message {
+        aggregate: &'a AggregateKey,
+        message: &'a MessageLabel,
+        outcome: MessageOutcome,
+    },
+    /// Messages of an event that no longer exist.
+    Gone {
+        aggregate: &'a AggregateKey,
+        seq_num: u64,
+        gone: usize,
+        published: usize,
+    },
+    Unreadable(&'a UnreadableRow),
+}
+
+#[derive(Debug)]
+pub struct Republished {
+    pub counts: RepublishCounts,
+    /// How to go on, if it stopped early.
+    pub how_to_go_on: Option<String>,
+    /// Why it stopped early, unless it was interrupted.
+    pub failure: Option<OperatorError>,
+}
+
+/// Sends the messages of the selected events again, and reports what becomes of each. Continues from the checkpoint, if there
+/// is one.
+pub async fn republish(
+    stack: &Stack,
+    options: &RepublishOptions,
+    report: impl FnMut(Republishing<'_>) -> io::Result<()>,
+) -> Result<Republished, OperatorError> {
+    let store = stack.store(SETTINGS_TO_REPUBLISH).await?;
+    let resend = stack.bus(options.rate).await?;
+    if options.sends {
+        check_bus(&resend).await?;
+    }
+    republish_from(stack, options, &store, resend, report).await
+}
+
+/// The same for the events in `store`, whose messages are sent with `resend`.
+pub async fn republish_from(
+    stack: &Stack,
+    options: &RepublishOptions,
+    store: &EventStore,
+    resend: Resend,
+    report: impl FnMut(Republishing<'_>) -> io::Result<()>,
+) -> Result<Republished, OperatorError> {
+    let resend = resend.with_concurrency(options.concurrency);
+    let owner = match &options.checkpoint {
+        Some(_) => checkpoint_owner(stack, options, store).await?,
+        None => CheckpointOwner::new(),
+    };
+    let (mut checkpoint, progress) = Checkpoint::open(options.checkpoint.as_deref(), owner)?;
+    let now = Timestamp::now();
+    let progress = match progress {
+        Some(progress) => progress,
+        None => RepublishProgress::begin(options, now, store.settled_up_to(now))?,
+    };
+    let event_types = options.window.event_names(&stack.registry)?;
+    check_shards(store, &event_types).await?;
+    let (EventId(first), EventId(last)) = progress.window;
+    let first = progress.done.map_or(Some(first), |EventId(done)| keys::id_after(done)).unwrap_or(Ulid::max());
+    let window = WindowReader::new(store, &options.window, &event_types, (first, last));
+    let mut batches = Batches::new(store, window, options.rate, &stack.interrupt);
+    checkpoint.write_now(&progress)?;
+    let mut republish =
+        Republish { stack, options, resend, report, progress, checkpoint, unsent: UnsentMessages::default() };
+
+    let mut batch = batches.next().await;
+    let read_error = loop {
+        if batch.is_last {
+            let error = batch.error.take();
+            republish.settle(batch).await?;
+            break error;
+        }
+        // The next batch is read while this one is sent.
+        let (settled, next) = join(republish.settle(batch), batches.next()).await;
+        settled?;
+        if republish.unsent.any() || stack.interrupt.is_set() {
+            break None;
+        }
+        batch = next;
+    };
+    republish.end(read_error)
+}
+
+/// What a checkpoint belongs to.
+async fn checkpoint_owner(
+    stack: &Stack,
+    options: &RepublishOptions,
+    store: &EventStore,
+) -> Result<CheckpointOwner, OperatorError> {
+    let (bus, window) = (stack.bus_settings()?, &options.window);
+    let aggregates: Vec<_> = window.aggregates.iter().map(|name| name.0.to_string()).collect();
+    let owner = json!({
+        "from": window.from.to_string(), "to": window.to.to_string(), "types": window.types, "aggregates": aggregates,
+        "messageTypes": window.message_types, "eventTypes": window.event_types, "yes": options.sends,
+        "EVENT_BUS_NAME": bus.event_bus_name, "EVENT_SOURCE": bus.event_source,
+    });
+    Ok(stack.checkpoint_owner(store, "republish", owner).await)
+}
+
+impl RepublishProgress {
+    fn begin(options: &RepublishOptions, now: Timestamp, settled_up_to: Timestamp) -> Result<Self, OperatorError> {
+        let (from, to) = (options.window.from.resolve(now), options.window.to.resolve(now));
+        let unsettled_from = (settled_up_to < to).then(|| timestamp(settled_up_to.max(from)));
+        let (from_text, to_text) = (timestamp(from), timestamp(to));
+        let counts = RepublishCounts {
+            dry_run: !options.sends,
+            from: from_text,
+            to: to_text,
+            unsettled_from,
+            ..RepublishCounts::default()
+        };
+        Ok(Self { window: EventId::window(from, to)?, done: None, counts })
+    }
+
+    /// The fraction of the window that is done.
+    fn fraction(&self) -> f64 {
+        let (first, last) = self.window;
+        let milliseconds = |id: EventId| id.0.timestamp_ms().saturating_sub(first.0.timestamp_ms()) as f64;
+        milliseconds(self.done.unwrap_or(first)) / milliseconds(last).max(1.0)
+    }
+}
+
+struct Republish<'a, R> {
+    stack: &'a Stack,
+    options: &'a RepublishOptions,
+    resend: Resend,
+    report: R,
+    progress: RepublishProgress,
+    checkpoint: Checkpoint,
+    unsent: UnsentMessages,
+}
+
+/// An event whose messages are sent.
+struct SettlingEvent {
+    event_id: Ulid,
+    aggregate: AggregateKey,
+    seq_num: u64,
+    labels: Vec<MessageLabel>,
+    unreadable: Vec<UnreadableRow>,
+    /// The number of its messages that no longer exist, of all that it published.
+    gone: usize,
+    published: usize,
+}
+
+/// A message, without its content.
+#[derive(Debug)]
+pub struct MessageLabel {
+    pub seq: u64,
+    pub name: String,
+    pub id: String,
+}
+
+impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
+    /// Sends the messages of a batch, or lists them. An event is done when its messages and those of all earlier events are
+    /// sent or rejected.
+    async fn settle(&mut self, batch: Batch) -> Result<(), OperatorError> {
+        let mut rows = Vec::new();
+        let mut events = Vec::new();
+        for ReadEvent { event_id, aggregate, seq_num, messages } in batch.events {
+            let (gone, published) = (messages.gone(), messages.published.unwrap_or_default());
+            let selected = rows.len();
+            rows.extend(messages.rows.into_iter().filter(|row| self.selects(row)));
+            let labels = rows[selected..].iter().map(MessageLabel::of).collect();
+            let unreadable = messages.unreadable;
+            events.push(SettlingEvent { event_id, aggregate, seq_num, labels, unreadable, gone, published });
+        }
+        let outcomes = if !self.options.sends {
+            rows.iter().map(|_| None).collect()
+        } else if self.stack.interrupt.is_set() {
+            return Ok(());
+        } else {
+            let outcomes = self.resend.send(rows, self.stack.interrupt.wait()).await;
+            outcomes.into_iter().map(Some).collect::<Vec<_>>()
+        };
+        batch.unreadable.iter().try_for_each(|row| self.report_unreadable(row))?;
+        let mut outcomes = outcomes.into_iter();
+        for event in events {
+            for (label, outcome) in event.labels.iter().zip(outcomes.by_ref()) {
+                self.report_message(&event.aggregate, label, outcome)?;
+            }
+            if !self.unsent.any() {
+                self.finish_event(&event)?;
+            }
+        }
+        if !self.unsent.any() {
+            self.progress.done = batch.through.map(EventId).or(self.progress.done);
+        }
+        let at = self.progress.done.and_then(EventId::time).unwrap_or_default();
+        let doing = format!("{} events, at {at}", self.progress.counts.events);
+        self.stack.progress.show(Some(self.progress.fraction()), doing);
+        self.checkpoint.write(&self.progress)
+    }
+
+    fn selects(&self, row: &OutboxItem) -> bool {
+        let types = &self.options.window.message_types;
+        types.is_empty() || types.contains(&row.message_type)
+    }
+
+    /// Counts an event that is done, and reports its messages that cannot be sent.
+    fn finish_event(&mut self, event: &SettlingEvent) -> Result<(), OperatorError> {
+        let SettlingEvent { event_id, aggregate, seq_num, gone, published, .. } = event;
+        self.progress.counts.events += 1;
+        self.progress.counts.messages += event.labels.len();
+        self.progress.done = Some(EventId(*event_id));
+        event.unreadable.iter().try_for_each(|row| self.report_unreadable(row))?;
+        if *gone > 0 {
+            self.progress.counts.gone += gone;
+            let (seq_num, gone, published) = (*seq_num, *gone, *published);
+            (self.report)(Republishing::Gone { aggregate, seq_num, gone, published })?;
+        }
+        Ok(())
+    }
+
+    fn end(mut self, read_error: Option<StoreError>) -> Result<Republished, OperatorError> {
+        let RepublishProgress { window, done, counts } = &self.progress;
+        let next = match done.and_then(EventId::time) {
+            Some(done) if self.options.sends => format!("go on with --from {done} --to {}", counts.to),
+            _ => "run it again".to_owned(),
+        };
+        let next = self.checkpoint.how_to_go_on(next);
+        let interrupted = self.stack.interrupt.is_set() && *done != Some(window.1);
+        if !interrupted && !self.unsent.any() && read_error.is_none() {
+            self.checkpoint.finish()?;
+            return Ok(Republished { counts: self.progress.counts, how_to_go_on: None, failure: None });
+        }
+        self.checkpoint.write_now(&self.progress)?;
+        let failure = match read_error {
+            Some(source) => Some(OperatorError::Store { doing: format!("stopped early, {next}"), source }),
+            None if interrupted => None,
+            None => self.unsent.into_result(next.clone()).err(),
+        };
+        Ok(Republished { counts: self.progress.counts, how_to_go_on: Some(next), failure })
+    }
+
+    fn report_unreadable(&mut self, row: &UnreadableRow) -> io::Result<()> {
+        self.progress.counts.unreadable += 1;
+        (self.report)(Republishing::Unreadable(row))
+    }
+
+    /// Reports and counts a message with its outcome; `None` in a dry run.
+    fn report_message(
+        &mut self,
+        aggregate: &AggregateKey,
+        message: &MessageLabel,
+        outcome: Option<ResendOutcome>,
+    ) -> io::Result<()> {
+        let outcome = match outcome {
+            None => MessageOutcome::WouldSend,
+            Some(ResendOutcome::Sent) => {
+                self.progress.counts.sent += 1;
+                MessageOutcome::Sent
+            }
+            Some(ResendOutcome::Rejected(error)) => {
+                self.progress.counts.refused += 1;
+                MessageOutcome::Refused(error.to_string())
+            }
+            Some(ResendOutcome::Unsent(error)) => {
+                self.unsent.add(error);
+                return Ok(());
+            }
+        };
+        (self.report)(Republishing::Message { aggregate, message, outcome })
+    }
+}
+
+impl MessageLabel {
+    fn of(row: &OutboxItem) -> Self {
+        Self { seq: row.message_seq, name: row.message_type.clone(), id: row.message_id.clone() }
+    }
+}

@@ -1,0 +1,105 @@
+//! The selection of aggregates: by name, by type, or all.
+
+use std::str::FromStr;
+
+use daybook_admin::AdminCalls;
+use daybook_decider::{Model, Registry};
+use daybook_event_store::EventStore;
+use daybook_table::AggregateKey;
+use daybook_table::keys::is_id;
+
+use crate::error::OperatorError;
+use crate::listing::{Cursor, ListedAggregate, Listing, Position};
+use crate::table_check::check_shards;
+
+/// Which aggregates.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Only those of these types. Default: all types.
+    pub types: Vec<String>,
+    /// Types of first events that the table contains and the code no longer declares.
+    pub event_types: Vec<String>,
+    /// Only these aggregates.
+    pub aggregates: Vec<AggregateName>,
+    /// Where an earlier run ended.
+    pub after: Option<Cursor>,
+}
+
+/// An aggregate on the command line: `account/123`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AggregateName(pub AggregateKey);
+
+impl FromStr for AggregateName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let key = text.split_once('/').filter(|(name, id)| !name.is_empty() && is_id(id));
+        let key = key.map(|(name, id)| Self(AggregateKey::new(name, id)));
+        key.ok_or_else(|| "expected an aggregate as TYPE/ID, as in account/123".to_owned())
+    }
+}
+
+impl Selection {
+    /// The listing of the selected aggregates.
+    pub async fn list<'a>(
+        &self,
+        store: &'a EventStore,
+        registry: &Registry,
+        position: &Position,
+    ) -> Result<Listing<'a>, OperatorError> {
+        let listing = self.list_unchecked(store, registry, position)?;
+        if self.aggregates.is_empty() {
+            check_shards(store, &self.first_events(registry)?).await?;
+        }
+        Ok(listing)
+    }
+
+    /// The same listing without the check of `EVENT_TYPE_SHARDS`, for a command that has checked it before.
+    pub fn list_unchecked<'a>(
+        &self,
+        store: &'a EventStore,
+        registry: &Registry,
+        position: &Position,
+    ) -> Result<Listing<'a>, OperatorError> {
+        if !self.aggregates.is_empty() {
+            for AggregateName(key) in &self.aggregates {
+                model(registry, &key.aggregate_type)?;
+            }
+            let listed = self.aggregates.iter().map(|AggregateName(key)| ListedAggregate::new(key.clone()));
+            return Ok(Listing::Named(listed.collect()));
+        }
+        let after = match position {
+            Position::After(cursor) => Some(cursor),
+            Position::Beginning | Position::Segments(_) => self.after.as_ref(),
+        };
+        Listing::indexed(store, store.admin().index_partitions(&self.first_events(registry)?), after)
+    }
+
+    /// The types of the first events of the selected aggregates.
+    fn first_events<'a>(&'a self, registry: &'a Registry) -> Result<Vec<&'a str>, OperatorError> {
+        let models = models(registry, &self.types)?;
+        let mut names: Vec<&str> = models.iter().flat_map(|model| model.opening_events()).collect();
+        names.extend(self.event_types.iter().map(String::as_str));
+        Ok(names)
+    }
+}
+
+/// The models of these types, or of all types if none is given.
+pub fn models<'a>(registry: &'a Registry, types: &[String]) -> Result<Vec<&'a dyn Model>, OperatorError> {
+    if types.is_empty() {
+        return Ok(registry.iter().collect());
+    }
+    types.iter().map(|name| model(registry, name)).collect()
+}
+
+fn model<'a>(registry: &'a Registry, name: &str) -> Result<&'a dyn Model, OperatorError> {
+    registry.get(name).ok_or_else(|| OperatorError::Usage(unregistered(registry, name)))
+}
+
+/// Tells that a type is not registered, and which types are.
+pub fn unregistered(registry: &Registry, name: &str) -> String {
+    let known: Vec<_> = registry.iter().map(Model::type_name).collect();
+    let known =
+        if known.is_empty() { "no aggregate is".to_owned() } else { format!("registered types: {}", known.join(", ")) };
+    format!("the aggregate type {name:?} is not registered; {known}")
+}

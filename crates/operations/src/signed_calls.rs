@@ -1,0 +1,161 @@
+//! Calls to AWS services without an SDK client: those of which a command needs one operation, and those whose responses
+//! `check-deployment` compares word for word. A signed request takes less code and less time to build than the SDK crate of
+//! the service.
+
+use std::time::Duration;
+
+use daybook_function_runtime::with_causes;
+use daybook_local_stack::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
+use daybook_local_stack::http::{HttpClient, HttpError, Signer, TextResponse};
+use daybook_settings::Environment;
+use serde_json::Value;
+
+use crate::error::OperatorError;
+use crate::stack::aws_config;
+
+/// Maximum attempts of a call that AWS throttles or cannot complete, and the pause before the next.
+const MAX_ATTEMPTS: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Maximum characters of an error response that are printed.
+const MAX_ERROR: usize = 500;
+
+/// A service: the name that signatures contain, which is also the beginning of its host, and the variable for another endpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct AwsService {
+    pub name: &'static str,
+    pub endpoint_variable: &'static str,
+    /// The beginning of `X-Amz-Target`, and the version of the JSON protocol. The operations of other services have paths.
+    protocol: (&'static str, &'static str),
+}
+
+impl AwsService {
+    const fn new(
+        name: &'static str,
+        endpoint_variable: &'static str,
+        target: &'static str,
+        version: &'static str,
+    ) -> Self {
+        Self { name, endpoint_variable, protocol: (target, version) }
+    }
+}
+
+pub const DYNAMODB: AwsService = AwsService::new("dynamodb", DYNAMODB_ENDPOINT, "DynamoDB_20120810", "1.0");
+pub const EVENTBRIDGE: AwsService = AwsService::new("events", EVENTBRIDGE_ENDPOINT, "AWSEvents", "1.1");
+pub const SQS: AwsService = AwsService::new("sqs", SQS_ENDPOINT, "AmazonSQS", "1.0");
+pub const CLOUDWATCH: AwsService =
+    AwsService::new("monitoring", "AWS_ENDPOINT_URL_CLOUDWATCH", "GraniteServiceVersion20100801", "1.0");
+pub const CLOUDWATCH_LOGS: AwsService =
+    AwsService::new("logs", "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS", "Logs_20140328", "1.1");
+pub const LAMBDA: AwsService = AwsService::new("lambda", "AWS_ENDPOINT_URL_LAMBDA", "", "");
+pub const S3: AwsService = AwsService::new("s3", "AWS_ENDPOINT_URL_S3", "", "");
+
+pub struct SignedCalls {
+    pub service: &'static str,
+    protocol: (&'static str, &'static str),
+    endpoint: String,
+    http: HttpClient,
+}
+
+/// Why an attempt failed, and whether another may succeed.
+struct Failure {
+    cause: String,
+    is_transient: bool,
+}
+
+impl SignedCalls {
+    /// A client of the service in the account and region of the environment.
+    pub async fn connect(environment: &Environment, service: AwsService) -> Result<Self, OperatorError> {
+        let config = aws_config(environment, service.endpoint_variable).await?;
+        let region = config.region().map(ToString::to_string).unwrap_or_default();
+        let suffix = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+        let default = format!("https://{}.{region}.{suffix}", service.name);
+        let endpoint = config.endpoint_url().map_or(default, |url| url.trim_end_matches('/').to_owned());
+        let signer = config.credentials_provider().map(|credentials| Signer::new(credentials, region, service.name));
+        let http = HttpClient::new(&endpoint, signer);
+        Ok(Self { service: service.name, protocol: service.protocol, http, endpoint })
+    }
+
+    /// A client of the local stack's API, which needs no signature.
+    pub fn local(url: &str) -> Self {
+        let endpoint = url.trim_end_matches('/').to_owned();
+        Self { service: "the local stack", protocol: ("", ""), http: HttpClient::new(&endpoint, None), endpoint }
+    }
+
+    pub async fn get(&self, path_and_query: &str) -> Result<Value, OperatorError> {
+        self.json(&self.text("GET", path_and_query).await?)
+    }
+
+    /// Calls an operation of the JSON protocol.
+    pub async fn post(&self, operation: &str, body: &Value) -> Result<Value, OperatorError> {
+        self.json(&self.call("POST", "/", Some(operation), Some(body.to_string())).await?)
+    }
+
+    /// Sends a request once. An operation of the JSON protocol has headers with its name.
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        operation: Option<&str>,
+        body: Option<String>,
+    ) -> Result<TextResponse, HttpError> {
+        let (target, version) = self.protocol;
+        let headers = operation.map(|operation| {
+            [
+                ("content-type".to_owned(), format!("application/x-amz-json-{version}")),
+                ("x-amz-target".to_owned(), format!("{target}.{operation}")),
+            ]
+        });
+        self.http.send(method, &format!("{}{path}", self.endpoint), headers.as_ref().map_or(&[], |all| all), body).await
+    }
+
+    /// Gets or deletes a resource whose body is text.
+    pub async fn text(&self, method: &str, path_and_query: &str) -> Result<String, OperatorError> {
+        self.call(method, path_and_query, None, None).await
+    }
+
+    fn json(&self, body: &str) -> Result<Value, OperatorError> {
+        serde_json::from_str(body).map_err(|error| self.failed(error.to_string()))
+    }
+
+    pub(crate) fn failed(&self, cause: String) -> OperatorError {
+        OperatorError::Call { service: self.service, endpoint: self.endpoint.clone(), cause }
+    }
+
+    async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        operation: Option<&str>,
+        body: Option<String>,
+    ) -> Result<String, OperatorError> {
+        let mut attempts = 1;
+        loop {
+            match self.attempt(method, path, operation, body.clone()).await {
+                Ok(body) => return Ok(body),
+                Err(failure) if !failure.is_transient || attempts == MAX_ATTEMPTS => {
+                    return Err(self.failed(failure.cause));
+                }
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+            attempts += 1;
+        }
+    }
+
+    async fn attempt(
+        &self,
+        method: &str,
+        path: &str,
+        operation: Option<&str>,
+        body: Option<String>,
+    ) -> Result<String, Failure> {
+        let response = self.send(method, path, operation, body).await;
+        let response = response.map_err(|error| Failure { cause: with_causes(&*error), is_transient: true })?;
+        if (200..300).contains(&response.status) {
+            return Ok(response.body);
+        }
+        let text: String = response.body.chars().take(MAX_ERROR).collect();
+        let is_transient = response.status == 429 || response.status >= 500 || text.contains("Throttl");
+        Err(Failure { cause: format!("status {}: {text}", response.status), is_transient })
+    }
+}

@@ -1,0 +1,116 @@
+//! Checks that the rows of aggregates are those that appends and snapshots write.
+
+use std::io;
+
+use daybook_admin::{AdminCalls, Verified};
+use daybook_decider::Model;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::checkpoint::Checkpoint;
+use crate::error::OperatorError;
+use crate::listing::{ListedAggregate, Listing};
+use crate::pacing::Pacer;
+use crate::stack::{SETTINGS_TO_VERIFY, Stack};
+use crate::walk::{AggregateWalk, WalkOptions, WalkProgress, Walked};
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VerifyCounts {
+    pub aggregates: u64,
+    pub events: u64,
+    pub messages: u64,
+    pub snapshots: u64,
+    pub outdated_snapshots: u64,
+    pub findings: u64,
+    pub aggregates_with_findings: u64,
+    /// Differences that another release may have caused.
+    pub warnings: u64,
+}
+
+#[derive(Debug)]
+pub struct VerifyFinding {
+    /// The row.
+    pub item: String,
+    pub kind: &'static str,
+    pub what: String,
+}
+
+/// Verifies the selected aggregates, or with `scan` all rows of the table. Reports findings and warnings with the name of the
+/// aggregate.
+pub async fn verify(
+    stack: &Stack,
+    options: &WalkOptions,
+    scan: bool,
+    mut report: impl FnMut(&str, VerifyFinding) -> io::Result<()>,
+) -> Result<Walked<VerifyCounts>, OperatorError> {
+    let WalkOptions { selection, rate, concurrency, checkpoint } = options;
+    let store = stack.store(SETTINGS_TO_VERIFY).await?;
+    let owner = json!({"types": selection.types, "eventTypes": selection.event_types, "scan": scan});
+    let owner = stack.checkpoint_owner(&store, "verify", owner).await;
+    let (checkpoint, progress) = Checkpoint::open::<WalkProgress<VerifyCounts>>(checkpoint.as_deref(), owner)?;
+    let mut progress = progress.unwrap_or_default();
+    let listing = selection.list(&store, &stack.registry, &progress.position).await?;
+    let listing = if scan { Listing::scan(&store, &progress.position) } else { listing };
+    let named = !selection.aggregates.is_empty();
+    let pacer = Pacer::new(*rate, stack.interrupt.clone());
+    let visit = async |aggregate: &ListedAggregate, model: Option<&dyn Model>| {
+        pacer.turn().await?;
+        Some(match (model, &aggregate.key) {
+            (Some(model), Some(key)) => store.admin().verify(model, key, Timestamp::now()).await.map(Some),
+            // The type is not registered, the rows belong to no aggregate, or a row of the index cannot be read.
+            _ => Ok(None),
+        })
+    };
+    let walk = AggregateWalk { listing, concurrency: *concurrency, checkpoint };
+    let walked = walk.run(stack, &mut progress, visit, |counts, aggregate, verified| {
+        let (findings, warnings) = found(aggregate, verified.as_ref(), named);
+        counts.add(verified.as_ref(), findings.len() as u64, warnings.len() as u64);
+        findings.into_iter().chain(warnings).try_for_each(|finding| report(&aggregate.name, finding))
+    });
+    let how_to_go_on = walked.await?;
+    Ok(Walked { counts: progress.counts, how_to_go_on })
+}
+
+/// The findings of an aggregate, and the warnings.
+fn found(
+    aggregate: &ListedAggregate,
+    verified: Option<&Verified>,
+    named: bool,
+) -> (Vec<VerifyFinding>, Vec<VerifyFinding>) {
+    let one = |item: &str, kind, what: &str| {
+        (vec![VerifyFinding { item: item.to_owned(), kind, what: what.to_owned() }], vec![])
+    };
+    match (&aggregate.unreadable, verified) {
+        (Some(row), _) => one(&row.sk, "unreadable", &row.reason),
+        (None, None) => one("*", "unregistered", "no aggregate of this type is registered"),
+        (None, Some(verified)) if verified.rows == 0 && named => one("*", "missing", "it does not exist"),
+        (None, Some(verified)) => {
+            let [findings, warnings] = [&verified.findings, &verified.warnings].map(|found| {
+                let finding = found.iter().map(|found| VerifyFinding {
+                    item: found.item.clone(),
+                    kind: found.discrepancy.code(),
+                    what: found.discrepancy.to_string(),
+                });
+                finding.collect()
+            });
+            (findings, warnings)
+        }
+    }
+}
+
+impl VerifyCounts {
+    fn add(&mut self, verified: Option<&Verified>, findings: u64, warnings: u64) {
+        self.aggregates += 1;
+        self.findings += findings;
+        self.warnings += warnings;
+        self.aggregates_with_findings += u64::from(findings > 0);
+        if let Some(verified) = verified {
+            self.events += verified.events;
+            self.messages += verified.messages;
+            self.snapshots += verified.snapshots;
+            self.outdated_snapshots += verified.outdated;
+        }
+    }
+}
