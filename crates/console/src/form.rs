@@ -5,11 +5,17 @@ use std::sync::Arc;
 use axum::extract::{Form, FromRequest, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
 
 use crate::console::Console;
 
 /// The name of the field with the token.
-pub(crate) const TOKEN: &str = "token";
+const TOKEN: &str = "token";
+
+/// The hidden field with the token that every form carries.
+pub(crate) fn token(form_token: &str) -> Markup {
+    html! { input type="hidden" name=(TOKEN) value=(form_token); }
+}
 
 /// The fields of a form that a page of the console sent: it has the token.
 #[derive(Debug, Default)]

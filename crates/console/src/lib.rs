@@ -9,8 +9,8 @@
 //!
 //! In reading order:
 //! - `console`: the [`Console`] and what it needs: the event store with the aggregate types, the views with the
-//!   projections, and the HTTP interface of the stack. `stack_kind`: whether that is the local stack or one on AWS, and
-//!   which pages it has. `stack`: the calls to the interface.
+//!   projections, and which pages the kind of the stack has. [`stack`]: everything else that the pages get from a stack,
+//!   over the trait [`StackSource`](stack::StackSource).
 //! - `router`: the pages by path. `guard`: which requests are admitted. `access`: from where.
 //! - `paths`: the addresses of the pages, for links.
 //! - `pages`: one file for each page. `failure`: the page of a request that fails.
@@ -32,11 +32,9 @@ mod paths;
 mod query;
 mod router;
 mod schema_fields;
-mod stack;
-mod stack_kind;
+pub mod stack;
 mod test_source;
 
 pub use access::{Access, new_token};
-pub use console::Console;
+pub use console::{Console, StackKind};
 pub use router::router;
-pub use stack_kind::DeployedStack;

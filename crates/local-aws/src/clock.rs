@@ -14,17 +14,14 @@ use serde::{Deserialize, Serialize};
 #[serde(from = "Ahead", into = "Ahead")]
 pub struct LocalClock(Arc<AtomicU64>);
 
-/// How far a clock is ahead of the machine's, in whole seconds. As text, it is a sum such as `14d 2h`.
+/// How far a clock is ahead of the machine's, or is moved forward, in whole seconds. It is shown as a sum such as `14d 2h`, and read
+/// as one number with a unit: `90s`, `30m`, `2h` or `14d`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ahead {
     /// The number of seconds.
     pub seconds: u64,
 }
-
-/// The duration of a move. As text, it is a number with a unit: `90s`, `30m`, `2h` or `14d`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForwardBy(Ahead);
 
 /// Why the clock is not moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,7 +50,7 @@ impl Ahead {
     pub const MAX: Self = Self { seconds: 36_500 * 24 * 60 * 60 };
 
     /// This after a move.
-    pub fn moved(self, ForwardBy(by): ForwardBy) -> Result<Self, MoveError> {
+    pub fn moved(self, by: Self) -> Result<Self, MoveError> {
         let moved = Self { seconds: self.seconds.saturating_add(by.seconds) };
         let left = Self { seconds: Self::MAX.seconds.saturating_sub(self.seconds) };
         if moved > Self::MAX { Err(MoveError::TooFar { left }) } else { Ok(moved) }
@@ -125,7 +122,7 @@ impl fmt::Display for Ahead {
     }
 }
 
-impl FromStr for ForwardBy {
+impl FromStr for Ahead {
     type Err = MoveError;
 
     fn from_str(text: &str) -> Result<Self, MoveError> {
@@ -141,7 +138,7 @@ impl FromStr for ForwardBy {
         if is_negative || seconds == 0 {
             return Err(MoveError::NotForward(text.to_owned()));
         }
-        Ok(Self(Ahead { seconds }))
+        Ok(Self { seconds })
     }
 }
 

@@ -21,11 +21,10 @@
 //! - `stream`: the table's stream, shard by shard. `checkpoints`: the position up to which a mapping has settled it.
 //!   `discarded`: the records that mappings discarded.
 //! - `usage`: the calls of the stack, and the units of the table that they use.
-//! - `faults`: the injected faults. `clock`: the clock of the stack.
-//! - `browser`: a browser at the root of the API.
+//! - `faults`: the injected faults.
 //! - `caller`: the caller that a request names, in a header that only the local stack reads. `unknown_event`: the explanation of
 //!   a stored event that the edited code does not know.
-//! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`. `messages`: those for the console.
+//! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`. `console`: those for the console.
 //! - [`fixtures`]: the events of a project and their responses.
 //!
 //! What operator commands also use: [`aws`], the configuration of AWS clients; [`http`], requests to an API, signed if needed;
@@ -33,10 +32,9 @@
 
 mod args;
 pub mod aws;
-mod browser;
 mod caller;
 mod checkpoints;
-mod clock;
+mod console;
 mod discarded;
 mod endpoints;
 mod environment;
@@ -48,7 +46,6 @@ mod functions;
 pub mod http;
 mod mapping_states;
 mod mapping_worker;
-mod messages;
 pub mod metered_client;
 mod project;
 mod queue_worker;

@@ -1,6 +1,6 @@
 //! `daybook console`: the console of a deployed stack.
 //!
-//! `args`: the options. `interface`: what the pages show besides the table. `writes`: what they can change.
+//! `args`: the options. `interface`: what the pages get besides the tables. `writes`: what they can change.
 
 mod args;
 mod interface;
@@ -8,17 +8,18 @@ mod writes;
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::response::Redirect;
 use axum::routing::get;
-use daybook_console::{Access, Console, DeployedStack};
+use daybook_console::{Access, Console, StackKind};
 use daybook_local_aws::server::Server;
 use tokio::net::TcpListener;
 
 pub(super) use self::args::ConsoleArgs;
-use self::interface::Interface;
+use self::interface::DeployedStack;
 use self::writes::{RunningCommands, Writes};
 use crate::operator::call_usage::CallMeter;
 use crate::operator::target::SETTINGS_TO_FIND;
@@ -34,18 +35,19 @@ pub(super) async fn run(args: ConsoleArgs, context: &mut OperatorContext) -> Res
     let store = args.stack.store(environment, SETTINGS_TO_FIND).await?;
     let first_events: Vec<_> = context.registry.iter().flat_map(|model| model.opening_events()).collect();
     check_shards(&store, &first_events).await?;
-    let mut interface = Interface::connect(&args, environment).await?.router();
     let running = RunningCommands::default();
+    let writes = allow_writes.then(|| Writes::new(&args, context, running.clone()));
     if allow_writes {
         // A wrong setting is an error now, and not when somebody presses a button.
         args.stack.bus_settings(environment)?;
-        interface = interface.merge(Writes::new(&args, context, running.clone()).router());
     }
+    let stack = Arc::new(DeployedStack::connect(&args, environment, writes).await?);
 
     let access = if host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
-    let stack = DeployedStack { table: args.stack.table_name(environment), allow_writes };
-    let text = format!("Table {}{}.", stack.table, if allow_writes { "" } else { ", read-only" });
-    let mut console = Console::new(context.registry.clone(), store, interface, access.clone()).of_deployed_stack(stack);
+    let table = args.stack.table_name(environment);
+    let text = format!("Table {table}{}.", if allow_writes { "" } else { ", read-only" });
+    let kind = StackKind::Deployed { table, allow_writes };
+    let mut console = Console::new(context.registry.clone(), store, stack, kind, access.clone());
     if args.stack.has_views(environment) {
         let views = args.stack.views(environment, &CallMeter::default()).await?;
         console = console.with_views((context.projections)()?, views);

@@ -5,19 +5,19 @@
 
 use std::sync::Arc;
 
+use axum::extract::Request;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
-use serde_json::Value;
 
 use crate::assets;
-use crate::console::Console;
+use crate::console::{Console, FAULTS, StackKind};
 use crate::markup::time;
 use crate::paths::page;
-use crate::stack::{StackClock, contains_faults};
-use crate::stack_kind::{FAULTS, StackKind};
+use crate::stack::Notices;
 
 /// A page without its content.
 pub(crate) struct Frame<'a> {
@@ -33,6 +33,8 @@ pub(crate) struct Page {
     current: String,
     search: String,
     content: Markup,
+    /// Those after what the page did; those of the request otherwise.
+    notices: Option<Notices>,
 }
 
 impl<'a> Frame<'a> {
@@ -53,7 +55,13 @@ impl<'a> Frame<'a> {
 
     pub(crate) fn with(self, content: Markup) -> Page {
         let Self { title, current, search } = self;
-        Page { title: title.to_owned(), current: current.to_owned(), search: search.to_owned(), content }
+        Page { title: title.to_owned(), current: current.to_owned(), search: search.to_owned(), content, notices: None }
+    }
+}
+
+impl Page {
+    pub(crate) fn with_notices(self, notices: Notices) -> Self {
+        Self { notices: Some(notices), ..self }
     }
 }
 
@@ -66,45 +74,27 @@ impl IntoResponse for Page {
 }
 
 /// Adds the frame to the response of a handler, if that is a page.
-pub(crate) async fn add_frame(State(console): State<Arc<Console>>, mut response: Response) -> Response {
+pub(crate) async fn add_frame(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
+    let notices = Notices::of_request(request.headers());
+    let mut response = next.run(request).await;
     if let Some(page) = response.extensions_mut().remove::<Page>() {
-        let state = if console.kind.is_local() { StackState::read(&console).await } else { StackState::default() };
-        *response.body_mut() = page.framed(&console.kind, &state).into_string().into();
+        let notices = page.notices.clone().unwrap_or(notices);
+        *response.body_mut() = page.framed(&console.kind, &notices, console.store.now()).into_string().into();
         let html = HeaderValue::from_static("text/html; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, html);
     }
     response
 }
 
-/// What somebody has changed in the local stack, and may have forgotten.
-#[derive(Default)]
-struct StackState {
-    /// Whether there are injected faults. The stack returns the faults as they were set, so those that are used up count, too.
-    has_faults: bool,
-    /// The clock, if it is ahead of the machine's.
-    clock: Option<StackClock>,
-    now: Timestamp,
-}
-
-impl StackState {
-    async fn read(console: &Console) -> Self {
-        let stack = &console.stack;
-        let (faults, clock) = tokio::join!(stack.get::<Value>("/_dev/faults"), stack.get::<StackClock>("/_dev/clock"));
-        Self {
-            has_faults: faults.is_ok_and(|faults| contains_faults(&faults)),
-            clock: clock.ok().filter(|clock| clock.ahead_by_seconds > 0),
-            now: console.store.now(),
-        }
-    }
-}
-
 impl Page {
-    fn framed(&self, kind: &StackKind, StackState { has_faults, clock, now }: &StackState) -> Markup {
-        let Self { title, current, search, content } = self;
+    fn framed(&self, kind: &StackKind, notices: &Notices, now: Timestamp) -> Markup {
+        let Self { title, current, search, content, .. } = self;
+        let Notices { has_faults, ahead_by, ahead_by_seconds } = notices;
+        let is_ahead = *ahead_by_seconds > 0;
         html! {
             (DOCTYPE)
             // The script shows times relative to the clock of the stack.
-            html lang="en" data-ahead-seconds=[clock.as_ref().map(|clock| clock.ahead_by_seconds)] {
+            html lang="en" data-ahead-seconds=[is_ahead.then_some(ahead_by_seconds)] {
                 head {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
@@ -132,11 +122,11 @@ impl Page {
                         }
                     }
                     main #main tabindex="-1" {
-                        @if let StackKind::Deployed(stack) = kind {
-                            p.stack { "Table " code { (stack.table) } " on AWS" @if !stack.allow_writes { " · read-only" } }
+                        @if let StackKind::Deployed { table, allow_writes } = kind {
+                            p.stack { "Table " code { (table) } " on AWS" @if !*allow_writes { " · read-only" } }
                         }
-                        @if let Some(StackClock { ahead_by, .. }) = clock {
-                            p.stack { "The clock of the stack is " strong { (ahead_by) } " ahead of the machine's: " (time::exact(*now)) }
+                        @if is_ahead {
+                            p.stack { "The clock of the stack is " strong { (ahead_by) } " ahead of the machine's: " (time::exact(now)) }
                         }
                         (content)
                     }
@@ -148,6 +138,17 @@ impl Page {
                         span.zone {}
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Links to variants of a page, each with its name and its address. `current` is the name of the variant that is shown.
+pub(crate) fn tabs<'a>(label: &str, tabs: impl Iterator<Item = (&'a str, String)>, current: &str) -> Markup {
+    html! {
+        nav.tabs aria-label=(label) {
+            @for (name, address) in tabs {
+                a href=(address) aria-current=[(name == current).then_some("page")] { (name) }
             }
         }
     }

@@ -130,7 +130,7 @@ fn missing(console: &Console, model: &dyn Model, key: &AggregateKey) -> Page {
         h1 { span.type { (key.aggregate_type) "/" } (key.id) }
         p.empty {
             "There is no such aggregate. "
-            @if console.kind.is_local() { a href=(create) { "Create it with " (model.commands().create) } "." }
+            @if console.is_local() { a href=(create) { "Create it with " (model.commands().create) } "." }
         }
     };
     Frame::new(&key.to_string()).below("Aggregates").with(content)
@@ -155,7 +155,7 @@ fn heading(console: &Console, shown: &Shown<'_>) -> Markup {
                 @if model.full_history() { " · loaded with its whole history" }
             }
             p.actions {
-                @if console.kind.is_local() {
+                @if console.is_local() {
                     a.button href=(paths::command(model.type_name(), &[("id", &key.id)])) { "Send a command" }
                 }
                 a.button href={ (paths::aggregate(key)) "/test?version=" (version.shown) } { "Copy as a test" }

@@ -14,12 +14,13 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use ulid::Ulid;
 
-use super::example;
+use super::command;
 use super::latest_events::{IndexPage, latest_events, pages};
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::{fields, tabs, time};
+use crate::form;
+use crate::markup::frame::{Frame, Page, tabs};
+use crate::markup::time;
 use crate::paths;
 use crate::query::PageQuery;
 
@@ -88,7 +89,7 @@ pub(crate) async fn page(
     };
     let is_first_page = before.is_none();
     // On AWS, counting would read the index for each visitor of the page.
-    let has_counts = console.kind.is_local() && of_type.is_none() && is_first_page;
+    let has_counts = console.is_local() && of_type.is_none() && is_first_page;
     let limit = if has_counts { MAX_COUNT } else { PAGE };
     let types = try_join_all(models.into_iter().map(|model| type_pages(&console, model, before, limit))).await?;
     let is_wanted = |entry: &IndexEntry| types.iter().any(|of_type| of_type.has(entry));
@@ -101,7 +102,7 @@ pub(crate) async fn page(
         h1 { @match &of_type { Some(name) => { a href=(paths::page("")) { "Aggregates" } " / " (name) }, None => "Aggregates" } }
         @if is_empty && of_type.is_none() { (first_visit(&console)) }
         @if has_counts { (types_table(&types, console.store.now())) }
-        @if !console.kind.is_local() { (type_tabs(&console, of_type.as_deref())) }
+        @if !console.is_local() { (type_tabs(&console, of_type.as_deref())) }
         @if !is_empty || of_type.is_some() { (list(&console, &latest.events, &versions, of_type.as_deref())) }
         @if let Some(next) = latest.next {
             p { a rel="next" href=(older(of_type.as_deref(), next)) { "Older aggregates" } }
@@ -133,11 +134,11 @@ fn first_visit(console: &Console) -> Markup {
             h2 { "Nothing has happened yet" }
             p {
                 "This page lists the aggregates of the stack as soon as there are some. Send a command to the API"
-                @if console.kind.is_local() { ", or use the form of a type below" } "."
+                @if console.is_local() { ", or use the form of a type below" } "."
             }
-            @if console.kind.is_local() && example::fits(&console.registry) {
+            @if console.is_local() && command::has_example(&console.registry) {
                 form method="post" action=(paths::page("/example")) {
-                    (fields::token(&console.form_token))
+                    (form::token(&console.form_token))
                     button.primary { "Run the README's example" }
                     span.hint { " Opens the account 123, names its owner, and records two transactions." }
                 }
@@ -178,7 +179,7 @@ fn type_tabs(console: &Console, of_type: Option<&str>) -> Markup {
     let types = console.registry.iter().map(|model| model.type_name());
     let types = types.map(|name| (name, paths::with_query(paths::CONSOLE, &[("type", name)])));
     let all = std::iter::once(("All types", paths::page("")));
-    tabs::tabs("Types", all.chain(types), of_type.unwrap_or("All types"))
+    tabs("Types", all.chain(types), of_type.unwrap_or("All types"))
 }
 
 fn list(
@@ -187,7 +188,7 @@ fn list(
     versions: &BTreeMap<AggregateKey, u64>,
     of_type: Option<&str>,
 ) -> Markup {
-    let creatable = of_type.filter(|_| console.kind.is_local());
+    let creatable = of_type.filter(|_| console.is_local());
     html! {
         section {
             h2 { "Latest aggregates" }

@@ -4,33 +4,16 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use maud::{Markup, html};
-use serde::Deserialize;
 
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::markup::chart::{Chart, number};
 use crate::markup::frame::{Frame, Page};
-
-/// An alarm with the figures of the last three hours.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Alarm {
-    name: String,
-    description: String,
-    /// `OK`, `ALARM` or `INSUFFICIENT_DATA`.
-    state: String,
-    /// Why it is in this state, in CloudWatch's words.
-    reason: String,
-    threshold: Option<f64>,
-    /// Such as `GreaterThanThreshold`.
-    comparison: String,
-    /// Times in milliseconds since 1970, and values.
-    points: Vec<(f64, f64)>,
-}
+use crate::stack::Alarm;
 
 /// Shows the alarms: first those that are raised.
 pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
-    let alarms = console.stack.get::<Vec<Alarm>>("/_dev/health").await;
+    let alarms = console.stack.alarms().await;
     let content = html! {
         h1 { "Health" }
         @match alarms {

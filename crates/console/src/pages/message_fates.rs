@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::stack::{DeadLetterError, MessageMetadata, MessageTarget};
+use crate::stack::{DeadLetterError, MessageMetadata, MessageQuery, MessageTarget};
 
 /// What became of a message.
 #[derive(Clone, Debug)]
@@ -85,9 +85,9 @@ pub(crate) async fn of_events(
         return Ok(BTreeMap::new());
     }
     let messages = console.store.admin().messages_of(&published).await?;
-    let ids: Vec<_> = messages.iter().flat_map(|messages| &messages.rows).map(|row| row.message_id.as_str()).collect();
-    let is_local = console.kind.is_local();
-    let fates = if ids.is_empty() || !is_local { BTreeMap::new() } else { fates(console, key, &ids).await? };
+    let ids: Vec<_> = messages.iter().flat_map(|messages| &messages.rows).map(|row| row.message_id.clone()).collect();
+    let is_local = console.is_local();
+    let fates = if ids.is_empty() || !is_local { BTreeMap::new() } else { fates(console, key, ids).await? };
     let other = if is_local { Fate::Waiting } else { Fate::InOutbox };
     let of_event = |messages: EventMessages| EventFates {
         gone: messages.gone(),
@@ -104,19 +104,23 @@ pub(crate) async fn of_events(
     Ok(events.iter().map(|event| event.seq_num).zip(messages.into_iter().map(of_event)).collect())
 }
 
-async fn fates(console: &Console, key: &AggregateKey, ids: &[&str]) -> Result<BTreeMap<String, Fate>, Failure> {
-    let (aggregate, ids) = (key.to_string(), ids.join(","));
-    let query = [("aggregate", aggregate.as_str()), ("ids", ids.as_str())];
-    let (on_bus, dead) = tokio::join!(console.stack.bus(&query), console.stack.dead_letters());
+async fn fates(console: &Console, key: &AggregateKey, ids: Vec<String>) -> Result<BTreeMap<String, Fate>, Failure> {
+    let query = MessageQuery {
+        aggregate: Some(key.to_string()),
+        ids: Some(ids),
+        with_dead_letters: true,
+        ..MessageQuery::default()
+    };
+    let on_bus = console.stack.messages(query).await?;
     let mut fates = BTreeMap::new();
-    for dead_letter in dead? {
+    for dead_letter in on_bus.dead_letters {
         let content = dead_letter.content();
         if let Some(message) = content.message {
             let error = content.error.unwrap_or_default();
             fates.insert(message.message_id, Fate::DeadLettered { id: dead_letter.id, error });
         }
     }
-    for message in on_bus?.messages {
+    for message in on_bus.messages {
         let metadata = MessageMetadata::of_detail(&message.detail);
         let occurred_at = metadata.occurred_at.parse::<Timestamp>().ok();
         let after_ms =

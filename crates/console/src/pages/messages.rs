@@ -15,8 +15,8 @@ use super::bus::data_of;
 use super::latest_events::{LatestEvents, latest_events, pages};
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::{json, tabs, time};
+use crate::markup::frame::{Frame, Page, tabs};
+use crate::markup::{json, time};
 use crate::paths;
 use crate::query::PageQuery;
 
@@ -59,7 +59,7 @@ pub(crate) async fn page(
             "The messages of the latest events, as they are in the outbox. The relay sends them to the bus; the page "
             a href=(paths::page("/stream")) { "Stream" } " shows whether it is behind."
         }
-        (tabs::tabs("Types", types, model.type_name()))
+        (tabs("Types", types, model.type_name()))
         @if events.is_empty() && next.is_none() {
             p.empty { "There are no events of this type." }
         } @else {

@@ -17,6 +17,7 @@ use crate::markup::frame::{Frame, Page};
 use crate::markup::json;
 use crate::paths;
 use crate::query::{BusPosition, PagePath, PageQuery, VersionNumber, VersionQuery};
+use crate::stack::{DeadLetterAction, MessageQuery};
 
 /// Shows the rows of an event: the event, its messages, and the metadata.
 pub(crate) async fn rows(
@@ -67,8 +68,8 @@ pub(crate) async fn bus_message(
     State(console): State<Arc<Console>>,
     PagePath(BusPosition(position)): PagePath<BusPosition>,
 ) -> Result<Response, Failure> {
-    let (after, before) = (position.saturating_sub(1).to_string(), position.saturating_add(1).to_string());
-    let part = console.stack.bus(&[("after", &after), ("before", &before)]).await?;
+    let (after, before) = (Some(position.saturating_sub(1)), Some(position.saturating_add(1)));
+    let part = console.stack.messages(MessageQuery { after, before, ..MessageQuery::default() }).await?;
     let message =
         part.messages.first().ok_or_else(|| Failure::missing(format!("The bus has no message {position}.")))?;
     Ok(plain(&message.detail))
@@ -79,7 +80,7 @@ pub(crate) async fn dead_letter(
     State(console): State<Arc<Console>>,
     PagePath(id): PagePath<String>,
 ) -> Result<Response, Failure> {
-    let messages = console.stack.dead_letters().await?;
+    let messages = console.stack.dead_letters(DeadLetterAction::Nothing).await?.messages;
     let message = messages.iter().find(|message| message.id == id);
     Ok(plain(&message.ok_or_else(|| Failure::missing(format!("No dead-letter queue has the message {id}.")))?.body))
 }

@@ -48,7 +48,7 @@ pub(crate) async fn page(
             p.empty { "Enter the id of an aggregate, such as " code { "123" } " or " code { "account/123" } "." }
         } @else if found.is_empty() {
             p.empty { "No aggregate has the id " code { (wanted) } "." }
-            @if console.kind.is_local() {
+            @if console.is_local() {
                 p.empty { "It could be something else:" }
                 ul {
                     li { a href=(paths::correlation(wanted)) { "a correlation id" } }

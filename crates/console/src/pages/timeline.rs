@@ -126,7 +126,7 @@ fn target_markup(target: &MessageTarget) -> Markup {
 /// Who sent the command of an event, and why.
 pub(crate) fn event_details(console: &Console, key: &AggregateKey, event: &RecordedEvent) -> Markup {
     // The pages that these ids lead to need what reached the bus.
-    let is_linked = console.kind.is_local();
+    let is_linked = console.is_local();
     let Meta { actor, source_ip, correlation_id, causation_id, traceparent, .. } = &event.meta;
     html! {
         dl.details {

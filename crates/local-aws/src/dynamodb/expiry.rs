@@ -13,7 +13,7 @@ use dynoxide::Database;
 use rusqlite::{Connection, ErrorCode};
 
 use super::engine::{BUSY_TIMEOUT, connect, expire, expiring_tables};
-use crate::clock::{Ahead, ForwardBy, LocalClock, MoveError};
+use crate::clock::{Ahead, LocalClock, MoveError};
 
 /// The pause before a statement is repeated.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -68,7 +68,7 @@ impl TableClock {
     }
 
     /// Moves the clock forward, and deletes the rows that have expired. Blocks the thread.
-    pub fn forward(&self, by: ForwardBy) -> Result<(), ForwardError> {
+    pub fn forward(&self, by: Ahead) -> Result<(), ForwardError> {
         let _moving = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
         let ahead = self.clock.ahead().moved(by)?;
         let connection = connect(&self.name)?;

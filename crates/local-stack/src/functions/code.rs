@@ -1,10 +1,11 @@
 //! The functions of a project and its console, in this process.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::{Router, middleware};
 use daybook_command_handler::{Api, ApiSettings};
-use daybook_console::Console;
+use daybook_console::{Console, StackKind};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
 use daybook_local_aws::clock::LocalClock;
@@ -19,13 +20,13 @@ use super::settings::{ConsoleSettings, FunctionSettings};
 use super::version::Version;
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 use crate::caller::identify;
+use crate::console::RemoteStack;
 use crate::environment;
 use crate::error::DevError;
 use crate::faults::ViewFaults;
-use crate::forward;
 use crate::project::Project;
 use crate::unknown_event::explain;
-use crate::usage::UsageMeter;
+use crate::usage::{UsageMeter, count_request};
 
 /// Starts the functions of a project. The table, the bus and the queues must exist.
 pub(crate) async fn start(settings: &FunctionSettings, project: Project) -> Result<Version, DevError> {
@@ -47,7 +48,9 @@ pub(crate) async fn start(settings: &FunctionSettings, project: Project) -> Resu
         let views = ViewStore::new(&faults.inject_into(&dynamodb), daybook_projector::views_table(&environment)?);
         handlers.insert("projector", Handler::Projector(Projector::new((project.projections)()?, events, views)));
     }
-    let api = api(settings, project, &metered, &faults)?.merge(console(settings, project, &dynamodb)?);
+    let api = api(settings, project, &metered, &faults)?;
+    let api = api.layer(middleware::from_fn_with_state(meter.clone(), count_request));
+    let api = api.clone().merge(console(settings, project, &dynamodb, api, meter.clone())?);
     Ok(Version::new(api, handlers::router(handlers, meter, faults, settings.clock.clone())))
 }
 
@@ -75,12 +78,19 @@ fn api(
 }
 
 /// The console. Its reads of the table are not counted as those of the functions.
-fn console(settings: &FunctionSettings, project: Project, dynamodb: &SdkConfig) -> Result<Router, DevError> {
+fn console(
+    settings: &FunctionSettings,
+    project: Project,
+    dynamodb: &SdkConfig,
+    api: Router,
+    meter: UsageMeter,
+) -> Result<Router, DevError> {
     let environment = environment::of(&settings.command_handler);
     let store = daybook_command_handler::store_settings(&environment)?;
     let store = event_store(dynamodb, store, &settings.clock);
     let ConsoleSettings { stack, access, form_token } = settings.console.clone();
-    let mut console = Console::new((project.aggregates)()?, store, forward::router(stack), access);
+    let (stack, kind) = (Arc::new(RemoteStack::new(stack, meter)), StackKind::Local { api });
+    let mut console = Console::new((project.aggregates)()?, store, stack, kind, access);
     if let Some(views_table) = daybook_command_handler::views_table(&environment) {
         console = console.with_views((project.projections)()?, ViewStore::new(dynamodb, views_table));
     }

@@ -172,7 +172,7 @@ impl Rebuilder {
                 self.processes.spawn(process.run());
                 self.last_start = Ok(());
                 let usage = self.functions.replace(version).await;
-                self.meter.add_calls(usage);
+                self.meter.add(usage);
                 // The clock may have been moved while the process started.
                 self.functions.advance_clock(self.settings.clock.ahead()).await;
                 eprintln!("daybook: the functions run in a new process");

@@ -10,20 +10,16 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_sdk_sqs::types::MessageSystemAttributeName;
-use axum::extract::State;
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use daybook_console::stack::{DeadLetterOutcome, QueuedDeadLetter};
 use daybook_decider::Registry;
 use daybook_function_runtime::with_causes;
 use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::Environment;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::RwLock;
 
 use super::args::ConsoleArgs;
-use super::interface::{JsonResponse, respond};
 use crate::commands::dlq::{DlqCommand, DlqDeleteArgs, DlqRedriveArgs};
 use crate::operator::dead_letter_message::MessageFilterArgs;
 use crate::operator::queue_reading::QueueReader;
@@ -50,13 +46,6 @@ pub(super) struct Writes {
 #[derive(Clone, Default)]
 pub(super) struct RunningCommands(Arc<RwLock<()>>);
 
-/// Which messages.
-#[derive(Deserialize)]
-struct Selection {
-    /// Their ids in the queue.
-    ids: Vec<String>,
-}
-
 impl Writes {
     pub(super) fn new(args: &ConsoleArgs, context: &OperatorContext, running: RunningCommands) -> Self {
         Self {
@@ -69,17 +58,38 @@ impl Writes {
         }
     }
 
-    /// The paths.
-    pub(super) fn router(self) -> Router {
-        Router::new()
-            .route("/_dev/dlq/messages", get(list))
-            .route("/_dev/dlq/redrive", post(redrive))
-            .route("/_dev/dlq/delete", post(delete))
-            .with_state(Arc::new(self))
+    /// The messages of the queue, which other readers see again afterwards.
+    pub(super) async fn list(self: Arc<Self>) -> Result<Vec<QueuedDeadLetter>, OperatorError> {
+        let running = self.running.clone();
+        running.run_to_end(async move || self.read().await).await
     }
 
-    /// The messages of the queue, which other readers see again afterwards.
-    async fn list(&self) -> Result<Value, OperatorError> {
+    pub(super) async fn redrive(self: Arc<Self>, ids: Vec<String>) -> Result<Vec<DeadLetterOutcome>, OperatorError> {
+        let (filter, stack) = (of_ids(&ids), self.stack.clone());
+        let args = DlqRedriveArgs { filter, yes: true, rate: RATE, limit: None, json: true, stack };
+        self.act(DlqCommand::Redrive(args), ids).await
+    }
+
+    pub(super) async fn delete(self: Arc<Self>, ids: Vec<String>) -> Result<Vec<DeadLetterOutcome>, OperatorError> {
+        let (filter, stack) = (of_ids(&ids), self.stack.clone());
+        let args = DlqDeleteArgs { ids: Vec::new(), filter, yes: true, json: true, stack };
+        self.act(DlqCommand::Delete(args), ids).await
+    }
+
+    async fn act(
+        self: Arc<Self>,
+        command: DlqCommand,
+        ids: Vec<String>,
+    ) -> Result<Vec<DeadLetterOutcome>, OperatorError> {
+        // Without ids, the command would select all messages.
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let running = self.running.clone();
+        running.run_to_end(async move || Ok(self.run(command, ids).await)).await
+    }
+
+    async fn read(&self) -> Result<Vec<QueuedDeadLetter>, OperatorError> {
         let url = self.stack.dlq_url(&self.environment)?;
         let queue = self.stack.dead_letters(&self.environment).await?;
         let mut messages = Vec::new();
@@ -87,20 +97,22 @@ impl Writes {
         let read = reader.read(|digest, message| {
             let attribute = |name| message.attributes.as_ref().and_then(|attributes| attributes.get(&name));
             let receives = attribute(MessageSystemAttributeName::ApproximateReceiveCount);
-            messages.push(json!({
-                "id": digest.sqs_id, "queueUrl": url, "body": message.body.as_deref().unwrap_or_default(),
-                "sentAt": digest.queued_at.map_or(0, |at| at.as_millisecond()),
-                "receives": receives.and_then(|count| count.parse::<u32>().ok()).unwrap_or_default(),
-            }));
+            messages.push(QueuedDeadLetter {
+                id: digest.sqs_id.clone(),
+                queue_url: url.clone(),
+                sent_at: digest.queued_at.map_or(0, |at| at.as_millisecond()),
+                receives: receives.and_then(|count| count.parse().ok()).unwrap_or_default(),
+                body: message.body.clone().unwrap_or_default(),
+            });
             Ok(())
         });
         let reading = read.await?;
         queue.put_back(&reading.messages).await;
-        Ok(messages.into())
+        Ok(messages)
     }
 
     /// Runs a command on the messages with these ids. Returns what became of each.
-    async fn run(&self, command: DlqCommand, ids: Vec<String>) -> Value {
+    async fn run(&self, command: DlqCommand, ids: Vec<String>) -> Vec<DeadLetterOutcome> {
         let output = Captured::default();
         let mut context = OperatorContext {
             environment: self.environment.clone(),
@@ -115,38 +127,12 @@ impl Writes {
             Err(error) => with_causes(&error),
             Ok(_) => "no longer in the queue, or another reader has received it".to_owned(),
         };
-        let known: BTreeSet<_> =
-            outcomes.iter().filter_map(|outcome| outcome["id"].as_str().map(str::to_owned)).collect();
+        let known: BTreeSet<_> = outcomes.iter().map(|outcome| outcome.id.clone()).collect();
         let others = ids.into_iter().filter(|id| !known.contains(id));
-        outcomes.extend(others.map(|id| json!({"id": id, "outcome": "unchanged", "reason": reason})));
-        outcomes.into()
+        let unchanged = |id| DeadLetterOutcome { id, outcome: "unchanged".to_owned(), reason: Some(reason.clone()) };
+        outcomes.extend(others.map(unchanged));
+        outcomes
     }
-}
-
-async fn list(State(writes): State<Arc<Writes>>) -> JsonResponse {
-    let running = writes.running.clone();
-    respond(running.run_to_end(async move || writes.list().await).await)
-}
-
-async fn redrive(State(writes): State<Arc<Writes>>, Json(Selection { ids }): Json<Selection>) -> JsonResponse {
-    let (filter, stack) = (of_ids(&ids), writes.stack.clone());
-    let args = DlqRedriveArgs { filter, yes: true, rate: RATE, limit: None, json: true, stack };
-    act(writes, DlqCommand::Redrive(args), ids).await
-}
-
-async fn delete(State(writes): State<Arc<Writes>>, Json(Selection { ids }): Json<Selection>) -> JsonResponse {
-    let (filter, stack) = (of_ids(&ids), writes.stack.clone());
-    let args = DlqDeleteArgs { ids: Vec::new(), filter, yes: true, json: true, stack };
-    act(writes, DlqCommand::Delete(args), ids).await
-}
-
-async fn act(writes: Arc<Writes>, command: DlqCommand, ids: Vec<String>) -> JsonResponse {
-    // Without ids, the command would select all messages.
-    if ids.is_empty() {
-        return Ok(Json(json!([])));
-    }
-    let running = writes.running.clone();
-    respond(running.run_to_end(async move || Ok(writes.run(command, ids).await)).await)
 }
 
 fn of_ids(ids: &[String]) -> MessageFilterArgs {
@@ -155,9 +141,10 @@ fn of_ids(ids: &[String]) -> MessageFilterArgs {
 
 impl RunningCommands {
     /// Runs a command on a thread of its own, which goes on when the browser closes the connection.
-    async fn run_to_end<F>(self, command: F) -> Result<Value, OperatorError>
+    async fn run_to_end<T, F>(self, command: F) -> Result<T, OperatorError>
     where
-        F: AsyncFnOnce() -> Result<Value, OperatorError> + Send + 'static,
+        T: Send + 'static,
+        F: AsyncFnOnce() -> Result<T, OperatorError> + Send + 'static,
     {
         let running = self.0.read_owned().await;
         let ended = tokio::task::spawn_blocking(move || {
@@ -179,11 +166,14 @@ struct Captured(Arc<Mutex<Vec<u8>>>);
 
 impl Captured {
     /// The lines about messages, as the console reads them.
-    fn outcomes(&self) -> Vec<Value> {
+    fn outcomes(&self) -> Vec<DeadLetterOutcome> {
         let output = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = output.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
-        let outcome =
-            |line: Value| Some(json!({"id": line["id"], "outcome": line.get("outcome")?, "reason": line.get("why")}));
+        let text = |line: &Value, name: &str| line[name].as_str().map(str::to_owned);
+        let outcome = |line: Value| {
+            let (id, outcome) = text(&line, "id").zip(text(&line, "outcome"))?;
+            Some(DeadLetterOutcome { id, outcome, reason: text(&line, "why") })
+        };
         lines.filter_map(outcome).collect()
     }
 }
@@ -216,7 +206,7 @@ mod tests {
                 begun.send(()).unwrap();
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 *done.lock().unwrap() = true;
-                Ok(json!([]))
+                Ok(())
             })
         };
         tokio::select! {
@@ -235,7 +225,7 @@ mod tests {
         while running.0.try_read().is_ok() {
             tokio::task::yield_now().await;
         }
-        let late = tokio::spawn(running.run_to_end(async || Ok(json!([]))));
+        let late = tokio::spawn(running.run_to_end(async || Ok(())));
         tokio::task::yield_now().await;
         drop(first);
         end.await.unwrap();
@@ -245,7 +235,7 @@ mod tests {
     #[tokio::test]
     async fn panic_of_a_command_is_no_error_of_its_options() {
         let running = RunningCommands::default();
-        let ended = running.clone().run_to_end(async || panic!("no messages")).await;
+        let ended = running.clone().run_to_end(async || -> Result<(), OperatorError> { panic!("no messages") }).await;
         let error = ended.unwrap_err();
         assert!(matches!(error, OperatorError::Panicked(_)) && error.exit_code() == 3, "{error}");
         assert!(error.to_string().contains("no messages"), "{error}");
