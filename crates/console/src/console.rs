@@ -1,4 +1,4 @@
-//! What the pages need.
+//! What the pages need, and from where they can be used.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,17 +9,16 @@ use daybook_decider::{Model, Registry};
 use daybook_event_store::EventStore;
 use daybook_projection::Projections;
 use daybook_view_store::ViewStore;
+use serde::{Deserialize, Serialize};
+use ulid::Ulid;
 
-use crate::access::{Access, new_token};
 use crate::stack::StackSource;
 
-/// The read models of a stack.
 pub(crate) struct Views {
     pub(crate) projections: Projections,
     pub(crate) store: ViewStore,
 }
 
-/// The console of one stack.
 pub struct Console {
     pub(crate) registry: Registry,
     pub(crate) store: EventStore,
@@ -114,4 +113,33 @@ impl Console {
         let names: BTreeSet<_> = model.stored_events().into_iter().map(|(name, _)| name).collect();
         self.store.admin().index_partitions(&names.into_iter().collect::<Vec<_>>())
     }
+}
+
+/// From where the console can be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    /// From this machine, under a name of the machine itself. A page of another site that resolves its own name to this
+    /// machine does not get in.
+    Loopback,
+    /// From everywhere, with this token: in the query of the first request, and then in a cookie.
+    Token(String),
+}
+
+impl Access {
+    pub fn with_new_token() -> Self {
+        Self::Token(new_token())
+    }
+
+    /// The address of the console of a stack, with the token if it needs one.
+    pub fn address(&self, stack_url: &str) -> String {
+        match self {
+            Self::Loopback => format!("{stack_url}/_console"),
+            Self::Token(token) => format!("{stack_url}/_console?token={token}"),
+        }
+    }
+}
+
+/// A text that nobody can guess: 160 random bits.
+pub fn new_token() -> String {
+    format!("{}{}", &Ulid::generate().to_string()[10..], &Ulid::generate().to_string()[10..])
 }

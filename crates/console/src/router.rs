@@ -8,14 +8,12 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Redirect;
 use axum::routing::{get, post};
 
-use crate::assets;
 use crate::console::{Console, StackKind};
 use crate::failure::Failure;
+use crate::frame::{add_frame, assets};
 use crate::guard::guard;
-use crate::markup::frame::add_frame;
 use crate::pages::{
-    aggregate, aggregates, bus, command, copied_test, correlation, dead_letters, faults, health, messages, raw, search,
-    stream,
+    aggregate, aggregates, bus, command, copied_test, correlation, dead_letters, faults, health, messages, raw, stream,
 };
 
 /// The pages, all below `/_console`. No aggregate type can have this name.
@@ -29,7 +27,7 @@ pub fn router(console: Console) -> Router {
     Router::new()
         .route("/_console", get(aggregates::page))
         .route("/_console/", get(async || Redirect::to("/_console")))
-        .route("/_console/search", get(search::page))
+        .route("/_console/search", get(aggregates::search))
         .route("/_console/aggregates/{type}/{id}", get(aggregate::page))
         .route("/_console/aggregates/{type}/{id}/state", get(raw::state))
         .route("/_console/aggregates/{type}/{id}/test", get(copied_test::page))
@@ -37,7 +35,7 @@ pub fn router(console: Console) -> Router {
         .route("/_console/aggregates/{type}/{id}/events/{number}/data", get(raw::event_data))
         .merge(of_kind)
         .route("/_console/{*path}", get(async |uri: Uri| Failure::missing(format!("There is no page {}.", uri.path()))))
-        .merge(assets::router())
+        .merge(assets())
         .layer(from_fn_with_state(console.clone(), add_frame))
         .layer(from_fn_with_state(console.clone(), guard))
         .with_state(console)

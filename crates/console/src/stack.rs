@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// How long [`ControlAction::WaitUntilIdle`] waits.
 pub const IDLE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The response of a stack.
@@ -83,7 +82,6 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// The name of the header.
     pub const HEADER: &str = "x-daybook-notices";
 
     pub(crate) fn of_request(headers: &HeaderMap) -> Self {
@@ -105,7 +103,6 @@ pub fn contains_faults(value: &Value) -> bool {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ControlAction {
     Nothing,
-    /// Replaces all faults.
     SetFaults(Value),
     /// Moves the clock forward by a duration such as `14d`.
     MoveClock(String),
@@ -127,6 +124,7 @@ pub struct Controls {
 
 /// Which messages on the bus; all if no member is set.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MessageQuery {
     /// Only those of an aggregate, `TYPE/ID`, or of a type, `TYPE/`.
     pub aggregate: Option<String>,
@@ -138,9 +136,7 @@ pub struct MessageQuery {
     pub correlation: Option<String>,
     /// Only those with one of these message ids.
     pub ids: Option<Vec<String>>,
-    /// Only those after the position.
     pub after: Option<usize>,
-    /// Only those before the position.
     pub before: Option<usize>,
     /// The maximum number; the last ones are returned.
     pub limit: Option<usize>,
@@ -231,7 +227,6 @@ pub enum DeadLetterAction {
     /// Sends the messages with these ids again.
     Redrive(Vec<String>),
     RedriveAll,
-    /// Deletes the messages with these ids.
     Delete(Vec<String>),
 }
 
@@ -264,7 +259,6 @@ pub struct QueuedDeadLetter {
 }
 
 impl QueuedDeadLetter {
-    /// The name of the queue.
     pub(crate) fn queue(&self) -> &str {
         self.queue_url.rsplit(['/', ':']).next().unwrap_or_default()
     }
@@ -364,7 +358,6 @@ pub struct Queue {
     pub purpose: QueuePurpose,
 }
 
-/// What a queue is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QueuePurpose {
     /// Nothing takes messages out of it by itself.
@@ -410,7 +403,6 @@ pub struct Relay {
     pub at: Option<i64>,
 }
 
-/// An event source mapping of Lambda.
 #[derive(Debug)]
 pub struct RelayMapping {
     pub id: String,

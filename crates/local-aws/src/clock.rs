@@ -19,14 +19,12 @@ pub struct LocalClock(Arc<AtomicU64>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ahead {
-    /// The number of seconds.
     pub seconds: u64,
 }
 
 /// Why the clock is not moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MoveError {
-    /// The text is not a duration.
     #[error(
         "{0:?} is not a duration; give a whole number above 0 with one of the units s, m, h and d, such as 90s or 14d"
     )]
@@ -34,7 +32,6 @@ pub enum MoveError {
     /// The clock never moves back, because the times of an aggregate's events never do.
     #[error("{0:?} does not move the clock forward; give a duration above 0, such as 90s or 14d")]
     NotForward(String),
-    /// The times would get near the last ones that can be stored.
     #[error("the clock can be at most {} ahead of the machine's; give at most {left}", Ahead::MAX)]
     TooFar {
         /// The longest move that is possible.
@@ -62,23 +59,19 @@ impl Ahead {
 }
 
 impl LocalClock {
-    /// The time in the stack.
     pub fn now(&self) -> SystemTime {
         SystemTime::now() + self.ahead().duration()
     }
 
-    /// The same, as a timestamp.
     pub fn timestamp(&self) -> Timestamp {
         // The maximum is far below the last timestamp.
         Timestamp::try_from(self.now()).unwrap_or(Timestamp::MAX)
     }
 
-    /// The same, since 1970.
     pub fn since_1970(&self) -> Duration {
         self.now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 
-    /// The same, in milliseconds since 1970.
     pub fn milliseconds(&self) -> u64 {
         u64::try_from(self.since_1970().as_millis()).unwrap_or(u64::MAX)
     }

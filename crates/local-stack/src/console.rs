@@ -1,8 +1,5 @@
-//! What the pages of the console get from the stack. The first process has it, and the functions' process asks for it: one request
-//! for a page.
+//! What the pages of the console get from the stack: endpoints for [`RemoteStack`](crate::remote_stack::RemoteStack).
 
-use std::fmt::Display;
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -10,19 +7,14 @@ use axum::routing::post;
 use axum::{Json, Router};
 use daybook_console::stack::{
     BusMessage, BusPart, ControlAction, Controls, DeadLetterAction, DeadLetterOutcome, DeadLetters, IDLE_PATIENCE,
-    MessageQuery, MessageTarget, Notices, Queue, QueuePurpose, QueuedDeadLetter, Reply, StackError, StackSource,
-    StreamState, TargetOutcome, contains_faults,
+    MessageQuery, MessageTarget, Notices, Queue, QueuePurpose, QueuedDeadLetter, StreamState, TargetOutcome,
+    contains_faults,
 };
 use daybook_local_aws::messaging::{self, Delivered, EntryKey, TargetRecord, WaitingMessage};
 use daybook_stream_relay::{DeadLetter, Resend, ResendOutcome, clients};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::endpoints::{StackParts, json};
-use crate::http::HttpClient;
-use crate::usage::{Usage, UsageMeter};
 
-/// Maximum messages of a response.
 const MAX_MESSAGES: usize = 500;
 
 /// The rate at which dead-letter messages are sent again.
@@ -31,60 +23,6 @@ const REDRIVE_RATE: NonZeroU32 = NonZeroU32::MIN.saturating_add(999);
 /// The time after which sending ends when the bus accepts nothing.
 const REDRIVE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The stack for the console in the functions' process.
-pub(crate) struct RemoteStack {
-    client: HttpClient,
-    url: String,
-    /// Counts the calls of the functions in this process.
-    meter: UsageMeter,
-}
-
-impl RemoteStack {
-    /// The stack whose first process serves at this address.
-    pub(crate) fn new(address: SocketAddr, meter: UsageMeter) -> Self {
-        let url = format!("http://{address}");
-        Self { client: HttpClient::new(&url, None), url, meter }
-    }
-
-    async fn ask<T: DeserializeOwned>(&self, part: &str, question: impl Serialize) -> Result<T, StackError> {
-        let url = format!("{}/_dev/console/{part}", self.url);
-        let failed = |error: &dyn Display| StackError(format!("{url} cannot be called: {error}"));
-        let question = serde_json::to_string(&question).map_err(|error| failed(&error))?;
-        let headers = [("content-type".to_owned(), "application/json".to_owned())];
-        let response =
-            self.client.send("POST", &url, &headers, Some(question)).await.map_err(|error| failed(&error))?;
-        if response.status != 200 {
-            return Err(StackError(format!("{url} returned {}: {}", response.status, response.body)));
-        }
-        serde_json::from_str(&response.body).map_err(|error| failed(&error))
-    }
-}
-
-impl StackSource for RemoteStack {
-    fn dead_letters(&self, action: DeadLetterAction) -> Reply<'_, DeadLetters> {
-        Box::pin(self.ask("dead-letters", action))
-    }
-
-    fn messages(&self, query: MessageQuery) -> Reply<'_, BusPart> {
-        Box::pin(self.ask("messages", query))
-    }
-
-    fn stream(&self) -> Reply<'_, StreamState> {
-        Box::pin(async {
-            let state: StreamState = self.ask("stream", ()).await?;
-            let total = UsageMeter::default();
-            total.add(serde_json::from_value::<Usage>(state.usage).unwrap_or_default());
-            total.add(self.meter.usage());
-            Ok(StreamState { usage: json(total.usage()), ..state })
-        })
-    }
-
-    fn controls(&self, action: ControlAction) -> Reply<'_, Controls> {
-        Box::pin(self.ask("controls", action))
-    }
-}
-
-/// The endpoints for [`RemoteStack`].
 pub(crate) fn router(parts: &StackParts) -> Router {
     let [for_messages, for_stream, for_controls, for_dead_letters] = [(); 4].map(|()| parts.clone());
     Router::new()

@@ -38,7 +38,6 @@ const MOVE_PATIENCE: Duration = Duration::from_secs(2);
 const READ_PAUSE: Duration = Duration::from_millis(100);
 const IDLE_READS: u32 = 3;
 
-/// What the endpoints read and change.
 #[derive(Clone)]
 pub(crate) struct StackParts {
     pub(crate) bus: Bus,
@@ -66,15 +65,12 @@ struct BusEntryJson {
     source: String,
     detail_type: String,
     time: Option<String>,
-    /// In milliseconds since 1970.
-    accepted_at: Option<u64>,
     resources: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trace_header: Option<String>,
     detail: JsonOrText,
 }
 
-/// A message of the dead-letter queue.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct QueueMessageJson {
@@ -136,7 +132,6 @@ fn delivered(bus: &Bus) -> Vec<BusEntryJson> {
         source: entry.source,
         detail_type: entry.detail_type,
         time: entry.time,
-        accepted_at: entry.accepted_at,
         resources: entry.resources,
         trace_header: entry.trace_header,
         detail: entry.detail.into(),
@@ -176,9 +171,9 @@ impl StackParts {
         let given = StackFaults::deserialize(&faults).map_err(|error| error.to_string())?;
         *self.set_faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
         self.mappings.pause(given.paused());
-        self.bus.set_faults(given.bus);
-        self.faults.set(&given.read_models);
-        self.functions.replace_view_faults(&given.read_models.views).await;
+        self.bus.set_faults(given.of_bus());
+        self.faults.set(&given);
+        self.functions.replace_view_faults(&given.views).await;
         Ok(())
     }
 

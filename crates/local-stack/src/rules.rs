@@ -14,7 +14,7 @@ use crate::error::DevError;
 use crate::rule_function;
 use crate::rule_option::RuleOption;
 use crate::services::Services;
-use crate::stop::StopSignal;
+use crate::termination::StopSignal;
 
 /// The pause before the second attempt to process a message; each further pause is longer by the same time. The pauses
 /// of SQS and Lambda are longer.

@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 
 use super::{console, endpoints, environment, functions, rules};
 use crate::args::DevArgs;
-use crate::checkpoints::reader_of_stream;
+use crate::args::Project;
 use crate::endpoints::StackParts;
 use crate::environment::Variables;
 use crate::error::DevError;
@@ -38,13 +38,13 @@ use crate::faults::ProjectorFaults;
 use crate::functions::{ConsoleSettings, FunctionSettings, Functions, queue_of_projector};
 use crate::mapping_states::MappingStates;
 use crate::mapping_worker::MappingWorker;
-use crate::project::Project;
+use crate::mapping_worker::reader_of_stream;
 use crate::queue_worker::QueueWorker;
 use crate::restart::{Rebuilder, Restarts};
 use crate::servers::{address_here, listen, read_whole};
 use crate::services::Services;
-use crate::stop::StopSignal;
 use crate::stream::TableStream;
+use crate::termination::StopSignal;
 use crate::usage::UsageMeter;
 
 /// The parameter of the template that turns on read models, which the stack always has.
@@ -67,7 +67,6 @@ pub struct Stack {
     stop: watch::Sender<()>,
 }
 
-/// Where the functions run.
 enum FunctionCode {
     /// In this process, as long as it runs.
     Here(Project),
@@ -146,12 +145,10 @@ impl Stack {
         self.api.url()
     }
 
-    /// The address of the console.
     pub fn console_url(&self) -> &str {
         &self.console_url
     }
 
-    /// The URL of DynamoDB.
     pub fn dynamodb_url(&self) -> &str {
         self.services.dynamodb.endpoint_url().unwrap_or_default()
     }
@@ -166,7 +163,6 @@ impl Stack {
         &self.services.elsewhere
     }
 
-    /// The clock of the stack.
     pub fn clock(&self) -> &LocalClock {
         &self.services.clock
     }
@@ -273,7 +269,6 @@ async fn create_tables(services: &Services, dynamodb: &SdkConfig, command_handle
     Ok(())
 }
 
-/// What the event source mappings share.
 struct Mappings<'a> {
     template: &'a Template,
     services: &'a Services,

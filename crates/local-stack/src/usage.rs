@@ -22,7 +22,6 @@ pub struct Usage {
     pub api_requests: u64,
     /// Invocations of the stream functions, by function.
     pub stream_invocations: BTreeMap<String, u64>,
-    /// Calls to DynamoDB, by operation.
     pub dynamodb_calls: BTreeMap<String, u64>,
     /// Units of reads; `None` if DynamoDB is not the stack's own.
     pub read_units: Option<f64>,
@@ -53,7 +52,6 @@ impl UsageMeter {
         mem::replace(&mut *counts, nothing)
     }
 
-    /// Adds what the functions have counted.
     pub(crate) fn add(&self, counted: Usage) {
         let mut counts = self.counts();
         counts.api_requests += counted.api_requests;
@@ -104,7 +102,6 @@ fn sum(units: Option<f64>, more: Option<f64>) -> Option<f64> {
     units.zip(more).map(|(units, more)| units + more).or(units).or(more)
 }
 
-/// Counts a request to the API.
 pub(crate) async fn count_request(State(meter): State<UsageMeter>, request: Request, next: Next) -> Response {
     meter.counts().api_requests += 1;
     next.run(request).await

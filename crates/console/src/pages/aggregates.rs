@@ -1,30 +1,30 @@
-//! *Aggregates*: the types, and the latest aggregates.
+//! *Aggregates*: the types, the latest aggregates, and the search for one by its id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::response::{IntoResponse, Redirect, Response};
 use daybook_admin::{AdminCalls, IndexEntry};
 use daybook_decider::Model;
 use daybook_event_store::StoreError;
 use daybook_table::AggregateKey;
+use daybook_table::keys::is_id;
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 use ulid::Ulid;
 
-use super::command;
-use super::latest_events::{IndexPage, latest_events, pages};
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::form;
-use crate::markup::frame::{Frame, Page, tabs};
-use crate::markup::time;
+use crate::frame::{Page, tabs};
+use crate::pages::command;
+use crate::pages::latest_events::{IndexPage, latest_events, pages};
 use crate::paths;
-use crate::query::PageQuery;
+use crate::request::{self, PageQuery};
+use crate::time;
 
-/// Aggregates on a page.
 const PAGE: usize = 50;
 
 /// The number up to which aggregates are counted: each read of a page of the index costs what the events cost that it
@@ -108,7 +108,7 @@ pub(crate) async fn page(
             p { a rel="next" href=(older(of_type.as_deref(), next)) { "Older aggregates" } }
         }
     };
-    Ok(Frame::new(title).below("Aggregates").with(content))
+    Ok(Page::new(title, "Aggregates", content))
 }
 
 async fn type_pages<'a>(
@@ -138,7 +138,7 @@ fn first_visit(console: &Console) -> Markup {
             }
             @if console.is_local() && command::has_example(&console.registry) {
                 form method="post" action=(paths::page("/example")) {
-                    (form::token(&console.form_token))
+                    (request::token(&console.form_token))
                     button.primary { "Run the README's example" }
                     span.hint { " Opens the account 123, names its owner, and records two transactions." }
                 }
@@ -219,4 +219,50 @@ fn list(
 
 fn created(event_id: Ulid, now: Timestamp) -> Markup {
     time::relative_ms(i64::try_from(event_id.timestamp_ms()).unwrap_or(i64::MAX), now)
+}
+
+#[derive(Deserialize)]
+pub(crate) struct SearchQuery {
+    #[serde(default)]
+    q: String,
+}
+
+/// Shows the aggregate with this id, or a list if several types have one. Other ids are shown as what they are: an id
+/// may also be that of a business transaction or a message.
+pub(crate) async fn search(
+    State(console): State<Arc<Console>>,
+    PageQuery(SearchQuery { q }): PageQuery<SearchQuery>,
+) -> Result<Response, Failure> {
+    let wanted = q.trim();
+    let (of_type, id) = match wanted.split_once('/') {
+        Some((of_type, id)) => (Some(of_type), id),
+        None => (None, wanted),
+    };
+    let models = console.registry.iter().map(|model| model.type_name());
+    let keys = models.filter(|name| of_type.is_none_or(|of_type| of_type == *name));
+    let keys: BTreeSet<_> = keys.filter(|_| is_id(id)).map(|name| AggregateKey::new(name, id)).collect();
+    let found = if keys.is_empty() { Default::default() } else { console.store.admin().versions(&keys).await? };
+    let found: Vec<_> = found.into_keys().collect();
+    if let [only] = found.as_slice() {
+        return Ok(Redirect::to(&paths::aggregate(only)).into_response());
+    }
+    let content = html! {
+        h1 { "Search" }
+        @if wanted.is_empty() {
+            p.empty { "Enter the id of an aggregate, such as " code { "123" } " or " code { "account/123" } "." }
+        } @else if found.is_empty() {
+            p.empty { "No aggregate has the id " code { (wanted) } "." }
+            @if console.is_local() {
+                p.empty { "It could be something else:" }
+                ul {
+                    li { a href=(paths::correlation(wanted)) { "a correlation id" } }
+                    li { a href=(paths::with_query(&paths::page("/bus"), &[("containing", wanted)])) { "a text in the messages on the bus" } }
+                }
+            }
+        } @else {
+            p { "Several types have an aggregate with this id:" }
+            ul { @for key in &found { li { a href=(paths::aggregate(key)) { (key) } } } }
+        }
+    };
+    Ok(Page { search: wanted.to_owned(), ..Page::new("Search", "", content) }.into_response())
 }

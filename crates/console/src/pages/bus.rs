@@ -16,13 +16,12 @@ use serde_json::json;
 
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::{json as json_markup, time};
+use crate::frame::Page;
 use crate::paths;
-use crate::query::{BusPosition, PageQuery, position_or_empty};
+use crate::request::{BusPosition, PageQuery, position_or_empty};
 use crate::stack::{BusMessage, MessageMetadata, MessageQuery};
+use crate::{json, time};
 
-/// Messages on a page.
 const PAGE: usize = 100;
 
 /// The pause between two reads of the messages that arrive.
@@ -31,7 +30,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Maximum arrived messages that are sent after each pause.
 const SAMPLE: usize = 20;
 
-/// Which messages.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct BusFilter {
@@ -67,7 +65,6 @@ impl BusFilter {
     }
 }
 
-/// Shows the latest messages.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     PageQuery(filter): PageQuery<BusFilter>,
@@ -117,12 +114,11 @@ pub(crate) async fn page(
         } }
         @if let Some(older) = older { p { a rel="next" href=(older) { "Older messages" } } }
     };
-    Ok(Frame::new("Bus").below("Bus").with(content))
+    Ok(Page::new("Bus", "Bus", content))
 }
 
 #[derive(Deserialize)]
 pub(crate) struct LiveQuery {
-    /// Only messages after the position.
     after: BusPosition,
 }
 
@@ -177,7 +173,7 @@ fn row(message: &BusMessage, now: Timestamp) -> Markup {
                     }
                 }
             }
-            td.data { (json_markup::line(data_of(&message.detail), 160)) }
+            td.data { (json::line(data_of(&message.detail), 160)) }
             td { @if let Some(at) = message.accepted_at { (time::relative_ms(at, now)) } }
         }
     }

@@ -20,11 +20,11 @@ use ulid::Ulid;
 use super::copied_test::{self, Decided};
 use crate::console::{Console, StackKind};
 use crate::failure::Failure;
-use crate::form::PostedForm;
-use crate::markup::frame::{Frame, Page, tabs};
-use crate::markup::json;
+use crate::frame::{Page, tabs};
+use crate::json;
 use crate::paths;
-use crate::query::{PagePath, PageQuery};
+use crate::request::PostedForm;
+use crate::request::{PagePath, PageQuery};
 use crate::schema_fields::{CommandForm, commands};
 
 /// The headers that the form has fields for, with their labels and hints.
@@ -57,21 +57,18 @@ const EXAMPLE: (&str, &str) = ("account", "123");
 /// Maximum bytes of a response of the API.
 const MAX_RESPONSE: usize = 64 * 1024 * 1024;
 
-/// A response of the API.
 struct ApiResponse {
     status: StatusCode,
     headers: HeaderMap,
     body: String,
 }
 
-/// The request that a form describes.
 struct CommandRequest {
     path: String,
     headers: Vec<(&'static str, String)>,
     body: Value,
 }
 
-/// Shows the form of a command.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     PagePath(of_type): PagePath<String>,
@@ -82,7 +79,7 @@ pub(crate) async fn page(
     let commands = commands(schema);
     let chosen = chosen(model, &commands, &command, id.is_empty())?;
     let content = html! { (form(&console, model, &commands, chosen, &id, None)) };
-    Ok(Frame::new(&format!("{} · {of_type}", chosen.name)).below("Aggregates").with(content))
+    Ok(Page::new(format!("{} · {of_type}", chosen.name), "Aggregates", content))
 }
 
 /// Sends the command, and shows the response.
@@ -105,7 +102,7 @@ pub(crate) async fn send(
         (form(&console, model, &commands, chosen, &id, Some(&sent)))
         (result)
     };
-    Ok(Frame::new(&format!("{} · {of_type}", chosen.name)).below("Aggregates").with(content))
+    Ok(Page::new(format!("{} · {of_type}", chosen.name), "Aggregates", content))
 }
 
 /// Whether the aggregate types are those of the README's example.
@@ -193,7 +190,7 @@ fn form(
         (tabs("Commands", commands.iter().map(|command| (command.name, address(command.name))), chosen.name))
         p.facts { (chosen.description) }
         form.command method="post" action=(paths::command(of_type, &[])) {
-            (crate::form::token(&console.form_token))
+            (crate::request::token(&console.form_token))
             input type="hidden" name="command" value=(chosen.name);
             div.field {
                 label for="id" { "id" @if creates { span.hint { " optional" } } }

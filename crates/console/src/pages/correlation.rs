@@ -10,11 +10,11 @@ use serde::Deserialize;
 
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::time;
+use crate::frame::Page;
 use crate::paths;
-use crate::query::PageQuery;
+use crate::request::PageQuery;
 use crate::stack::{MessageMetadata, MessageQuery};
+use crate::time;
 
 #[derive(Deserialize)]
 pub(crate) struct CorrelationQuery {
@@ -22,7 +22,6 @@ pub(crate) struct CorrelationQuery {
     id: String,
 }
 
-/// A message of the business transaction.
 struct Node {
     message_type: String,
     metadata: MessageMetadata,
@@ -60,7 +59,7 @@ pub(crate) async fn page(
             (tree(&nodes, console.store.now()))
         }
     };
-    Ok(Frame::new("Correlation").below("Correlation").with(content))
+    Ok(Page::new("Correlation", "Correlation", content))
 }
 
 async fn nodes(console: &Console, id: &str) -> Result<Vec<Node>, Failure> {

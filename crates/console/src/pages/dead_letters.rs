@@ -10,18 +10,16 @@ use maud::{Markup, html};
 use super::bus::data_of;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::form::{self, PostedForm};
-use crate::markup::frame::{Frame, Page};
-use crate::markup::{json, time};
+use crate::frame::Page;
 use crate::paths;
+use crate::request::{self, PostedForm};
 use crate::stack::{DeadLetterAction, DeadLetterOutcome, DeadLetters, MessageMetadata, QueuedDeadLetter};
+use crate::{json, time};
 
-/// Shows the messages.
 pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
     show(&console, DeadLetterAction::Nothing).await
 }
 
-/// Shows the number of the messages.
 pub(crate) async fn depth(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
     let queue = console.stack.dead_letter_queue().await?;
     let content = html! {
@@ -36,7 +34,7 @@ pub(crate) async fn depth(State(console): State<Arc<Console>>) -> Result<Page, F
             code { "daybook dlq list" } " prints them, and the console lists them if it is started with " code { "--allow-writes" } "."
         }
     };
-    Ok(Frame::new("Dead-letter messages").below("Dead-letter messages").with(content))
+    Ok(Page::new("Dead-letter messages", "Dead-letter messages", content))
 }
 
 /// Sends messages again, or deletes them: those that are selected, or all. Shows what became of them.
@@ -62,7 +60,7 @@ async fn show(console: &Console, action: DeadLetterAction) -> Result<Page, Failu
             p.empty { "There are none." }
         } @else {
             form method="post" action=(paths::page("/dead-letters")) {
-                (form::token(&console.form_token))
+                (request::token(&console.form_token))
                 p.actions {
                     button.primary name="action" value="redrive" { "Send the selected again" }
                     @if console.is_local() { button name="action" value="redrive-all" { "Send all again" } }
@@ -78,7 +76,7 @@ async fn show(console: &Console, action: DeadLetterAction) -> Result<Page, Failu
             }
         }
     };
-    Ok(Frame::new("Dead-letter messages").below("Dead-letter messages").with(content))
+    Ok(Page::new("Dead-letter messages", "Dead-letter messages", content))
 }
 
 fn outcomes_markup(outcomes: &[DeadLetterOutcome]) -> Markup {

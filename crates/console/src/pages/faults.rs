@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::form::{self, PostedForm};
-use crate::markup::frame::{Frame, Page};
+use crate::frame::Page;
 use crate::paths;
+use crate::request::{self, PostedForm};
 use crate::stack::{ControlAction, Controls, IDLE_PATIENCE, contains_faults};
 
 /// A switch: its name, what it does, and the member of the faults that it sets.
@@ -82,7 +82,6 @@ const SWITCHES: [Switch; 8] = [
     },
 ];
 
-/// Shows the switches.
 pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
     let controls = console.stack.controls(ControlAction::Nothing).await?;
     Ok(show(&console, controls, &html! {}))
@@ -150,7 +149,7 @@ fn show(console: &Console, Controls { faults: set, notices, .. }: Controls, noti
         p.facts { "What happens to your messages if a part fails. The stack has the faults until you remove them, or until it stops." }
         (notice)
         form method="post" action=(paths::page("/faults")) {
-            (form::token(&console.form_token))
+            (request::token(&console.form_token))
             fieldset.switches {
                 legend { "Switches" }
                 @for switch in &SWITCHES {
@@ -182,7 +181,7 @@ fn show(console: &Console, Controls { faults: set, notices, .. }: Controls, noti
         }
         (clock_form(console))
     };
-    Frame::new("Faults").below("Faults").with(content).with_notices(notices)
+    Page { notices: Some(notices), ..Page::new("Faults", "Faults", content) }
 }
 
 fn clock_form(console: &Console) -> Markup {
@@ -194,7 +193,7 @@ fn clock_form(console: &Console) -> Markup {
                 "too long. New events have the later time, and the expired rows are deleted."
             }
             form method="post" action=(paths::page("/faults")) {
-                (form::token(&console.form_token))
+                (request::token(&console.form_token))
                 div.field {
                     label for="forward-by" { "Move the clock forward by" }
                     input #forward-by name="forward-by" placeholder="14d" autocomplete="off" spellcheck="false" required;

@@ -13,10 +13,10 @@ use maud::html;
 use super::aggregate::aggregate;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::json;
+use crate::frame::Page;
+use crate::json;
 use crate::paths;
-use crate::query::{BusPosition, PagePath, PageQuery, VersionNumber, VersionQuery};
+use crate::request::{BusPosition, PagePath, PageQuery, VersionNumber, VersionQuery};
 use crate::stack::{DeadLetterAction, MessageQuery};
 
 /// Shows the rows of an event: the event, its messages, and the metadata.
@@ -36,10 +36,9 @@ pub(crate) async fn rows(
             (json::block(&row.to_string(), &whole))
         }
     };
-    Ok(Frame::new(&format!("{key} event {number}")).below("Aggregates").with(content))
+    Ok(Page::new(format!("{key} event {number}"), "Aggregates", content))
 }
 
-/// The whole data of an event.
 pub(crate) async fn event_data(
     State(console): State<Arc<Console>>,
     PagePath((of_type, id, VersionNumber(number))): PagePath<(String, String, VersionNumber)>,
@@ -52,7 +51,6 @@ pub(crate) async fn event_data(
     Ok(plain(event.data.text()))
 }
 
-/// The whole state at a version.
 pub(crate) async fn state(
     State(console): State<Arc<Console>>,
     PagePath(path): PagePath<(String, String)>,

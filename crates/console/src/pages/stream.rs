@@ -1,4 +1,5 @@
-//! *Stream*: what each function waits for: the event source mappings, the queues, the rules, and the discarded records.
+//! *Stream*: what each function waits for: the event source mappings, the queues, the rules, and the discarded records. For a stack
+//! on AWS, the mapping of the relay, and the queues.
 
 use std::sync::Arc;
 
@@ -10,11 +11,11 @@ use serde_json::Value;
 use super::projections;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::{json, time};
+use crate::frame::Page;
 use crate::stack::{
     Mapping, Queue, QueuePurpose, Relay, RelayMapping, Rule, RuleFunction, Shard, StackError, StreamState,
 };
+use crate::{json, time};
 
 /// Shows the mappings, the queues, the rules, the discarded records, and what the stack has used.
 pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
@@ -32,7 +33,7 @@ pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Fa
             dl.numbers { @for (name, value) in numbers(&usage) { div { dt { (name) } dd { (value) } } } }
         }
     };
-    Ok(Frame::new("Stream").below("Stream").with(content))
+    Ok(Page::new("Stream", "Stream", content))
 }
 
 /// Shows what Lambda, CloudWatch and SQS return. A part for which there is no permission does not hide the others.
@@ -48,7 +49,7 @@ pub(crate) async fn deployed_page(State(console): State<Arc<Console>>) -> Result
             Err(error) => (missing_part("Queues", error)),
         }
     };
-    Ok(Frame::new("Stream").below("Stream").with(content))
+    Ok(Page::new("Stream", "Stream", content))
 }
 
 fn missing_part(title: &str, error: &StackError) -> Markup {

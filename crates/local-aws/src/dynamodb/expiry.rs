@@ -32,13 +32,10 @@ pub struct TableClock {
 /// Why the clock is not moved, or expired rows are not deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// The move is not possible.
     #[error(transparent)]
     Move(#[from] MoveError),
-    /// The engine cannot delete expired rows.
     #[error("expired rows cannot be deleted")]
     Engine(#[from] dynoxide::DynoxideError),
-    /// SQLite cannot change the database.
     #[error("the database cannot be changed")]
     Sqlite(#[from] rusqlite::Error),
 }

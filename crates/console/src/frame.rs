@@ -5,63 +5,36 @@
 
 use std::sync::Arc;
 
-use axum::extract::Request;
-use axum::extract::State;
+use axum::Router;
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
-use crate::assets;
 use crate::console::{Console, FAULTS, StackKind};
-use crate::markup::time;
 use crate::paths::page;
 use crate::stack::Notices;
-
-/// A page without its content.
-pub(crate) struct Frame<'a> {
-    title: &'a str,
-    current: &'a str,
-    search: &'a str,
-}
+use crate::time;
 
 /// A page whose frame is not added yet.
 #[derive(Clone)]
 pub(crate) struct Page {
-    title: String,
-    current: String,
-    search: String,
-    content: Markup,
+    pub(crate) title: String,
+    /// The page of the navigation that is marked, by its name; none if it is empty.
+    pub(crate) current: &'static str,
+    pub(crate) content: Markup,
+    /// What was searched for.
+    pub(crate) search: String,
     /// Those after what the page did; those of the request otherwise.
-    notices: Option<Notices>,
-}
-
-impl<'a> Frame<'a> {
-    /// A page with this title.
-    pub(crate) fn new(title: &'a str) -> Self {
-        Self { title, current: "", search: "" }
-    }
-
-    /// Marks a page of the navigation, by its name.
-    pub(crate) fn below(self, current: &'a str) -> Self {
-        Self { current, ..self }
-    }
-
-    /// Shows what was searched for.
-    pub(crate) fn searching(self, search: &'a str) -> Self {
-        Self { search, ..self }
-    }
-
-    pub(crate) fn with(self, content: Markup) -> Page {
-        let Self { title, current, search } = self;
-        Page { title: title.to_owned(), current: current.to_owned(), search: search.to_owned(), content, notices: None }
-    }
+    pub(crate) notices: Option<Notices>,
 }
 
 impl Page {
-    pub(crate) fn with_notices(self, notices: Notices) -> Self {
-        Self { notices: Some(notices), ..self }
+    pub(crate) fn new(title: impl Into<String>, current: &'static str, content: Markup) -> Self {
+        Self { title: title.into(), current, content, search: String::new(), notices: None }
     }
 }
 
@@ -100,14 +73,14 @@ impl Page {
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
                     title { (title) " · Daybook" }
-                    link rel="icon" href=(assets::ICON) type="image/svg+xml";
-                    link rel="stylesheet" href=(assets::STYLESHEET);
-                    script src=(assets::SCRIPT) defer {}
+                    link rel="icon" href=(ICON) type="image/svg+xml";
+                    link rel="stylesheet" href=(STYLESHEET);
+                    script src=(SCRIPT) defer {}
                 }
                 body {
                     a.skip href="#main" { "Skip to the content" }
                     header.top {
-                        a.brand href=(page("")) { img src=(assets::ICON) alt="" width="20" height="20"; "Daybook" }
+                        a.brand href=(page("")) { img src=(ICON) alt="" width="20" height="20"; "Daybook" }
                         nav aria-label="Pages" {
                             @for (name, path) in kind.pages() {
                                 a href=(page(path)) aria-current=[(name == current).then_some("page")] {
@@ -152,4 +125,19 @@ pub(crate) fn tabs<'a>(label: &str, tabs: impl Iterator<Item = (&'a str, String)
             }
         }
     }
+}
+
+const STYLESHEET: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/console.css");
+const SCRIPT: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/console.js");
+const ICON: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/icon.svg");
+
+/// The routes of the files.
+pub(crate) fn assets<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    let file = |content_type: &'static str, text: &'static str| {
+        get(async move || ([(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "max-age=60")], text))
+    };
+    Router::new()
+        .route(STYLESHEET, file("text/css; charset=utf-8", include_str!("../assets/console.css")))
+        .route(SCRIPT, file("text/javascript; charset=utf-8", include_str!("../assets/console.js")))
+        .route(ICON, file("image/svg+xml", include_str!("../assets/icon.svg")))
 }
