@@ -130,7 +130,8 @@ async function withWrites() {
   await open('/dead-letters');
   await shows('undeliverable');
   await look('deployed-dead-letters-with-writes');
-  const received = async () => (await (await fetch(`${API_URL}/_dev/dlq/messages`)).json())[0].receives;
+  const list = { method: 'POST', headers: { 'content-type': 'application/json' }, body: '"Nothing"' };
+  const received = async () => (await (await fetch(`${API_URL}/_dev/console/dead-letters`, list)).json()).messages[0].receives;
   const before = await received();
   await visitOtherSite(console.address.replace('/_console', ''));
   // Two links were followed: each shows the list, which receives the messages.

@@ -1,6 +1,7 @@
-//! What the pages need.
+//! What the pages need, and from where they can be used.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use axum::Router;
 use daybook_admin::{AdminCalls, IndexPartition};
@@ -8,22 +9,20 @@ use daybook_decider::{Model, Registry};
 use daybook_event_store::EventStore;
 use daybook_projection::Projections;
 use daybook_view_store::ViewStore;
+use serde::{Deserialize, Serialize};
+use ulid::Ulid;
 
-use crate::access::{Access, new_token};
-use crate::stack::Stack;
-use crate::stack_kind::{DeployedStack, StackKind};
+use crate::stack::StackSource;
 
-/// The read models of a stack.
 pub(crate) struct Views {
     pub(crate) projections: Projections,
     pub(crate) store: ViewStore,
 }
 
-/// The console of one stack.
 pub struct Console {
     pub(crate) registry: Registry,
     pub(crate) store: EventStore,
-    pub(crate) stack: Stack,
+    pub(crate) stack: Arc<dyn StackSource>,
     pub(crate) kind: StackKind,
     /// `None` for a stack without read models.
     pub(crate) views: Option<Views>,
@@ -32,11 +31,58 @@ pub struct Console {
     pub(crate) form_token: String,
 }
 
+/// Which kind of stack the pages show.
+pub enum StackKind {
+    /// The local stack. Its bus stores messages.
+    Local {
+        /// Where commands are sent.
+        api: Router,
+    },
+    /// A stack on AWS. Its bus stores no messages, so the rows of the outbox stand for them.
+    Deployed {
+        /// The name of its table.
+        table: String,
+        /// Whether dead-letter messages are listed, and can be sent again and deleted. To list messages, SQS must hide
+        /// them from other readers for a moment, so that is a write, too.
+        allow_writes: bool,
+    },
+}
+
+/// The path of the page of the faults.
+pub(crate) const FAULTS: &str = "/faults";
+
+impl StackKind {
+    /// The pages that the navigation lists: their names and their paths.
+    pub(crate) fn pages(&self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Local { .. } => &[
+                ("Aggregates", ""),
+                ("Bus", "/bus"),
+                ("Dead-letter messages", "/dead-letters"),
+                ("Correlation", "/correlation"),
+                ("Stream", "/stream"),
+                ("Faults", FAULTS),
+            ],
+            Self::Deployed { .. } => &[
+                ("Aggregates", ""),
+                ("Messages", "/messages"),
+                ("Dead-letter messages", "/dead-letters"),
+                ("Stream", "/stream"),
+                ("Health", "/health"),
+            ],
+        }
+    }
+}
+
 impl Console {
-    /// The console of the local stack over the events in `store`, for the aggregate types of `registry`. `stack` is the
-    /// HTTP interface of the stack: its API, and the paths below `/_dev/`.
-    pub fn new(registry: Registry, store: EventStore, stack: Router, access: Access) -> Self {
-        let (stack, kind) = (Stack::new(stack), StackKind::Local);
+    /// The console of a stack with the events in `store`, for the aggregate types of `registry`.
+    pub fn new(
+        registry: Registry,
+        store: EventStore,
+        stack: Arc<dyn StackSource>,
+        kind: StackKind,
+        access: Access,
+    ) -> Self {
         Self { registry, store, stack, kind, views: None, access, form_token: new_token() }
     }
 
@@ -46,18 +92,15 @@ impl Console {
         Self { views: Some(Views { projections, store }), ..self }
     }
 
-    /// The same console for a stack on AWS. The interface of such a stack has the paths `/_dev/queues` (all queues),
-    /// `/_dev/dlq` (the dead-letter queue only), `/_dev/relay` and `/_dev/health`, and those below `/_dev/dlq/` if
-    /// writes are allowed.
-    #[must_use]
-    pub fn of_deployed_stack(self, stack: DeployedStack) -> Self {
-        Self { kind: StackKind::Deployed(stack), ..self }
-    }
-
     /// The same console with this token in its forms, so that it accepts the forms of another process with the token.
     #[must_use]
     pub fn with_form_token(self, form_token: String) -> Self {
         Self { form_token, ..self }
+    }
+
+    /// Whether the stack is the local one.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.kind, StackKind::Local { .. })
     }
 
     /// Every name that the first event of an aggregate of this type may have, as partitions of the index.
@@ -70,4 +113,33 @@ impl Console {
         let names: BTreeSet<_> = model.stored_events().into_iter().map(|(name, _)| name).collect();
         self.store.admin().index_partitions(&names.into_iter().collect::<Vec<_>>())
     }
+}
+
+/// From where the console can be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    /// From this machine, under a name of the machine itself. A page of another site that resolves its own name to this
+    /// machine does not get in.
+    Loopback,
+    /// From everywhere, with this token: in the query of the first request, and then in a cookie.
+    Token(String),
+}
+
+impl Access {
+    pub fn with_new_token() -> Self {
+        Self::Token(new_token())
+    }
+
+    /// The address of the console of a stack, with the token if it needs one.
+    pub fn address(&self, stack_url: &str) -> String {
+        match self {
+            Self::Loopback => format!("{stack_url}/_console"),
+            Self::Token(token) => format!("{stack_url}/_console?token={token}"),
+        }
+    }
+}
+
+/// A text that nobody can guess: 160 random bits.
+pub fn new_token() -> String {
+    format!("{}{}", &Ulid::generate().to_string()[10..], &Ulid::generate().to_string()[10..])
 }

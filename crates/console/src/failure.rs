@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use daybook_event_store::StoreError;
 use maud::html;
 
-use crate::markup::frame::Frame;
+use crate::frame::Page;
 use crate::stack::StackError;
 
 /// Why a page cannot be shown.
@@ -56,6 +56,6 @@ impl IntoResponse for Failure {
         let body = html! {
             div.notice.bad role="alert" { h1 { (title) } p { (detail) } }
         };
-        (status, Frame::new(title).with(body)).into_response()
+        (status, Page::new(title, "", body)).into_response()
     }
 }

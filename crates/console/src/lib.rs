@@ -9,34 +9,26 @@
 //!
 //! In reading order:
 //! - `console`: the [`Console`] and what it needs: the event store with the aggregate types, the views with the
-//!   projections, and the HTTP interface of the stack. `stack_kind`: whether that is the local stack or one on AWS, and
-//!   which pages it has. `stack`: the calls to the interface.
-//! - `router`: the pages by path. `guard`: which requests are admitted. `access`: from where.
-//! - `paths`: the addresses of the pages, for links.
-//! - `pages`: one file for each page. `failure`: the page of a request that fails.
-//! - `query`: the path and the query of an address. `form`: the fields of a posted form. `schema_fields`: the
-//!   form of a command, from its JSON Schema.
-//! - `difference`: what differs between two states. `test_source`: a test as Rust source.
-//! - `markup`: what the pages share: their frame, times, and JSON. `assets`: the stylesheet, the script and the icon.
+//!   projections, which pages the kind of the stack has, and from where they can be used. [`stack`]: everything else that
+//!   the pages get from a stack, over the trait [`StackSource`](stack::StackSource).
+//! - `router`: the pages by path. `guard`: which requests are admitted.
+//! - `paths`: the addresses of the pages, for links. `request`: what a page reads from a request.
+//! - `pages`: one file for each page. `failure`: the page of a request that fails. `schema_fields`: the form of a command,
+//!   from its JSON Schema.
+//! - What the pages share: `frame`, with the files that they load, `time` and `json`.
 
-mod access;
-mod assets;
 mod console;
-mod difference;
 mod failure;
-mod form;
+mod frame;
 mod guard;
-mod markup;
+mod json;
 mod pages;
 mod paths;
-mod query;
+mod request;
 mod router;
 mod schema_fields;
-mod stack;
-mod stack_kind;
-mod test_source;
+pub mod stack;
+mod time;
 
-pub use access::{Access, new_token};
-pub use console::Console;
+pub use console::{Access, Console, StackKind, new_token};
 pub use router::router;
-pub use stack_kind::DeployedStack;

@@ -3,7 +3,6 @@
 use daybook_table::AggregateKey;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// The path of the console.
 pub(crate) const CONSOLE: &str = "/_console";
 
 /// Characters of a path segment or a value of a query that are written with a percent sign.
@@ -19,12 +18,10 @@ pub(crate) fn with_query(path: &str, query: &[(&str, &str)]) -> String {
     if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
 }
 
-/// A page of the console.
 pub(crate) fn page(path: &str) -> String {
     format!("{CONSOLE}{path}")
 }
 
-/// The page of an aggregate.
 pub(crate) fn aggregate(key: &AggregateKey) -> String {
     aggregate_of(&key.aggregate_type, &key.id)
 }
@@ -44,7 +41,6 @@ pub(crate) fn correlation(id: &str) -> String {
     format!("{CONSOLE}/correlation?id={}", escaped(id))
 }
 
-/// The form of a command.
 pub(crate) fn command(aggregate_type: &str, query: &[(&str, &str)]) -> String {
     with_query(&format!("{CONSOLE}/command/{}", escaped(aggregate_type)), query)
 }

@@ -4,33 +4,30 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::Uri;
-use axum::middleware::{from_fn_with_state, map_response_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::response::Redirect;
 use axum::routing::{get, post};
 
-use crate::assets;
-use crate::console::Console;
+use crate::console::{Console, StackKind};
 use crate::failure::Failure;
+use crate::frame::{add_frame, assets};
 use crate::guard::guard;
-use crate::markup::frame::add_frame;
 use crate::pages::{
-    aggregate, aggregates, bus, command, copied_test, correlation, dead_letters, deployed_stream, example, faults,
-    health, live, messages, raw, search, stream,
+    aggregate, aggregates, bus, command, copied_test, correlation, dead_letters, faults, health, messages, raw, stream,
 };
-use crate::stack_kind::StackKind;
 
 /// The pages, all below `/_console`. No aggregate type can have this name.
 pub fn router(console: Console) -> Router {
     let console = Arc::new(console);
     let of_kind = match &console.kind {
-        StackKind::Local => local_pages().merge(dead_letter_pages()),
-        StackKind::Deployed(stack) if stack.allow_writes => deployed_pages().merge(dead_letter_pages()),
-        StackKind::Deployed(_) => deployed_pages().route("/_console/dead-letters", get(dead_letters::depth)),
+        StackKind::Local { .. } => local_pages().merge(dead_letter_pages()),
+        StackKind::Deployed { allow_writes: true, .. } => deployed_pages().merge(dead_letter_pages()),
+        StackKind::Deployed { .. } => deployed_pages().route("/_console/dead-letters", get(dead_letters::depth)),
     };
     Router::new()
         .route("/_console", get(aggregates::page))
         .route("/_console/", get(async || Redirect::to("/_console")))
-        .route("/_console/search", get(search::page))
+        .route("/_console/search", get(aggregates::search))
         .route("/_console/aggregates/{type}/{id}", get(aggregate::page))
         .route("/_console/aggregates/{type}/{id}/state", get(raw::state))
         .route("/_console/aggregates/{type}/{id}/test", get(copied_test::page))
@@ -38,8 +35,8 @@ pub fn router(console: Console) -> Router {
         .route("/_console/aggregates/{type}/{id}/events/{number}/data", get(raw::event_data))
         .merge(of_kind)
         .route("/_console/{*path}", get(async |uri: Uri| Failure::missing(format!("There is no page {}.", uri.path()))))
-        .merge(assets::router())
-        .layer(map_response_with_state(console.clone(), add_frame))
+        .merge(assets())
+        .layer(from_fn_with_state(console.clone(), add_frame))
         .layer(from_fn_with_state(console.clone(), guard))
         .with_state(console)
 }
@@ -47,10 +44,10 @@ pub fn router(console: Console) -> Router {
 /// The pages that only the local stack has.
 fn local_pages() -> Router<Arc<Console>> {
     Router::new()
-        .route("/_console/example", post(example::send))
+        .route("/_console/example", post(command::send_example))
         .route("/_console/command/{type}", get(command::page).post(command::send))
         .route("/_console/bus", get(bus::page))
-        .route("/_console/bus/live", get(live::stream))
+        .route("/_console/bus/live", get(bus::live))
         .route("/_console/bus/{position}", get(raw::bus_message))
         .route("/_console/correlation", get(correlation::page))
         .route("/_console/stream", get(stream::page))
@@ -61,7 +58,7 @@ fn local_pages() -> Router<Arc<Console>> {
 fn deployed_pages() -> Router<Arc<Console>> {
     Router::new()
         .route("/_console/messages", get(messages::page))
-        .route("/_console/stream", get(deployed_stream::page))
+        .route("/_console/stream", get(stream::deployed_page))
         .route("/_console/health", get(health::page))
 }
 

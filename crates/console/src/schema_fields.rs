@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use crate::form::PostedForm;
+use crate::request::PostedForm;
 
 /// Maximum lists and objects in each other for which the form shows an outline.
 const MAX_DEPTH: usize = 4;
@@ -14,7 +14,6 @@ const DATA: &str = "data.";
 /// A command of an aggregate type.
 #[derive(Debug)]
 pub(crate) struct CommandForm<'a> {
-    /// The name of the command.
     pub(crate) name: &'a str,
     pub(crate) description: &'a str,
     fields: Vec<Field<'a>>,

@@ -1,32 +1,68 @@
-//! Calls to the HTTP interface of the stack.
+//! What the pages get from a stack besides its tables.
 
 use std::fmt;
+use std::time::Duration;
 
-use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::http::{HeaderMap, Method, Request, StatusCode, header};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use axum::http::HeaderMap;
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tower::ServiceExt;
+use serde_json::{Map, Value};
 
-/// Maximum bytes of a response.
-const MAX_RESPONSE: usize = 64 * 1024 * 1024;
+pub const IDLE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The HTTP interface of the stack.
-#[derive(Clone)]
-pub(crate) struct Stack(Router);
+/// The response of a stack.
+pub type Reply<'a, T> = BoxFuture<'a, Result<T, StackError>>;
 
-pub(crate) struct StackResponse {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: String,
+/// What the pages get from a stack besides its tables. A page calls one method, once; only *Stream* of a stack on AWS calls two,
+/// because one of them may lack the permission. A stack has the methods that its pages call.
+pub trait StackSource: Send + Sync {
+    /// The dead-letter messages, after the action.
+    fn dead_letters(&self, action: DeadLetterAction) -> Reply<'_, DeadLetters>;
+
+    /// Messages on the bus of the local stack.
+    fn messages(&self, _: MessageQuery) -> Reply<'_, BusPart> {
+        absent()
+    }
+
+    /// What the parts of the local stack wait for, and what it has used.
+    fn stream(&self) -> Reply<'_, StreamState> {
+        absent()
+    }
+
+    /// The faults and the clock of the local stack, after the action.
+    fn controls(&self, _: ControlAction) -> Reply<'_, Controls> {
+        absent()
+    }
+
+    /// The relay of a stack on AWS.
+    fn relay(&self) -> Reply<'_, Relay> {
+        absent()
+    }
+
+    /// The queues of a stack on AWS.
+    fn queues(&self) -> Reply<'_, Vec<Queue>> {
+        absent()
+    }
+
+    /// The dead-letter queue of a stack on AWS.
+    fn dead_letter_queue(&self) -> Reply<'_, Queue> {
+        absent()
+    }
+
+    /// The alarms of a stack on AWS.
+    fn alarms(&self) -> Reply<'_, Vec<Alarm>> {
+        absent()
+    }
 }
 
-/// Why the stack did not return what a page needs.
+fn absent<'a, T>() -> Reply<'a, T> {
+    Box::pin(async { Err(StackError("this kind of stack does not have it".to_owned())) })
+}
+
+/// Why a stack did not return what a page needs. The page shows it to the person who started the stack or the console.
 #[derive(Debug)]
-pub(crate) struct StackError(String);
+pub struct StackError(pub String);
 
 impl fmt::Display for StackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,8 +70,28 @@ impl fmt::Display for StackError {
     }
 }
 
+/// What somebody has changed in the local stack, and may have forgotten. Each page shows it, so the first process of the stack
+/// adds it to the requests that it forwards, as a header with JSON.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Notices {
+    /// Whether there are injected faults, used up or not.
+    pub has_faults: bool,
+    /// How far the clock is ahead of the machine's, such as `14d 2h`.
+    pub ahead_by: String,
+    pub ahead_by_seconds: u64,
+}
+
+impl Notices {
+    pub const HEADER: &str = "x-daybook-notices";
+
+    pub(crate) fn of_request(headers: &HeaderMap) -> Self {
+        let text = headers.get(Self::HEADER).and_then(|text| text.to_str().ok());
+        text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+}
+
 /// Whether faults are in a value that has the form of `/_dev/faults`: lists of faults by name, some of them in objects.
-pub(crate) fn contains_faults(value: &Value) -> bool {
+pub fn contains_faults(value: &Value) -> bool {
     match value {
         Value::Array(faults) => !faults.is_empty(),
         Value::Object(members) => members.values().any(contains_faults),
@@ -43,63 +99,95 @@ pub(crate) fn contains_faults(value: &Value) -> bool {
     }
 }
 
-/// The clock of the local stack.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct StackClock {
-    /// How far it is ahead of the machine's clock.
-    pub(crate) ahead_by: String,
-    pub(crate) ahead_by_seconds: u64,
+/// What to do before the faults and the clock are returned.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ControlAction {
+    Nothing,
+    SetFaults(Value),
+    /// Moves the clock forward by a duration such as `14d`.
+    MoveClock(String),
+    /// Waits until no mapping and no queue has anything left, except for dead-letter queues.
+    WaitUntilIdle,
+}
+
+/// The faults and the clock of the local stack.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Controls {
+    /// The faults as they were set.
+    pub faults: Map<String, Value>,
+    pub notices: Notices,
+    /// Why the action was not possible.
+    pub refused: Option<String>,
+    /// What still waits after [`ControlAction::WaitUntilIdle`], such as `2 at stream-relay`.
+    pub waiting: Vec<String>,
+}
+
+/// Which messages on the bus; all if no member is set.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MessageQuery {
+    /// Only those of an aggregate, `TYPE/ID`, or of a type, `TYPE/`.
+    pub aggregate: Option<String>,
+    /// Only those whose type contains the text.
+    pub message_type: Option<String>,
+    /// Only those whose detail contains the text.
+    pub containing: Option<String>,
+    /// Only those of one business transaction. Without effect together with `ids`.
+    pub correlation: Option<String>,
+    /// Only those with one of these message ids.
+    pub ids: Option<Vec<String>>,
+    pub after: Option<usize>,
+    pub before: Option<usize>,
+    /// The maximum number; the last ones are returned.
+    pub limit: Option<usize>,
+    /// Whether all dead-letter messages are returned, too.
+    pub with_dead_letters: bool,
 }
 
 /// A part of the messages on the bus.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct BusPart {
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct BusPart {
     /// The last ones, in order of arrival.
-    pub(crate) messages: Vec<BusMessage>,
+    pub messages: Vec<BusMessage>,
     /// The number of all that match, from the position `searched_from` on.
-    pub(crate) matching: usize,
+    pub matching: usize,
     /// The first position that was compared with the query.
-    #[serde(default)]
-    pub(crate) searched_from: usize,
+    pub searched_from: usize,
     /// The position of the last message of all.
-    pub(crate) last: usize,
+    pub last: usize,
+    /// All dead-letter messages, if the query asks for them.
+    pub dead_letters: Vec<QueuedDeadLetter>,
 }
 
 /// A message that the bus accepted.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct BusMessage {
+#[derive(Debug, Serialize, Deserialize)]
+pub struct BusMessage {
     /// Its position among all messages, counted from 1.
-    pub(crate) position: usize,
+    pub position: usize,
     /// In milliseconds since 1970.
-    pub(crate) accepted_at: Option<i64>,
-    pub(crate) detail_type: String,
-    pub(crate) resources: Vec<String>,
+    pub accepted_at: Option<i64>,
+    pub detail_type: String,
+    pub resources: Vec<String>,
     /// JSON.
-    pub(crate) detail: String,
-    /// What became of it in the queues of rules, if that is known.
-    #[serde(default)]
-    pub(crate) targets: Vec<MessageTarget>,
+    pub detail: String,
+    /// What became of it in the queues of rules.
+    pub targets: Vec<MessageTarget>,
 }
 
 /// What became of a message in the queue of a rule. Times are in milliseconds since 1970.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct MessageTarget {
-    pub(crate) queue: String,
-    pub(crate) sent_at: i64,
-    pub(crate) receives: u32,
-    pub(crate) first_received_at: Option<i64>,
-    pub(crate) ended_at: Option<i64>,
-    pub(crate) outcome: Option<TargetOutcome>,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MessageTarget {
+    pub queue: String,
+    pub sent_at: i64,
+    pub receives: u32,
+    pub first_received_at: Option<i64>,
+    pub ended_at: Option<i64>,
+    pub outcome: Option<TargetOutcome>,
 }
 
 /// How a message has left the queue of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum TargetOutcome {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TargetOutcome {
     /// The consumer has deleted it.
     Processed,
     /// It is in the dead-letter queue of the rule.
@@ -132,20 +220,45 @@ impl MessageMetadata {
     }
 }
 
+/// What to do before the dead-letter messages are listed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum DeadLetterAction {
+    Nothing,
+    /// Sends the messages with these ids again.
+    Redrive(Vec<String>),
+    RedriveAll,
+    Delete(Vec<String>),
+}
+
+/// The messages in dead-letter queues, and what became of those of an action.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct DeadLetters {
+    pub messages: Vec<QueuedDeadLetter>,
+    pub outcomes: Vec<DeadLetterOutcome>,
+}
+
+/// What became of a message of an action.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct DeadLetterOutcome {
+    pub id: String,
+    /// `sent`, `deleted`, or another word if it was not possible.
+    pub outcome: String,
+    pub reason: Option<String>,
+}
+
 /// A message that is in a dead-letter queue.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct QueuedDeadLetter {
+#[derive(Debug, Serialize, Deserialize)]
+pub struct QueuedDeadLetter {
     /// The queue's id of it.
-    pub(crate) id: String,
-    pub(crate) queue_url: String,
+    pub id: String,
+    pub queue_url: String,
     /// In milliseconds since 1970.
-    pub(crate) sent_at: i64,
-    pub(crate) body: String,
+    pub sent_at: i64,
+    pub receives: u32,
+    pub body: String,
 }
 
 impl QueuedDeadLetter {
-    /// The name of the queue.
     pub(crate) fn queue(&self) -> &str {
         self.queue_url.rsplit(['/', ':']).next().unwrap_or_default()
     }
@@ -198,66 +311,117 @@ pub(crate) struct DeadLetterError {
     pub(crate) text: String,
 }
 
-impl Stack {
-    pub(crate) fn new(router: Router) -> Self {
-        Self(router)
-    }
-
-    /// The body of a response to GET.
-    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, StackError> {
-        let response = self.send(Method::GET, path, &[], None).await?;
-        response.read(path)
-    }
-
-    /// The messages on the bus that the query selects.
-    pub(crate) async fn bus(&self, query: &[(&str, &str)]) -> Result<BusPart, StackError> {
-        self.get(&crate::paths::with_query("/_dev/messages", query)).await
-    }
-
-    /// The messages in dead-letter queues.
-    pub(crate) async fn dead_letters(&self) -> Result<Vec<QueuedDeadLetter>, StackError> {
-        self.get("/_dev/dlq/messages").await
-    }
-
-    /// The response to any request.
-    pub(crate) async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: Option<&Value>,
-    ) -> Result<StackResponse, StackError> {
-        let failed = |error: &dyn fmt::Display| StackError(format!("{path} of the stack cannot be called: {error}"));
-        let mut request = Request::builder().method(method).uri(path);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let body = match body {
-            Some(body) => {
-                request = request.header(header::CONTENT_TYPE, "application/json");
-                Body::from(body.to_string())
-            }
-            None => Body::empty(),
-        };
-        let request = request.body(body).map_err(|error| failed(&error))?;
-        let response = self.0.clone().oneshot(request).await.map_err(|error| failed(&error))?;
-        let (parts, body) = response.into_parts();
-        let body = to_bytes(body, MAX_RESPONSE).await.map_err(|error| failed(&error))?;
-        let body = String::from_utf8_lossy(&body).into_owned();
-        Ok(StackResponse { status: parts.status, headers: parts.headers, body })
-    }
+/// What the parts of the local stack wait for, and what it has used since its start.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct StreamState {
+    pub mappings: Vec<Mapping>,
+    pub queues: Vec<Queue>,
+    pub rules: Vec<Rule>,
+    /// The batches of records that mappings discarded.
+    pub discarded: Vec<Value>,
+    /// Counts by name, some of them in objects: `{"apiRequests": 1, "dynamodbCalls": {"Query": 2}}`.
+    pub usage: Value,
 }
 
-impl StackResponse {
-    /// The body of a successful response.
-    pub(crate) fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, StackError> {
-        // The text about a service of AWS that failed is complete.
-        if self.status == StatusCode::FAILED_DEPENDENCY {
-            return Err(StackError(self.body.clone()));
-        }
-        if !self.status.is_success() {
-            return Err(StackError(format!("{path} of the stack returned {}: {}", self.status, self.body)));
-        }
-        serde_json::from_str(&self.body).map_err(|error| StackError(format!("{path} of the stack: {error}")))
-    }
+/// An event source mapping in front of a function.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Mapping {
+    pub function: String,
+    /// Its name in the template.
+    pub mapping: String,
+    pub enabled: bool,
+    pub paused: bool,
+    pub shards: Vec<Shard>,
+}
+
+/// A mapping in a shard of the table's stream.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Shard {
+    pub shard: String,
+    /// The number of records that are not settled.
+    pub waiting: usize,
+    pub oldest_age_ms: Option<i64>,
+    /// Of the last invocation, such as `OK` or `PROBLEM: the function failed`; `None` before the first.
+    pub last_result: Option<String>,
+}
+
+/// A queue with the numbers of its messages.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Queue {
+    pub queue: String,
+    /// The messages that can be received.
+    pub visible: u64,
+    /// The messages that wait for a retry, or are being processed.
+    pub hidden: u64,
+    pub purpose: QueuePurpose,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum QueuePurpose {
+    /// Nothing takes messages out of it by itself.
+    DeadLetters,
+    /// The projector gets the changes of aggregates from it.
+    Changes,
+    /// A rule of the bus sends messages to it.
+    Rule,
+}
+
+/// A rule of the local stack's bus.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rule {
+    /// The option `--rule` as it was given.
+    pub rule: String,
+    pub queue: String,
+    pub visible: usize,
+    pub hidden: usize,
+    pub dead_letter_queue: String,
+    pub dead_letters: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<RuleFunction>,
+}
+
+/// The invocations of the function of a rule.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleFunction {
+    pub name: String,
+    pub invocations: u64,
+    pub failures: u64,
+    pub last_error: Option<String>,
+}
+
+/// The relay of a stack on AWS.
+#[derive(Debug)]
+pub struct Relay {
+    pub mappings: Vec<RelayMapping>,
+    /// The age of the oldest record at its last invocation, in milliseconds.
+    pub iterator_age_ms: Option<f64>,
+    /// When that was, in milliseconds since 1970.
+    pub at: Option<i64>,
+}
+
+#[derive(Debug)]
+pub struct RelayMapping {
+    pub id: String,
+    pub state: String,
+    pub last_result: String,
+}
+
+/// An alarm with the figures of the last three hours.
+#[derive(Debug)]
+pub struct Alarm {
+    pub name: String,
+    pub description: String,
+    /// `OK`, `ALARM` or `INSUFFICIENT_DATA`.
+    pub state: String,
+    /// Why it is in this state, in CloudWatch's words.
+    pub reason: String,
+    pub threshold: Option<f64>,
+    /// Such as `GreaterThanThreshold`.
+    pub comparison: String,
+    /// Times in milliseconds since 1970, and values.
+    pub points: Vec<(f64, f64)>,
 }

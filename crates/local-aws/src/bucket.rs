@@ -42,12 +42,10 @@ impl Bucket {
         Ok(Self(Arc::new(Mutex::new(BucketState { name: name.to_owned(), objects, file }))))
     }
 
-    /// Puts an object.
     pub fn put(&self, key: String, text: String) {
         self.state().objects.insert(key, text);
     }
 
-    /// The keys of all objects.
     pub fn keys(&self) -> Vec<String> {
         self.state().objects.keys().cloned().collect()
     }

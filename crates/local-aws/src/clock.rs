@@ -14,22 +14,17 @@ use serde::{Deserialize, Serialize};
 #[serde(from = "Ahead", into = "Ahead")]
 pub struct LocalClock(Arc<AtomicU64>);
 
-/// How far a clock is ahead of the machine's, in whole seconds. As text, it is a sum such as `14d 2h`.
+/// How far a clock is ahead of the machine's, or is moved forward, in whole seconds. It is shown as a sum such as `14d 2h`, and read
+/// as one number with a unit: `90s`, `30m`, `2h` or `14d`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ahead {
-    /// The number of seconds.
     pub seconds: u64,
 }
-
-/// The duration of a move. As text, it is a number with a unit: `90s`, `30m`, `2h` or `14d`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForwardBy(Ahead);
 
 /// Why the clock is not moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MoveError {
-    /// The text is not a duration.
     #[error(
         "{0:?} is not a duration; give a whole number above 0 with one of the units s, m, h and d, such as 90s or 14d"
     )]
@@ -37,7 +32,6 @@ pub enum MoveError {
     /// The clock never moves back, because the times of an aggregate's events never do.
     #[error("{0:?} does not move the clock forward; give a duration above 0, such as 90s or 14d")]
     NotForward(String),
-    /// The times would get near the last ones that can be stored.
     #[error("the clock can be at most {} ahead of the machine's; give at most {left}", Ahead::MAX)]
     TooFar {
         /// The longest move that is possible.
@@ -53,7 +47,7 @@ impl Ahead {
     pub const MAX: Self = Self { seconds: 36_500 * 24 * 60 * 60 };
 
     /// This after a move.
-    pub fn moved(self, ForwardBy(by): ForwardBy) -> Result<Self, MoveError> {
+    pub fn moved(self, by: Self) -> Result<Self, MoveError> {
         let moved = Self { seconds: self.seconds.saturating_add(by.seconds) };
         let left = Self { seconds: Self::MAX.seconds.saturating_sub(self.seconds) };
         if moved > Self::MAX { Err(MoveError::TooFar { left }) } else { Ok(moved) }
@@ -65,23 +59,19 @@ impl Ahead {
 }
 
 impl LocalClock {
-    /// The time in the stack.
     pub fn now(&self) -> SystemTime {
         SystemTime::now() + self.ahead().duration()
     }
 
-    /// The same, as a timestamp.
     pub fn timestamp(&self) -> Timestamp {
         // The maximum is far below the last timestamp.
         Timestamp::try_from(self.now()).unwrap_or(Timestamp::MAX)
     }
 
-    /// The same, since 1970.
     pub fn since_1970(&self) -> Duration {
         self.now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 
-    /// The same, in milliseconds since 1970.
     pub fn milliseconds(&self) -> u64 {
         u64::try_from(self.since_1970().as_millis()).unwrap_or(u64::MAX)
     }
@@ -125,7 +115,7 @@ impl fmt::Display for Ahead {
     }
 }
 
-impl FromStr for ForwardBy {
+impl FromStr for Ahead {
     type Err = MoveError;
 
     fn from_str(text: &str) -> Result<Self, MoveError> {
@@ -141,7 +131,7 @@ impl FromStr for ForwardBy {
         if is_negative || seconds == 0 {
             return Err(MoveError::NotForward(text.to_owned()));
         }
-        Ok(Self(Ahead { seconds }))
+        Ok(Self { seconds })
     }
 }
 

@@ -1,14 +1,69 @@
 //! Local DynamoDB: the embedded engine behind an endpoint.
 //!
-//! - `engine`: the database of the engine, and what the local stack does with its private tables.
-//! - `expiry`: moves its clock, and deletes the rows that have expired.
-//! - `server`: the endpoint.
+//! `engine`: the database of the engine, and what the local stack does with its private tables. `expiry`: moves its clock, and
+//! deletes the rows that have expired.
 
 mod engine;
 mod expiry;
-mod server;
-
 pub use engine::OpenError;
 pub(crate) use engine::connect;
 pub use expiry::{ForwardError, TableClock};
-pub use server::{LocalDynamoDb, StartError};
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use dynoxide::server;
+use tokio::net::TcpListener;
+
+use crate::server::Server;
+
+/// A running engine. It stops when it is dropped.
+#[derive(Debug)]
+pub struct LocalDynamoDb {
+    server: Server,
+    clock: TableClock,
+}
+
+/// Why the engine does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot open the data file")]
+    Data(#[from] OpenError),
+    #[error("cannot complete a move of the clock")]
+    Clock(#[from] ForwardError),
+    #[error("cannot listen: {0}")]
+    Listen(#[from] io::Error),
+}
+
+impl LocalDynamoDb {
+    /// Serves at `listener`, from the file `data` or from memory.
+    pub fn start(data: Option<&Path>, listener: TcpListener) -> Result<Self, StartError> {
+        let (database, name) = engine::open(data)?;
+        let clock = TableClock::of(database.clone(), name)?;
+        let server =
+            Server::spawn(listener, |listener, stopped| server::serve_with_shutdown(listener, database, stopped))?;
+        Ok(Self { server, clock })
+    }
+
+    /// Serves from memory, on a free port of 127.0.0.1.
+    pub async fn in_memory() -> Result<Self, StartError> {
+        Self::start(None, TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?)
+    }
+
+    /// The endpoint for an AWS SDK.
+    pub fn url(&self) -> &str {
+        self.server.url()
+    }
+
+    /// The clock of its streams and of the expiry of its rows.
+    pub fn clock(&self) -> &TableClock {
+        &self.clock
+    }
+
+    /// Stops after all received requests have a response, but after `grace` at the latest.
+    pub async fn stop(self, grace: Duration) {
+        self.server.stop(grace).await;
+    }
+}

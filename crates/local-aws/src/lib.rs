@@ -9,7 +9,7 @@
 //! - [`messaging`]: EventBridge and SQS, in memory or in that file.
 //! - [`bucket`]: a bucket of S3.
 //! - [`lambda`]: functions that speak the Lambda Runtime API.
-//! - [`json_protocol`]: the parts of the AWS JSON protocol that all services share.
+//! - [`json_protocol`]: the AWS JSON protocol, which all services share.
 //! - [`server`]: a server on a port of its own.
 
 pub mod bucket;

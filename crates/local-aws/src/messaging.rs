@@ -12,16 +12,14 @@
 //! - [`Bus`]: the accepted entries and messages, and the recorded calls. `bus_index`: finds entries by what they are
 //!   about.
 //! - [`faults`]: the injected faults.
-//! - `router`: the endpoint of both services; `protocol`: the requests and responses of their operations.
-//! - `put_events`, `describe_event_bus`, `rule_operations` and `sqs`: the operations and their limits. `rules`: which
-//!   events reach which queues. `deliveries`: events on their way to queues. `target_records`: what became of them there.
+//! - `router`: the endpoint of both services.
+//! - `put_events`, `rule_operations` and `sqs`: the operations and their limits. `rules`: which events reach which queues.
+//!   `deliveries`: events on their way to queues. `target_records`: what became of them there.
 
 mod bus;
 mod bus_index;
 mod deliveries;
-mod describe_event_bus;
 pub mod faults;
-mod protocol;
 mod put_events;
 mod router;
 mod rule_operations;

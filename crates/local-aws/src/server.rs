@@ -26,7 +26,6 @@ impl Server {
         Self::serve(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?, router)
     }
 
-    /// Serves `router` at `listener`.
     pub fn serve(listener: TcpListener, router: Router) -> io::Result<Self> {
         Self::spawn(listener, |listener, stopped| {
             axum::serve(listener, router).with_graceful_shutdown(stopped).into_future()

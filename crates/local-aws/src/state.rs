@@ -45,13 +45,10 @@ pub struct Checkpoint {
 /// Why the state cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The local stack has stopped.
     #[error("the data file is closed")]
     Closed,
-    /// SQLite cannot read or write the file.
     #[error("cannot use the data file")]
     Sqlite(#[from] rusqlite::Error),
-    /// An entry is not one that this code has written.
     #[error("cannot read an entry of the data file")]
     Json(#[from] serde_json::Error),
 }
@@ -100,11 +97,7 @@ impl StateFile {
 
     /// The entries of a journal, in the order in which they were added.
     pub fn entries<T: DeserializeOwned>(&self, journal: Journal) -> Result<Vec<T>, StateError> {
-        let sql = "SELECT entry FROM _daybook_journal WHERE journal = ?1 ORDER BY id";
-        let texts: Vec<String> = self.with_connection(|connection| {
-            connection.prepare_cached(sql)?.query_map([journal.name()], |row| row.get(0))?.collect()
-        })?;
-        texts.iter().map(|text| Ok(serde_json::from_str(text)?)).collect()
+        Ok(self.numbered_entries(journal)?.into_iter().map(|(_, entry)| entry).collect())
     }
 
     /// The entries of a journal with their numbers in the file, in the order in which they were added.
@@ -132,7 +125,6 @@ impl StateFile {
         self.with_connection(|connection| connection.query_row(sql, [reader], checkpoint).optional())
     }
 
-    /// Replaces the checkpoint of a reader.
     pub fn save_checkpoint(&self, reader: &str, checkpoint: &Checkpoint) -> Result<(), StateError> {
         let Checkpoint { sequence_number, is_settled } = checkpoint;
         let sql =

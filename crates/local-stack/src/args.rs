@@ -1,9 +1,11 @@
-//! The options of the local stack.
+//! The options of the local stack, and the project that it serves.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use clap::Args;
+use daybook_decider::{RegistrationError, Registry};
+use daybook_projection::{ProjectionRegistrationError, Projections};
 
 use crate::rule_option::RuleOption;
 
@@ -40,4 +42,20 @@ pub struct DevArgs {
     /// OpenTelemetry collector that gets the traces of requests and messages, such as http://localhost:4318.
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub otlp: Option<String>,
+}
+
+/// The registrations of a project: which aggregates and which projections its functions serve.
+#[derive(Clone, Copy, Debug)]
+pub struct Project {
+    pub aggregates: fn() -> Result<Registry, RegistrationError>,
+    pub projections: fn() -> Result<Projections, ProjectionRegistrationError>,
+}
+
+impl Project {
+    pub const fn new(
+        aggregates: fn() -> Result<Registry, RegistrationError>,
+        projections: fn() -> Result<Projections, ProjectionRegistrationError>,
+    ) -> Self {
+        Self { aggregates, projections }
+    }
 }

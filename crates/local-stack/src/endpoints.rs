@@ -1,17 +1,28 @@
-//! HTTP endpoints that only the local stack has: the messages on the bus and in the dead-letter queue, the discarded
-//! records, the event source mappings, the rules, the usage, and injected faults.
+//! HTTP endpoints that only the local stack has, under `/_dev/`: the messages on the bus and in the dead-letter queue, the
+//! discarded records, the event source mappings, the rules, the usage, injected faults, and the clock.
+//!
+//! Everything in the stack that shows or stores a time has its clock: the functions, the table's stream, the event source
+//! mappings, the bus, the queues and the console. Pauses, timeouts and signatures of AWS calls have the machine's clock.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
-use daybook_local_aws::messaging::Bus;
+use daybook_function_runtime::{SdkConfig, with_causes};
+use daybook_local_aws::clock::{Ahead, LocalClock};
+use daybook_local_aws::dynamodb::{ForwardError, TableClock};
+use daybook_local_aws::messaging::{Bus, Delivered, QueueMessage};
+use daybook_stream_relay::RelaySettings;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
 
+use crate::aws::DYNAMODB_ENDPOINT;
 use crate::discarded::DiscardedRecords;
 use crate::faults::{ProjectorFaults, StackFaults};
 use crate::functions::Functions;
@@ -19,46 +30,31 @@ use crate::mapping_states::MappingStates;
 use crate::rules::RuleStates;
 use crate::usage::{Usage, UsageMeter};
 
-/// The endpoints under `/_dev/`. No aggregate type can have the name `_dev`.
-pub(crate) fn router(
-    bus: Bus,
-    discarded: DiscardedRecords,
-    states: MappingStates,
-    rules: RuleStates,
-    meter: UsageMeter,
-    faults: ProjectorFaults,
-    functions: Functions,
-) -> Router {
-    let last_set = Arc::new(Mutex::new(json!({})));
-    let get_faults = {
-        let last_set = last_set.clone();
-        async move || Json(last_set.lock().unwrap_or_else(PoisonError::into_inner).clone())
-    };
-    let mappings = states.clone();
-    let faulty = functions.clone();
-    let set_faults = async move |State(bus): State<Bus>, Json(text): Json<Value>| {
-        let given =
-            StackFaults::deserialize(&text).map_err(|error| (StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))?;
-        *last_set.lock().unwrap_or_else(PoisonError::into_inner) = text;
-        states.pause(given.paused());
-        bus.set_faults(given.bus);
-        faults.set(&given.read_models);
-        faulty.replace_view_faults(&given.read_models.views).await;
-        Ok::<_, (StatusCode, String)>(StatusCode::NO_CONTENT)
-    };
-    let usage = async move |State(bus): State<Bus>| {
-        meter.add_calls(functions.take_usage().await);
-        Json(usage(&bus, &meter))
-    };
-    Router::new()
-        .route("/_dev/bus", get(async |State(bus): State<Bus>| Json(delivered(&bus))))
-        .route("/_dev/dlq", get(async |State(bus): State<Bus>| Json(dead_letters(&bus))))
-        .route("/_dev/discarded", get(async move || Json(discarded.all())))
-        .route("/_dev/mappings", get(async move || Json(mappings.all())))
-        .route("/_dev/rules", get(async move || Json(rules.all())))
-        .route("/_dev/usage", get(usage))
-        .route("/_dev/faults", get(get_faults).put(set_faults))
-        .with_state(bus)
+/// How long a move of the clock waits for the functions of the stream.
+const MOVE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The stack is idle if nothing waits at several reads with this pause: a record that was just written may not be at its
+/// mapping yet.
+const READ_PAUSE: Duration = Duration::from_millis(100);
+const IDLE_READS: u32 = 3;
+
+#[derive(Clone)]
+pub(crate) struct StackParts {
+    pub(crate) bus: Bus,
+    pub(crate) discarded: DiscardedRecords,
+    pub(crate) mappings: MappingStates,
+    pub(crate) rules: RuleStates,
+    pub(crate) meter: UsageMeter,
+    pub(crate) functions: Functions,
+    pub(crate) faults: ProjectorFaults,
+    /// The faults as they were set last.
+    pub(crate) set_faults: Arc<Mutex<Value>>,
+    pub(crate) clock: LocalClock,
+    /// `None` if DynamoDB is external.
+    pub(crate) table_clock: Option<TableClock>,
+    /// With these, messages are sent to the bus again.
+    pub(crate) eventbridge: SdkConfig,
+    pub(crate) relay: RelaySettings,
 }
 
 /// An entry that the bus accepted, with its unchanged detail.
@@ -75,7 +71,6 @@ struct BusEntryJson {
     detail: JsonOrText,
 }
 
-/// A message of the dead-letter queue.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct QueueMessageJson {
@@ -98,9 +93,41 @@ impl From<String> for JsonOrText {
     }
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct MoveJson {
+    forward_by: String,
+}
+
+/// The endpoints. No aggregate type can have the name `_dev`.
+pub(crate) fn router(parts: StackParts) -> Router {
+    type Parts = State<StackParts>;
+    let set_faults = async |State(parts): Parts, Json(faults): Json<Value>| {
+        let set = parts.set_faults(faults).await;
+        set.map(|()| StatusCode::NO_CONTENT).map_err(|error| (StatusCode::UNPROCESSABLE_ENTITY, error))
+    };
+    let usage = async |State(parts): Parts| {
+        parts.meter.add(parts.functions.take_usage().await);
+        Json(parts.usage())
+    };
+    let move_clock = async |State(parts): Parts, Json(given): Json<MoveJson>| {
+        parts.move_clock(&given.forward_by).await.map(|()| Json(parts.clock_json()))
+    };
+    Router::new()
+        .route("/_dev/bus", get(async |State(parts): Parts| Json(delivered(&parts.bus))))
+        .route("/_dev/dlq", get(async |State(parts): Parts| Json(dead_letters(&parts.bus))))
+        .route("/_dev/discarded", get(async |State(parts): Parts| Json(parts.discarded.all())))
+        .route("/_dev/mappings", get(async |State(parts): Parts| Json(parts.mappings.all())))
+        .route("/_dev/rules", get(async |State(parts): Parts| Json(parts.rules.all())))
+        .route("/_dev/usage", get(usage))
+        .route("/_dev/faults", get(async |State(parts): Parts| Json(parts.faults_as_set())).put(set_faults))
+        .route("/_dev/clock", get(async |State(parts): Parts| Json(parts.clock_json())).put(move_clock))
+        .with_state(parts)
+}
+
 /// The accepted entries, in order of arrival.
 fn delivered(bus: &Bus) -> Vec<BusEntryJson> {
-    let entry = |entry: daybook_local_aws::messaging::Delivered| BusEntryJson {
+    let entry = |entry: Delivered| BusEntryJson {
         event_bus_name: entry.event_bus_name,
         source: entry.source,
         detail_type: entry.detail_type,
@@ -114,17 +141,78 @@ fn delivered(bus: &Bus) -> Vec<BusEntryJson> {
 
 /// The messages of the dead-letter queue, in order of arrival.
 fn dead_letters(bus: &Bus) -> Vec<QueueMessageJson> {
-    let message = |message: daybook_local_aws::messaging::QueueMessage| QueueMessageJson {
-        message_id: message.message_id,
-        queue_url: message.queue_url,
-        body: message.body.into(),
+    let message = |QueueMessage { message_id, queue_url, body, .. }| QueueMessageJson {
+        message_id,
+        queue_url,
+        body: body.into(),
     };
     bus.dead_letters().into_iter().map(message).collect()
 }
 
-/// What the stack has used since its start.
-fn usage(bus: &Bus, meter: &UsageMeter) -> Usage {
-    let calls = bus.put_events_calls();
-    let entries = calls.iter().map(|call| call.entries as u64).sum();
-    Usage { put_events_calls: calls.len() as u64, put_events_entries: entries, ..meter.usage() }
+/// A value whose names are strings, as JSON.
+pub(crate) fn json(value: impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+impl StackParts {
+    /// What the stack has used since its start, without the calls that the functions have not reported yet.
+    pub(crate) fn usage(&self) -> Usage {
+        let calls = self.bus.put_events_calls();
+        let entries = calls.iter().map(|call| call.entries as u64).sum();
+        Usage { put_events_calls: calls.len() as u64, put_events_entries: entries, ..self.meter.usage() }
+    }
+
+    pub(crate) fn faults_as_set(&self) -> Value {
+        self.set_faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces all faults, or returns why they are not valid.
+    pub(crate) async fn set_faults(&self, faults: Value) -> Result<(), String> {
+        let given = StackFaults::deserialize(&faults).map_err(|error| error.to_string())?;
+        *self.set_faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
+        self.mappings.pause(given.paused());
+        self.bus.set_faults(given.of_bus());
+        self.faults.set(&given);
+        self.functions.replace_view_faults(&given.views).await;
+        Ok(())
+    }
+
+    fn clock_json(&self) -> Value {
+        let ahead = self.clock.ahead();
+        let now = format!("{:.3}", self.clock.timestamp());
+        json!({"now": now, "aheadBy": ahead.to_string(), "aheadBySeconds": ahead.seconds})
+    }
+
+    /// Moves the clock forward by a duration such as `14d`.
+    pub(crate) async fn move_clock(&self, by: &str) -> Result<(), (StatusCode, String)> {
+        let unprocessable = |error: &dyn std::error::Error| (StatusCode::UNPROCESSABLE_ENTITY, error.to_string());
+        let by: Ahead = by.parse().map_err(|error| unprocessable(&error))?;
+        let Some(table) = self.table_clock.clone() else {
+            let reason = format!("the clock of an external DynamoDB cannot be moved; unset {DYNAMODB_ENDPOINT}");
+            return Err((StatusCode::CONFLICT, reason));
+        };
+        // After the move, the mappings would discard the records on their way to the functions as too old. The records of a
+        // function that is paused or fails get older.
+        self.is_idle_within(MOVE_PATIENCE, || self.mappings.are_idle()).await;
+        let moved = spawn_blocking(move || table.forward(by)).await;
+        // Also if expired rows could not be deleted.
+        self.functions.advance_clock(self.clock.ahead()).await;
+        match moved {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(ForwardError::Move(error))) => Err(unprocessable(&error)),
+            Ok(Err(error)) => Err((StatusCode::INTERNAL_SERVER_ERROR, with_causes(&error))),
+            Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
+        }
+    }
+
+    /// Waits until a part of the stack is idle. Returns whether that was so within this time.
+    pub(crate) async fn is_idle_within(&self, patience: Duration, is_idle: impl Fn() -> bool) -> bool {
+        let give_up = Instant::now() + patience;
+        let mut idle_reads = 0;
+        while idle_reads < IDLE_READS && Instant::now() < give_up {
+            sleep(READ_PAUSE).await;
+            idle_reads = if is_idle() { idle_reads + 1 } else { 0 };
+        }
+        idle_reads == IDLE_READS
+    }
 }

@@ -12,7 +12,6 @@ use crate::error::DevError;
 /// Not "daybook": for table names under 8 characters, AWS SDKs reject the shard ids of the engine's stream.
 const TABLE_NAME: &str = "daybook-dev";
 
-/// The environment variables of a function.
 pub(crate) type Variables = BTreeMap<String, String>;
 
 /// The environment with these variables.

@@ -30,32 +30,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::sleep;
 
-/// All faults.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(from = "FaultsJson")]
-pub(crate) struct StackFaults {
-    /// The faults of the bus and the queues.
-    pub(crate) bus: Faults,
-    /// The faults of the projector and its views.
-    pub(crate) read_models: ReadModelFaults,
-    /// The functions of the stream that are not invoked.
-    paused: Vec<PausedFunction>,
-}
-
 /// A function of the table's stream.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum PausedFunction {
     StreamRelay,
     Snapshotter,
-}
-
-/// The faults of the projector and its views.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ReadModelFaults {
-    /// A fault for each of the next invocations of the projector.
-    projector: Vec<InvocationFault>,
-    pub(crate) views: ViewFaultScript,
 }
 
 /// A fault for each of the next calls to the views table, by operation. `body` and `failEntries` have no effect.
@@ -72,11 +52,11 @@ struct InvocationFault {
     forever: bool,
 }
 
-/// All faults as JSON: the members of [`Faults`], and those of the read models and the stream. One struct has them all, so the
-/// error of an unknown member lists all that exist.
-#[derive(Default, Deserialize)]
+/// All faults: the members of [`Faults`], and those of the read models and the stream. One struct has them all, so the error of
+/// an unknown member lists all that exist.
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct FaultsJson {
+pub(crate) struct StackFaults {
     put_events: Vec<CallFault>,
     entries: Vec<Rule>,
     send_message: Vec<CallFault>,
@@ -86,31 +66,30 @@ struct FaultsJson {
     describe_event_bus: Vec<CallFault>,
     deliveries: Vec<DeliveryFault>,
     invocations: Vec<FunctionFault>,
+    /// A fault for each of the next invocations of the projector.
     projector: Vec<InvocationFault>,
-    views: ViewFaultScript,
+    pub(crate) views: ViewFaultScript,
+    /// The functions of the stream that are not invoked.
     paused: Vec<PausedFunction>,
 }
 
-impl From<FaultsJson> for StackFaults {
-    fn from(json: FaultsJson) -> Self {
-        let bus = Faults {
-            put_events: json.put_events,
-            entries: json.entries,
-            send_message: json.send_message,
-            messages: json.messages,
-            receive_message: json.receive_message,
-            delete_message: json.delete_message,
-            describe_event_bus: json.describe_event_bus,
-            deliveries: json.deliveries,
-            invocations: json.invocations,
-        };
-        let read_models = ReadModelFaults { projector: json.projector, views: json.views };
-        Self { bus, read_models, paused: json.paused }
-    }
-}
-
 impl StackFaults {
-    /// The names of the paused functions.
+    /// The faults of the bus and the queues.
+    pub(crate) fn of_bus(&self) -> Faults {
+        let all = self.clone();
+        Faults {
+            put_events: all.put_events,
+            entries: all.entries,
+            send_message: all.send_message,
+            messages: all.messages,
+            receive_message: all.receive_message,
+            delete_message: all.delete_message,
+            describe_event_bus: all.describe_event_bus,
+            deliveries: all.deliveries,
+            invocations: all.invocations,
+        }
+    }
+
     pub(crate) fn paused(&self) -> BTreeSet<&'static str> {
         let name = |function: &PausedFunction| match function {
             PausedFunction::StreamRelay => "stream-relay",
@@ -125,8 +104,7 @@ impl StackFaults {
 pub(crate) struct ProjectorFaults(Arc<Mutex<Vec<InvocationFault>>>);
 
 impl ProjectorFaults {
-    /// Replaces all faults.
-    pub(crate) fn set(&self, faults: &ReadModelFaults) {
+    pub(crate) fn set(&self, faults: &StackFaults) {
         self.lock().clone_from(&faults.projector);
     }
 
@@ -244,9 +222,9 @@ mod tests {
         all["views"] = json!({"PutItem": call});
         all["paused"] = json!(["snapshotter"]);
         let faults: StackFaults = serde_json::from_value(all).unwrap();
-        assert_eq!(faults.bus, serde_json::from_value(of_bus).unwrap());
-        assert_eq!(faults.read_models.projector[0].kill_after_ms, Some(7));
-        assert_eq!(faults.read_models.views.0["PutItem"][0].http, Some(500));
+        assert_eq!(faults.of_bus(), serde_json::from_value(of_bus).unwrap());
+        assert_eq!(faults.projector[0].kill_after_ms, Some(7));
+        assert_eq!(faults.views.0["PutItem"][0].http, Some(500));
         assert_eq!(faults.paused(), BTreeSet::from(["snapshotter"]));
     }
 }

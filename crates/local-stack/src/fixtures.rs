@@ -1,8 +1,7 @@
 //! The events of a project's `events/` folder, and the responses that its API must return.
 //!
-//! - `comparison`: compares a response with the recorded one, and records one.
-
-mod comparison;
+//! A recorded response is compared member by member. `<id>` stands for a ULID, `<time>` for a time, and `…` at the end of a text
+//! for any remainder. If a recorded value is JSON and the value in the response is text, the text is parsed as JSON.
 
 use std::error::Error;
 use std::fs;
@@ -19,8 +18,7 @@ use daybook_view_store::ViewStore;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-pub use self::comparison::{Extent, difference, generalized};
-use crate::project::Project;
+use crate::args::Project;
 
 /// The time-out of an invocation, as in the template.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -93,6 +91,82 @@ fn read(path: &Path) -> Result<String, Box<dyn Error>> {
     fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()).into())
 }
 
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Extent {
+    Whole,
+    /// Over HTTP without an authorizer, there is no caller, and servers add further headers.
+    OverHttp,
+}
+
+/// The first difference, with its path.
+pub fn difference(written: &Value, actual: &Value, extent: Extent) -> Option<String> {
+    differ("", written, actual, extent)
+}
+
+fn differ(at: &str, written: &Value, actual: &Value, extent: Extent) -> Option<String> {
+    let differs =
+        || Some(format!("at {at}: written is {:.300}, there is {:.300}", written.to_string(), actual.to_string()));
+    match (written, actual) {
+        (Value::String(id), Value::String(actual)) if id == "<id>" && is_id(actual) => None,
+        (Value::String(time), Value::String(actual)) if time == "<time>" && is_time(actual) => None,
+        (Value::String(beginning), Value::String(actual))
+            if beginning.strip_suffix('…').is_some_and(|beginning| actual.starts_with(beginning)) =>
+        {
+            None
+        }
+        (Value::Array(written), Value::Array(actual)) if written.len() == actual.len() => written
+            .iter()
+            .zip(actual)
+            .enumerate()
+            .find_map(|(index, (written, actual))| differ(&format!("{at}/{index}"), written, actual, extent)),
+        (Value::Object(written), Value::Object(actual)) => {
+            let names = written.keys().chain(actual.keys().filter(|name| !written.contains_key(*name)));
+            let compared = |name: &&String| match (extent, at) {
+                (Extent::Whole, _) => true,
+                (Extent::OverHttp, "/headers") => written.contains_key(*name) && *name != "content-length",
+                (Extent::OverHttp, _) => !matches!(name.as_str(), "actor" | "owner"),
+            };
+            names.filter(compared).find_map(|name| match (written.get(name), actual.get(name)) {
+                (Some(written), Some(actual)) => differ(&format!("{at}/{name}"), written, actual, extent),
+                (Some(_), None) => Some(format!("at {at}: {name} is missing")),
+                (None, _) => Some(format!("at {at}: {name} is unexpected")),
+            })
+        }
+        (Value::Object(_) | Value::Array(_), Value::String(text)) => match serde_json::from_str(text) {
+            Ok(actual @ (Value::Object(_) | Value::Array(_))) => differ(at, written, &actual, extent),
+            Ok(_) | Err(_) => differs(),
+        },
+        (written, actual) if written == actual => None,
+        _ => differs(),
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    ulid::Ulid::from_string(text).is_ok()
+}
+
+fn is_time(text: &str) -> bool {
+    let digits = |range| text.get(range).is_some_and(|part: &str| part.bytes().all(|byte| byte.is_ascii_digit()));
+    text.len() >= 20 && digits(0..4) && text.as_bytes()[10] == b'T' && digits(17..19) && text.ends_with('Z')
+}
+
+/// The value to record: ids and times that do not come from the event are replaced by placeholders, and JSON text by JSON.
+pub fn generalized(actual: &Value, event: &str) -> Value {
+    match actual {
+        Value::String(text) if !event.contains(text) && is_id(text) => "<id>".into(),
+        Value::String(text) if !event.contains(text) && is_time(text) => "<time>".into(),
+        Value::String(text) => match serde_json::from_str(text) {
+            Ok(json @ (Value::Object(_) | Value::Array(_))) => generalized(&json, event),
+            Ok(_) | Err(_) => actual.clone(),
+        },
+        Value::Array(elements) => elements.iter().map(|element| generalized(element, event)).collect(),
+        Value::Object(members) => {
+            members.iter().map(|(name, member)| (name.clone(), generalized(member, event))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => actual.clone(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use daybook_decider::Registry;
@@ -115,5 +189,35 @@ mod tests {
         assert!(error.contains("a.answer.json: the status was 201 and is 404\nin {"), "{error}");
         assert!(error.contains("delete the file, and run the test with RECORD=1. If a command has changed"), "{error}");
         assert!(error.ends_with(&event.display().to_string()), "{error}");
+    }
+
+    #[test]
+    fn comparison_ignores_ids_and_times_and_nothing_else() {
+        use serde_json::json;
+
+        let written = json!({"id": "<id>", "at": "<time>", "text": "six…", "detail": {"n": [1, "a"]}});
+        let id = "01M7XZT6Q0G6DHYB4P1612VGXF";
+        let came = json!({"id": id, "at": "2026-11-21T02:43:51.1Z", "text": "sixteen", "detail": "{\"n\":[1,\"a\"]}"});
+        assert_eq!(difference(&written, &came, Extent::Whole), None);
+        for name in ["id", "at", "detail"] {
+            assert_eq!(generalized(&came, "")[name], written[name]);
+        }
+        assert_eq!(generalized(&came, id)["id"], id);
+        for (pointer, value, expected) in [
+            ("/id", json!("7"), "at /id: written is \"<id>\", there is \"7\""),
+            ("/at", json!("today"), "at /at: written is \"<time>\", there is \"today\""),
+            ("/text", json!("seven"), "at /text: written is \"six…\", there is \"seven\""),
+            ("/detail", json!("{\"n\":[1]}"), "at /detail/n: written is [1,\"a\"], there is [1]"),
+            ("/detail", json!({"n": [1, "b"]}), "at /detail/n/1: written is \"a\", there is \"b\""),
+            ("/detail", json!({"n": [1, "a"], "m": 1}), "at /detail: m is unexpected"),
+            ("/detail", json!({}), "at /detail: n is missing"),
+        ] {
+            let mut other = came.clone();
+            *other.pointer_mut(pointer).unwrap() = value;
+            assert_eq!(difference(&written, &other, Extent::Whole).as_deref(), Some(expected));
+        }
+        let (caller, nobody) = (json!({"meta": {"actor": "a"}, "owner": "a"}), json!({"meta": {}}));
+        assert_eq!(difference(&caller, &nobody, Extent::OverHttp), None);
+        assert!(difference(&caller, &nobody, Extent::Whole).is_some());
     }
 }

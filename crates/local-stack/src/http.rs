@@ -18,7 +18,6 @@ use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
 use tokio::sync::Mutex;
 
-/// Time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time limit for a response. API Gateway responds after 30 seconds at the latest.
@@ -101,7 +100,6 @@ impl Signer {
         Self { credentials, region, service, latest: Mutex::default() }
     }
 
-    /// The headers that sign a request.
     async fn signature(
         &self,
         method: &str,

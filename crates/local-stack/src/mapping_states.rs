@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use daybook_console::stack::{Mapping, Shard};
 use daybook_event_source_mapping::InvocationOutcome;
 use daybook_local_aws::clock::LocalClock;
-use serde::Serialize;
 use tokio::sync::watch;
 
 /// The states of all mappings. Clones share them.
@@ -35,25 +35,6 @@ pub(crate) struct ShardState {
     pub(crate) oldest: Option<Duration>,
     /// The result of the last invocation; `None` before the first.
     pub(crate) last_result: Option<&'static str>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct MappingJson {
-    function: &'static str,
-    mapping: String,
-    enabled: bool,
-    paused: bool,
-    shards: Vec<ShardJson>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ShardJson {
-    shard: String,
-    waiting: usize,
-    oldest_age_ms: Option<u64>,
-    last_result: Option<&'static str>,
 }
 
 impl MappingStates {
@@ -91,19 +72,18 @@ impl MappingStates {
         running.flat_map(|(_, state)| state.shards.values()).all(|shard| shard.waiting == 0)
     }
 
-    pub(crate) fn all(&self) -> Vec<MappingJson> {
+    pub(crate) fn all(&self) -> Vec<Mapping> {
         let now = self.clock.since_1970();
-        let shard = |(shard, state): (&String, &ShardState)| ShardJson {
+        let age = |oldest: Duration| i64::try_from(now.saturating_sub(oldest).as_millis()).unwrap_or(i64::MAX);
+        let shard = |(shard, state): (&String, &ShardState)| Shard {
             shard: shard.clone(),
             waiting: state.waiting,
-            oldest_age_ms: state
-                .oldest
-                .map(|oldest| u64::try_from(now.saturating_sub(oldest).as_millis()).unwrap_or(u64::MAX)),
-            last_result: state.last_result,
+            oldest_age_ms: state.oldest.map(age),
+            last_result: state.last_result.map(str::to_owned),
         };
         let states = self.lock();
-        let mapping = |((function, mapping), state): (&MappingName, &MappingState)| MappingJson {
-            function,
+        let mapping = |((function, mapping), state): (&MappingName, &MappingState)| Mapping {
+            function: (*function).to_owned(),
             mapping: mapping.clone(),
             enabled: state.enabled,
             paused: self.paused.borrow().contains(function),

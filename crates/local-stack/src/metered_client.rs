@@ -27,7 +27,6 @@ pub struct MeteredClient<T> {
     asks_for_units: bool,
 }
 
-/// Whether an operation only reads.
 pub fn is_read(operation: &str) -> bool {
     matches!(operation, "GetItem" | "BatchGetItem" | "Query" | "Scan" | "TransactGetItems")
 }

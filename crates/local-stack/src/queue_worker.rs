@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::faults::ProjectorFaults;
 use crate::functions::Function;
-use crate::stop::StopSignal;
+use crate::termination::StopSignal;
 
 /// `BatchSize` of the mapping.
 const BATCH_SIZE: i32 = 10;

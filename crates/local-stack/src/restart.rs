@@ -2,16 +2,14 @@
 //!
 //! In reading order:
 //! - `rebuilder`: waits for changes, builds, and replaces the functions.
-//! - `restarts`: the binary that is built. `sources`: its sources. `build_command`: the command that builds it.
-//! - `child`: the process of a version. `serve`: what runs in that process.
+//! - `build_command`: the binary that is built, and the command that builds it. `sources`: its sources.
+//! - `process`: the process of a version, and what runs in it.
 
 mod build_command;
-mod child;
+mod process;
 mod rebuilder;
-mod restarts;
-mod serve;
 mod sources;
 
+pub use build_command::{RestartArgs, Restarts};
+pub use process::serve;
 pub(crate) use rebuilder::Rebuilder;
-pub use restarts::{RestartArgs, Restarts};
-pub use serve::serve;

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use daybook_console::stack::{Rule, RuleFunction};
 use daybook_function_runtime::with_causes;
 use daybook_local_aws::messaging::{Bus, QueueTarget, ReceivedMessage};
-use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
 use crate::error::DevError;
-use crate::rule_function::RuleFunction;
+use crate::rule_function;
 use crate::rule_option::RuleOption;
 use crate::services::Services;
-use crate::stop::StopSignal;
+use crate::termination::StopSignal;
 
 /// The pause before the second attempt to process a message; each further pause is longer by the same time. The pauses
 /// of SQS and Lambda are longer.
@@ -28,44 +28,13 @@ const AFTER_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct RuleStates {
     bus: Bus,
     rules: Arc<[RuleOption]>,
-    functions: Arc<Mutex<BTreeMap<String, FunctionState>>>,
-}
-
-/// The invocations of the function of a queue.
-#[derive(Clone, Default)]
-struct FunctionState {
-    invocations: u64,
-    failures: u64,
-    last_error: Option<String>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct RuleJson {
-    rule: String,
-    queue: String,
-    /// The messages that can be received.
-    visible: usize,
-    /// The messages that wait for a retry, or are being processed.
-    hidden: usize,
-    dead_letter_queue: String,
-    dead_letters: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    function: Option<FunctionJson>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct FunctionJson {
-    name: String,
-    invocations: u64,
-    failures: u64,
-    last_error: Option<String>,
+    /// The invocations of the function of each queue.
+    functions: Arc<Mutex<BTreeMap<String, RuleFunction>>>,
 }
 
 /// The worker of the function of one queue.
 struct RuleWorker {
-    function: RuleFunction,
+    function: rule_function::RuleFunction,
     queue: String,
     timeout: Duration,
     bus: Bus,
@@ -74,29 +43,18 @@ struct RuleWorker {
 }
 
 impl RuleStates {
-    pub(crate) fn all(&self) -> Vec<RuleJson> {
+    pub(crate) fn all(&self) -> Vec<Rule> {
         let functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let rule = |rule: &RuleOption| {
             let (visible, hidden) = self.bus.message_counts(&rule.queue);
             let dead_letter_queue = format!("{}-dlq", rule.queue);
             let (dead, dead_hidden) = self.bus.message_counts(&dead_letter_queue);
-            let FunctionState { invocations, failures, last_error } =
-                functions.get(&rule.queue).cloned().unwrap_or_default();
-            let function = rule.function.as_ref().map(|function| FunctionJson {
+            let function = rule.function.as_ref().map(|function| RuleFunction {
                 name: function.code.name(),
-                invocations,
-                failures,
-                last_error,
+                ..functions.get(&rule.queue).cloned().unwrap_or_default()
             });
-            RuleJson {
-                rule: rule.text.clone(),
-                queue: rule.queue.clone(),
-                visible,
-                hidden,
-                dead_letter_queue,
-                dead_letters: dead + dead_hidden,
-                function,
-            }
+            let (rule, queue) = (rule.text.clone(), rule.queue.clone());
+            Rule { rule, queue, visible, hidden, dead_letter_queue, dead_letters: dead + dead_hidden, function }
         };
         self.rules.iter().map(rule).collect()
     }
@@ -153,7 +111,7 @@ pub(crate) fn start(
         let table = rule.table_name().map(|table| ("TABLE_NAME".to_owned(), table));
         let environment: Vec<_> = environment.iter().cloned().chain(table).collect();
         let worker = RuleWorker {
-            function: RuleFunction::new(function, timeout, environment, bus.clone()),
+            function: rule_function::RuleFunction::new(function, timeout, environment, bus.clone()),
             queue: queue.to_owned(),
             timeout,
             bus: bus.clone(),

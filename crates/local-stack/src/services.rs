@@ -90,7 +90,6 @@ impl Services {
         self.bus_server.as_ref().map(Server::url)
     }
 
-    /// Ends the stack's own services.
     pub(crate) async fn stop(self) {
         if let Some(server) = self.bus_server {
             server.stop(GRACE).await;

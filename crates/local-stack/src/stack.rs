@@ -1,12 +1,18 @@
 //! Starts and stops the local stack.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_sdk_dynamodbstreams::Client as StreamsClient;
 use axum::extract::Request;
+use axum::http::header::ACCEPT;
+use axum::http::{HeaderName, HeaderValue, Method};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::{Router, middleware};
 use daybook_admin::AdminCalls;
+use daybook_console::stack::Notices;
 use daybook_console::{Access, new_token};
 use daybook_event_source_mapping::Template;
 use daybook_event_store::EventStore;
@@ -17,32 +23,34 @@ use daybook_local_aws::messaging::{Bus, Delivered};
 use daybook_local_aws::server::Server;
 use daybook_stream_relay::RelaySettings;
 use daybook_view_store::ViewStore;
+use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{clock, endpoints, environment, functions, messages, rules};
+use super::{console, endpoints, environment, functions, rules};
 use crate::args::DevArgs;
-use crate::browser::lead_to_console;
-use crate::checkpoints::reader_of_stream;
-use crate::clock::StackClock;
+use crate::args::Project;
+use crate::endpoints::StackParts;
 use crate::environment::Variables;
 use crate::error::DevError;
 use crate::faults::ProjectorFaults;
 use crate::functions::{ConsoleSettings, FunctionSettings, Functions, queue_of_projector};
 use crate::mapping_states::MappingStates;
 use crate::mapping_worker::MappingWorker;
-use crate::project::Project;
+use crate::mapping_worker::reader_of_stream;
 use crate::queue_worker::QueueWorker;
 use crate::restart::{Rebuilder, Restarts};
 use crate::servers::{address_here, listen, read_whole};
 use crate::services::Services;
-use crate::stop::StopSignal;
 use crate::stream::TableStream;
-use crate::usage::{UsageMeter, count_request};
+use crate::termination::StopSignal;
+use crate::usage::UsageMeter;
 
 /// The parameter of the template that turns on read models, which the stack always has.
 const READ_MODELS: (&str, &str) = ("ReadModels", "true");
+
+const NOTICES: HeaderName = HeaderName::from_static(Notices::HEADER);
 
 /// How long requests and invocations may continue after the stop.
 const GRACE: Duration = Duration::from_secs(1);
@@ -59,7 +67,6 @@ pub struct Stack {
     stop: watch::Sender<()>,
 }
 
-/// Where the functions run.
 enum FunctionCode {
     /// In this process, as long as it runs.
     Here(Project),
@@ -113,17 +120,21 @@ impl Stack {
         rules::create_tables(&args.rules, &services).await?;
         let rules = rules::start(&args.rules, timeout, &services, &relay.event_bus_name, &mut workers, &stop_signal)?;
 
-        let (bus, discarded) = (services.bus.clone(), services.discarded.clone());
-        let clock = StackClock {
+        let parts = StackParts {
+            bus: services.bus.clone(),
+            discarded: services.discarded.clone(),
+            mappings: states,
+            rules,
+            meter,
+            functions,
+            faults,
+            set_faults: Arc::new(Mutex::new(json!({}))),
             clock: services.clock.clone(),
-            table: services.database.as_ref().map(|database| database.clock().clone()),
-            mappings: states.clone(),
-            functions: functions.clone(),
+            table_clock: services.database.as_ref().map(|database| database.clock().clone()),
+            eventbridge: services.eventbridge.clone(),
+            relay,
         };
-        let of_stack = endpoints::router(bus, discarded, states, rules, meter.clone(), faults, functions.clone());
-        let of_stack = of_stack.merge(clock::router(clock));
-        let messages_router = messages::router(services.bus.clone(), services.eventbridge.clone(), relay);
-        let router = router_to(functions, meter).merge(of_stack).merge(messages_router);
+        let router = router_to(parts.clone()).merge(console::router(&parts)).merge(endpoints::router(parts));
         let router = router.layer(middleware::from_fn(read_whole));
         let api = Server::serve(listener, router).map_err(StartError::from)?;
         let console_url = access.address(api.url());
@@ -134,12 +145,10 @@ impl Stack {
         self.api.url()
     }
 
-    /// The address of the console.
     pub fn console_url(&self) -> &str {
         &self.console_url
     }
 
-    /// The URL of DynamoDB.
     pub fn dynamodb_url(&self) -> &str {
         self.services.dynamodb.endpoint_url().unwrap_or_default()
     }
@@ -154,7 +163,6 @@ impl Stack {
         &self.services.elsewhere
     }
 
-    /// The clock of the stack.
     pub fn clock(&self) -> &LocalClock {
         &self.services.clock
     }
@@ -190,11 +198,26 @@ impl Stack {
 
 /// The API and the console. They have no routes here: the parameters of a path of this router would be added to those of the
 /// routers that respond.
-fn router_to(functions: Functions, meter: UsageMeter) -> Router {
-    Router::new()
-        .fallback(async move |request: Request| functions.respond(request).await)
-        .layer(middleware::from_fn_with_state(meter, count_request))
-        .layer(middleware::from_fn(lead_to_console))
+fn router_to(parts: StackParts) -> Router {
+    let respond = async move |mut request: Request| {
+        if request.uri().path().starts_with("/_console") {
+            let notices = serde_json::to_string(&parts.notices()).unwrap_or_default();
+            request.headers_mut().extend(HeaderValue::try_from(notices).map(|text| (NOTICES, text)).ok());
+        }
+        parts.functions.respond(request).await
+    };
+    Router::new().fallback(respond).layer(middleware::from_fn(lead_to_console))
+}
+
+/// Leads a browser from `/` to the console. The API has nothing there, and programs get this response as from API Gateway: only a
+/// browser accepts HTML.
+async fn lead_to_console(request: Request, next: Next) -> Response {
+    let accepted = request.headers().get(ACCEPT).and_then(|accepted| accepted.to_str().ok());
+    let is_browser = accepted.is_some_and(|accepted| accepted.contains("text/html"));
+    if is_browser && request.method() == Method::GET && request.uri().path() == "/" {
+        return Redirect::to("/_console").into_response();
+    }
+    next.run(request).await
 }
 
 fn read_template(path: &Path) -> Result<Template, DevError> {
@@ -246,7 +269,6 @@ async fn create_tables(services: &Services, dynamodb: &SdkConfig, command_handle
     Ok(())
 }
 
-/// What the event source mappings share.
 struct Mappings<'a> {
     template: &'a Template,
     services: &'a Services,

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
 use crate::error::DevError;
-use crate::stop::StopSignal;
+use crate::termination::StopSignal;
 
 /// The pause between reads at the end of a shard. Lambda polls four times a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -33,7 +33,6 @@ pub(crate) struct TableStream {
 }
 
 impl TableStream {
-    /// The stream of a table.
     pub(crate) async fn of_table(client: Client, table_name: &str) -> Result<Self, DevError> {
         let streams = client.list_streams().table_name(table_name).send().await.map_err(DevError::stream)?;
         let arn = streams.streams.unwrap_or_default().into_iter().find_map(|stream| stream.stream_arn);

@@ -22,7 +22,6 @@ pub struct Usage {
     pub api_requests: u64,
     /// Invocations of the stream functions, by function.
     pub stream_invocations: BTreeMap<String, u64>,
-    /// Calls to DynamoDB, by operation.
     pub dynamodb_calls: BTreeMap<String, u64>,
     /// Units of reads; `None` if DynamoDB is not the stack's own.
     pub read_units: Option<f64>,
@@ -53,9 +52,14 @@ impl UsageMeter {
         mem::replace(&mut *counts, nothing)
     }
 
-    /// Adds calls that the functions have counted.
-    pub(crate) fn add_calls(&self, counted: Usage) {
+    pub(crate) fn add(&self, counted: Usage) {
         let mut counts = self.counts();
+        counts.api_requests += counted.api_requests;
+        for (function, invocations) in counted.stream_invocations {
+            *counts.stream_invocations.entry(function).or_default() += invocations;
+        }
+        counts.put_events_calls += counted.put_events_calls;
+        counts.put_events_entries += counted.put_events_entries;
         for (operation, calls) in counted.dynamodb_calls {
             *counts.dynamodb_calls.entry(operation).or_default() += calls;
         }
@@ -98,10 +102,7 @@ fn sum(units: Option<f64>, more: Option<f64>) -> Option<f64> {
     units.zip(more).map(|(units, more)| units + more).or(units).or(more)
 }
 
-/// Counts a request to the API, and not those to the console.
 pub(crate) async fn count_request(State(meter): State<UsageMeter>, request: Request, next: Next) -> Response {
-    if !request.uri().path().starts_with("/_console") {
-        meter.counts().api_requests += 1;
-    }
+    meter.counts().api_requests += 1;
     next.run(request).await
 }

@@ -1,18 +1,19 @@
 //! `daybook console`: the console of a deployed stack.
 //!
-//! `args`: the options. `interface`: what the pages show besides the table. `writes`: what they can change.
+//! `args`: the options. `interface`: what the pages get besides the tables. `writes`: what they can change.
 
 mod args;
 mod interface;
 mod writes;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::response::Redirect;
 use axum::routing::get;
-use daybook_console::{Access, Console, DeployedStack};
+use daybook_console::{Access, Console, StackKind};
 use daybook_local_aws::server::Server;
 use daybook_operations::call_usage::CallMeter;
 use daybook_operations::check_shards;
@@ -20,7 +21,7 @@ use daybook_operations::stack::SETTINGS_TO_FIND;
 use tokio::net::TcpListener;
 
 pub(super) use self::args::ConsoleArgs;
-use self::interface::Interface;
+use self::interface::DeployedStack;
 use self::writes::{RunningCommands, Writes};
 use crate::operator::{Exit, OperatorError, Session};
 
@@ -32,19 +33,19 @@ pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'
     let ConsoleArgs { port, host, allow_writes, .. } = args;
     let store = stack.store(SETTINGS_TO_FIND).await?;
     check_shards(&store, &stack.first_events()).await?;
-    let mut interface = Interface::connect(&stack).await?.router();
     let running = RunningCommands::default();
+    let writes = allow_writes.then(|| Writes::new(&stack, running.clone()));
     if allow_writes {
         // A wrong setting is an error now, and not when somebody presses a button.
         stack.bus_settings()?;
-        interface = interface.merge(Writes::new(&stack, running.clone()).router());
     }
+    let deployed = Arc::new(DeployedStack::connect(&stack, writes).await?);
 
     let access = if host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
-    let deployed = DeployedStack { table: stack.table_name(), allow_writes };
-    let text = format!("Table {}{}.", deployed.table, if allow_writes { "" } else { ", read-only" });
-    let mut console =
-        Console::new(stack.registry.clone(), store, interface, access.clone()).of_deployed_stack(deployed);
+    let table = stack.table_name();
+    let text = format!("Table {table}{}.", if allow_writes { "" } else { ", read-only" });
+    let kind = StackKind::Deployed { table, allow_writes };
+    let mut console = Console::new(stack.registry.clone(), store, deployed, kind, access.clone());
     if stack.has_views() {
         let views = stack.views(&CallMeter::default()).await?;
         console = console.with_views((stack.projections)()?, views);

@@ -127,9 +127,9 @@ async fn moved_clock_survives_a_restart() {
     assert_eq!(daybook.get("/_dev/clock").await["aheadBy"], "14d 2h");
     daybook.list("/_dev/bus", 2).await;
     daybook.post("/todo/1", &json!({"title": "third", "message": ""})).await;
-    let accepted = |message: &Value| message["acceptedAt"].as_i64().unwrap();
+    let accepted = |message: &Value| message["accepted_at"].as_i64().unwrap();
     daybook.list("/_dev/bus", 3).await;
-    let messages = daybook.get("/_dev/messages").await["messages"].as_array().unwrap().clone();
+    let messages = daybook.post("/_dev/console/messages", &json!({})).await["messages"].as_array().unwrap().clone();
     let times = messages.iter().map(accepted).collect::<Vec<_>>();
     assert!(times.is_sorted() && times[1] - times[0] >= (14 * 24 + 2) * 60 * 60 * 1_000, "{times:?}");
     let events = daybook.get("/todo/1/events").await["events"].as_array().unwrap().clone();

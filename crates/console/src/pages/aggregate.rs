@@ -12,16 +12,16 @@ use daybook_table::keys::is_id;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::message_fates::{self, EventFates};
 use super::timeline::{Timeline, event_details};
 use super::version::{StateAt, Version, state_at};
 use crate::console::Console;
-use crate::difference::Change;
 use crate::failure::Failure;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::json;
+use crate::frame::Page;
+use crate::json;
+use crate::pages::timeline::{EventFates, fates_of_events};
+use crate::pages::version::Change;
 use crate::paths;
-use crate::query::{PagePath, PageQuery, VersionNumber};
+use crate::request::{PagePath, PageQuery, VersionNumber};
 
 /// Events on a page of the timeline.
 pub(crate) const PAGE: u64 = 30;
@@ -90,7 +90,7 @@ pub(crate) async fn page(
     let (before, of_page): (Vec<_>, Vec<_>) = events.items.into_iter().partition(|event| event.seq_num <= from);
     let of_page: Vec<_> = of_page.into_iter().filter(|event| event.seq_num <= until).collect();
     let (fates, state) = tokio::try_join!(
-        message_fates::of_events(&console, &key, before.last(), &of_page),
+        fates_of_events(&console, &key, before.last(), &of_page),
         state_at(&console, model, &key, version)
     )?;
     let snapshots: BTreeSet<_> =
@@ -121,7 +121,7 @@ pub(crate) async fn page(
             }
         }
     };
-    Ok(Frame::new(&shown.key.to_string()).below("Aggregates").with(content))
+    Ok(Page::new(shown.key.to_string(), "Aggregates", content))
 }
 
 fn missing(console: &Console, model: &dyn Model, key: &AggregateKey) -> Page {
@@ -130,10 +130,10 @@ fn missing(console: &Console, model: &dyn Model, key: &AggregateKey) -> Page {
         h1 { span.type { (key.aggregate_type) "/" } (key.id) }
         p.empty {
             "There is no such aggregate. "
-            @if console.kind.is_local() { a href=(create) { "Create it with " (model.commands().create) } "." }
+            @if console.is_local() { a href=(create) { "Create it with " (model.commands().create) } "." }
         }
     };
-    Frame::new(&key.to_string()).below("Aggregates").with(content)
+    Page::new(key.to_string(), "Aggregates", content)
 }
 
 fn heading(console: &Console, shown: &Shown<'_>) -> Markup {
@@ -155,7 +155,7 @@ fn heading(console: &Console, shown: &Shown<'_>) -> Markup {
                 @if model.full_history() { " · loaded with its whole history" }
             }
             p.actions {
-                @if console.kind.is_local() {
+                @if console.is_local() {
                     a.button href=(paths::command(model.type_name(), &[("id", &key.id)])) { "Send a command" }
                 }
                 a.button href={ (paths::aggregate(key)) "/test?version=" (version.shown) } { "Copy as a test" }

@@ -1,29 +1,30 @@
-//! *Aggregates*: the types, and the latest aggregates.
+//! *Aggregates*: the types, the latest aggregates, and the search for one by its id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::response::{IntoResponse, Redirect, Response};
 use daybook_admin::{AdminCalls, IndexEntry};
 use daybook_decider::Model;
 use daybook_event_store::StoreError;
 use daybook_table::AggregateKey;
+use daybook_table::keys::is_id;
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 use ulid::Ulid;
 
-use super::example;
-use super::latest_events::{IndexPage, latest_events, pages};
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::{fields, tabs, time};
+use crate::frame::{Page, tabs};
+use crate::pages::command;
+use crate::pages::latest_events::{IndexPage, latest_events, pages};
 use crate::paths;
-use crate::query::PageQuery;
+use crate::request::{self, PageQuery};
+use crate::time;
 
-/// Aggregates on a page.
 const PAGE: usize = 50;
 
 /// The number up to which aggregates are counted: each read of a page of the index costs what the events cost that it
@@ -88,7 +89,7 @@ pub(crate) async fn page(
     };
     let is_first_page = before.is_none();
     // On AWS, counting would read the index for each visitor of the page.
-    let has_counts = console.kind.is_local() && of_type.is_none() && is_first_page;
+    let has_counts = console.is_local() && of_type.is_none() && is_first_page;
     let limit = if has_counts { MAX_COUNT } else { PAGE };
     let types = try_join_all(models.into_iter().map(|model| type_pages(&console, model, before, limit))).await?;
     let is_wanted = |entry: &IndexEntry| types.iter().any(|of_type| of_type.has(entry));
@@ -101,13 +102,13 @@ pub(crate) async fn page(
         h1 { @match &of_type { Some(name) => { a href=(paths::page("")) { "Aggregates" } " / " (name) }, None => "Aggregates" } }
         @if is_empty && of_type.is_none() { (first_visit(&console)) }
         @if has_counts { (types_table(&types, console.store.now())) }
-        @if !console.kind.is_local() { (type_tabs(&console, of_type.as_deref())) }
+        @if !console.is_local() { (type_tabs(&console, of_type.as_deref())) }
         @if !is_empty || of_type.is_some() { (list(&console, &latest.events, &versions, of_type.as_deref())) }
         @if let Some(next) = latest.next {
             p { a rel="next" href=(older(of_type.as_deref(), next)) { "Older aggregates" } }
         }
     };
-    Ok(Frame::new(title).below("Aggregates").with(content))
+    Ok(Page::new(title, "Aggregates", content))
 }
 
 async fn type_pages<'a>(
@@ -133,11 +134,11 @@ fn first_visit(console: &Console) -> Markup {
             h2 { "Nothing has happened yet" }
             p {
                 "This page lists the aggregates of the stack as soon as there are some. Send a command to the API"
-                @if console.kind.is_local() { ", or use the form of a type below" } "."
+                @if console.is_local() { ", or use the form of a type below" } "."
             }
-            @if console.kind.is_local() && example::fits(&console.registry) {
+            @if console.is_local() && command::has_example(&console.registry) {
                 form method="post" action=(paths::page("/example")) {
-                    (fields::token(&console.form_token))
+                    (request::token(&console.form_token))
                     button.primary { "Run the README's example" }
                     span.hint { " Opens the account 123, names its owner, and records two transactions." }
                 }
@@ -178,7 +179,7 @@ fn type_tabs(console: &Console, of_type: Option<&str>) -> Markup {
     let types = console.registry.iter().map(|model| model.type_name());
     let types = types.map(|name| (name, paths::with_query(paths::CONSOLE, &[("type", name)])));
     let all = std::iter::once(("All types", paths::page("")));
-    tabs::tabs("Types", all.chain(types), of_type.unwrap_or("All types"))
+    tabs("Types", all.chain(types), of_type.unwrap_or("All types"))
 }
 
 fn list(
@@ -187,7 +188,7 @@ fn list(
     versions: &BTreeMap<AggregateKey, u64>,
     of_type: Option<&str>,
 ) -> Markup {
-    let creatable = of_type.filter(|_| console.kind.is_local());
+    let creatable = of_type.filter(|_| console.is_local());
     html! {
         section {
             h2 { "Latest aggregates" }
@@ -218,4 +219,50 @@ fn list(
 
 fn created(event_id: Ulid, now: Timestamp) -> Markup {
     time::relative_ms(i64::try_from(event_id.timestamp_ms()).unwrap_or(i64::MAX), now)
+}
+
+#[derive(Deserialize)]
+pub(crate) struct SearchQuery {
+    #[serde(default)]
+    q: String,
+}
+
+/// Shows the aggregate with this id, or a list if several types have one. Other ids are shown as what they are: an id
+/// may also be that of a business transaction or a message.
+pub(crate) async fn search(
+    State(console): State<Arc<Console>>,
+    PageQuery(SearchQuery { q }): PageQuery<SearchQuery>,
+) -> Result<Response, Failure> {
+    let wanted = q.trim();
+    let (of_type, id) = match wanted.split_once('/') {
+        Some((of_type, id)) => (Some(of_type), id),
+        None => (None, wanted),
+    };
+    let models = console.registry.iter().map(|model| model.type_name());
+    let keys = models.filter(|name| of_type.is_none_or(|of_type| of_type == *name));
+    let keys: BTreeSet<_> = keys.filter(|_| is_id(id)).map(|name| AggregateKey::new(name, id)).collect();
+    let found = if keys.is_empty() { Default::default() } else { console.store.admin().versions(&keys).await? };
+    let found: Vec<_> = found.into_keys().collect();
+    if let [only] = found.as_slice() {
+        return Ok(Redirect::to(&paths::aggregate(only)).into_response());
+    }
+    let content = html! {
+        h1 { "Search" }
+        @if wanted.is_empty() {
+            p.empty { "Enter the id of an aggregate, such as " code { "123" } " or " code { "account/123" } "." }
+        } @else if found.is_empty() {
+            p.empty { "No aggregate has the id " code { (wanted) } "." }
+            @if console.is_local() {
+                p.empty { "It could be something else:" }
+                ul {
+                    li { a href=(paths::correlation(wanted)) { "a correlation id" } }
+                    li { a href=(paths::with_query(&paths::page("/bus"), &[("containing", wanted)])) { "a text in the messages on the bus" } }
+                }
+            }
+        } @else {
+            p { "Several types have an aggregate with this id:" }
+            ul { @for key in &found { li { a href=(paths::aggregate(key)) { (key) } } } }
+        }
+    };
+    Ok(Page { search: wanted.to_owned(), ..Page::new("Search", "", content) }.into_response())
 }

@@ -1,24 +1,35 @@
-//! *Bus*: the messages that the bus accepted, the latest first, with filters.
+//! *Bus*: the messages that the bus accepted, the latest first, with filters; and those that arrive, as server-sent events. At a
+//! high rate, only some of these are sent, and the page says so.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures_util::stream::{Stream, unfold};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
+use serde_json::json;
 
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::{json, time};
+use crate::frame::Page;
 use crate::paths;
-use crate::query::{PageQuery, position_or_empty};
-use crate::stack::{BusMessage, MessageMetadata};
+use crate::request::{BusPosition, PageQuery, position_or_empty};
+use crate::stack::{BusMessage, MessageMetadata, MessageQuery};
+use crate::{json, time};
 
-/// Messages on a page.
 const PAGE: usize = 100;
 
-/// Which messages.
+/// The pause between two reads of the messages that arrive.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Maximum arrived messages that are sent after each pause.
+const SAMPLE: usize = 20;
+
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct BusFilter {
@@ -35,21 +46,16 @@ pub(crate) struct BusFilter {
 }
 
 impl BusFilter {
-    /// The filter as a query of the stack.
-    pub(crate) fn query<'a>(&'a self, aggregate: &'a str) -> Vec<(&'static str, &'a str)> {
-        let all = [
-            ("messageType", self.message_type.trim()),
-            ("aggregate", aggregate),
-            ("containing", self.containing.trim()),
-            ("before", &self.before),
-        ];
-        all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
-    }
-
-    /// The aggregate as the stack expects it: a type without an id ends with a slash.
-    pub(crate) fn aggregate(&self) -> String {
-        let wanted = self.aggregate.trim();
-        if wanted.is_empty() || wanted.contains('/') { wanted.to_owned() } else { format!("{wanted}/") }
+    fn query(&self) -> MessageQuery {
+        let given = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+        let aggregate = given(&self.aggregate);
+        MessageQuery {
+            aggregate: aggregate.map(|wanted| if wanted.contains('/') { wanted } else { format!("{wanted}/") }),
+            message_type: given(&self.message_type),
+            containing: given(&self.containing),
+            before: self.before.parse().ok(),
+            ..MessageQuery::default()
+        }
     }
 
     /// The filter as a query of the console.
@@ -59,15 +65,11 @@ impl BusFilter {
     }
 }
 
-/// Shows the latest messages.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     PageQuery(filter): PageQuery<BusFilter>,
 ) -> Result<Page, Failure> {
-    let (aggregate, limit) = (filter.aggregate(), PAGE.to_string());
-    let mut query = filter.query(&aggregate);
-    query.push(("limit", &limit));
-    let part = console.stack.bus(&query).await?;
+    let part = console.stack.messages(MessageQuery { limit: Some(PAGE), ..filter.query() }).await?;
     let is_first_page = filter.before.is_empty();
     let last = part.last.to_string();
     let mut live = filter.of_page();
@@ -112,11 +114,50 @@ pub(crate) async fn page(
         } }
         @if let Some(older) = older { p { a rel="next" href=(older) { "Older messages" } } }
     };
-    Ok(Frame::new("Bus").below("Bus").with(content))
+    Ok(Page::new("Bus", "Bus", content))
+}
+
+#[derive(Deserialize)]
+pub(crate) struct LiveQuery {
+    after: BusPosition,
+}
+
+/// Streams the messages after a position that the filter selects.
+pub(crate) async fn live(
+    State(console): State<Arc<Console>>,
+    PageQuery(LiveQuery { after: BusPosition(after) }): PageQuery<LiveQuery>,
+    PageQuery(filter): PageQuery<BusFilter>,
+    headers: HeaderMap,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    // A browser that connects again names the last event that it has.
+    let last_event = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let after = last_event.unwrap_or(after);
+    let events = unfold((console, filter, after), async |(console, filter, mut after)| {
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            let query = MessageQuery { after: Some(after), limit: Some(SAMPLE), ..filter.query() };
+            let part = match console.stack.messages(query).await {
+                Ok(part) => part,
+                Err(error) => {
+                    let event = Event::default().event("failure").data(error.to_string().replace(['\r', '\n'], " "));
+                    return Some((Ok(event), (console, filter, after)));
+                }
+            };
+            after = part.last;
+            if part.matching == 0 {
+                continue;
+            }
+            let now = console.store.now();
+            let rows: Vec<_> = part.messages.iter().rev().map(|message| row(message, now).into_string()).collect();
+            let data = json!({"rows": rows.concat(), "shown": part.messages.len(), "arrived": part.matching});
+            return Some((Ok(Event::default().id(after.to_string()).data(data.to_string())), (console, filter, after)));
+        }
+    });
+    Sse::new(events).keep_alive(KeepAlive::default())
 }
 
 /// A message as a row of the table.
-pub(crate) fn row(message: &BusMessage, now: Timestamp) -> Markup {
+fn row(message: &BusMessage, now: Timestamp) -> Markup {
     let metadata = MessageMetadata::of_detail(&message.detail);
     html! {
         tr data-row {

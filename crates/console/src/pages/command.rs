@@ -1,28 +1,31 @@
-//! *Command*: a form from the command's JSON Schema, and the response of the API.
+//! *Command*: a form from the command's JSON Schema, and the response of the API. The commands of the README's example.
 
 use std::sync::Arc;
 
+use axum::Router;
+use axum::body::{Body, to_bytes};
 use axum::extract::State;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, Request, StatusCode, header};
+use axum::response::Redirect;
 use daybook_admin::AdminCalls;
-use daybook_decider::Model;
+use daybook_decider::{Model, Registry};
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tower::ServiceExt;
 use ulid::Ulid;
 
 use super::copied_test::{self, Decided};
-use crate::console::Console;
+use crate::console::{Console, StackKind};
 use crate::failure::Failure;
-use crate::form::PostedForm;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::{fields, json, tabs};
+use crate::frame::{Page, tabs};
+use crate::json;
 use crate::paths;
-use crate::query::{PagePath, PageQuery};
+use crate::request::PostedForm;
+use crate::request::{PagePath, PageQuery};
 use crate::schema_fields::{CommandForm, commands};
-use crate::stack::StackResponse;
 
 /// The headers that the form has fields for, with their labels and hints.
 const HEADERS: [(&str, &str, &str); 4] = [
@@ -48,14 +51,24 @@ pub(crate) struct CommandQuery {
     id: String,
 }
 
-/// The request that a form describes.
+/// The aggregate of the README's example: an account with two transactions, the second of which overdraws it.
+const EXAMPLE: (&str, &str) = ("account", "123");
+
+/// Maximum bytes of a response of the API.
+const MAX_RESPONSE: usize = 64 * 1024 * 1024;
+
+struct ApiResponse {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: String,
+}
+
 struct CommandRequest {
     path: String,
     headers: Vec<(&'static str, String)>,
     body: Value,
 }
 
-/// Shows the form of a command.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     PagePath(of_type): PagePath<String>,
@@ -66,7 +79,7 @@ pub(crate) async fn page(
     let commands = commands(schema);
     let chosen = chosen(model, &commands, &command, id.is_empty())?;
     let content = html! { (form(&console, model, &commands, chosen, &id, None)) };
-    Ok(Frame::new(&format!("{} · {of_type}", chosen.name)).below("Aggregates").with(content))
+    Ok(Page::new(format!("{} · {of_type}", chosen.name), "Aggregates", content))
 }
 
 /// Sends the command, and shows the response.
@@ -89,7 +102,51 @@ pub(crate) async fn send(
         (form(&console, model, &commands, chosen, &id, Some(&sent)))
         (result)
     };
-    Ok(Frame::new(&format!("{} · {of_type}", chosen.name)).below("Aggregates").with(content))
+    Ok(Page::new(format!("{} · {of_type}", chosen.name), "Aggregates", content))
+}
+
+/// Whether the aggregate types are those of the README's example.
+pub(crate) fn has_example(registry: &Registry) -> bool {
+    registry.get(EXAMPLE.0).is_some_and(|model| model.events().iter().any(|event| event.name == "TransactionAccepted"))
+}
+
+/// Sends the requests of the README's example, and shows the account. A second time, the account exists already, and the
+/// transactions are recorded again.
+pub(crate) async fn send_example(State(console): State<Arc<Console>>, _form: PostedForm) -> Result<Redirect, Failure> {
+    let (of_type, id) = EXAMPLE;
+    let transactions = json!([
+        {"command": "RecordTransaction", "data": {"desc": "A", "amount": 200}},
+        {"command": "RecordTransaction", "data": {"desc": "B", "amount": -300}},
+    ]);
+    for (path, body) in [
+        (format!("/{of_type}"), json!({"id": id})),
+        (format!("/{of_type}/{id}"), json!({"ownerFirst": "John", "ownerLast": "Brown"})),
+        (format!("/{of_type}/{id}/commands"), transactions),
+    ] {
+        send_to_api(&console, &path, &[], &body).await?;
+    }
+    Ok(Redirect::to(&paths::aggregate_of(of_type, id)))
+}
+
+async fn send_to_api(
+    console: &Console,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &Value,
+) -> Result<ApiResponse, Failure> {
+    let api = match &console.kind {
+        StackKind::Local { api } => api.clone(),
+        StackKind::Deployed { .. } => Router::new(),
+    };
+    let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let failed = |error: axum::Error| Failure::invalid(format!("The API cannot be called: {error}."));
+    let request = request.body(Body::from(body.to_string())).map_err(|error| failed(axum::Error::new(error)))?;
+    let (parts, body) = api.oneshot(request).await.unwrap_or_else(|never| match never {}).into_parts();
+    let body = to_bytes(body, MAX_RESPONSE).await.map_err(failed)?;
+    Ok(ApiResponse { status: parts.status, headers: parts.headers, body: String::from_utf8_lossy(&body).into_owned() })
 }
 
 fn model<'a>(console: &'a Console, of_type: &str) -> Result<&'a dyn Model, Failure> {
@@ -130,10 +187,10 @@ fn form(
             a href=(paths::with_query(paths::CONSOLE, &[("type", of_type)])) { (of_type) }
             @if !id.is_empty() && is_id(id) { "/" a href=(paths::aggregate_of(of_type, id)) { (id) } }
         }
-        (tabs::tabs("Commands", commands.iter().map(|command| (command.name, address(command.name))), chosen.name))
+        (tabs("Commands", commands.iter().map(|command| (command.name, address(command.name))), chosen.name))
         p.facts { (chosen.description) }
         form.command method="post" action=(paths::command(of_type, &[])) {
-            (fields::token(&console.form_token))
+            (crate::request::token(&console.form_token))
             input type="hidden" name="command" value=(chosen.name);
             div.field {
                 label for="id" { "id" @if creates { span.hint { " optional" } } }
@@ -202,7 +259,7 @@ async fn execute(
         None => 0,
     };
     let headers: Vec<_> = request.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let response = console.stack.send(Method::POST, &request.path, &headers, Some(&request.body)).await?;
+    let response = send_to_api(console, &request.path, &headers, &request.body).await?;
     let body: Value = serde_json::from_str(&response.body).unwrap_or_default();
     let id = key.as_ref().map(|key| key.id.as_str()).or_else(|| created_id(&response));
     let key = id.map(|id| AggregateKey::new(model.type_name(), id));
@@ -224,12 +281,12 @@ async fn execute(
 }
 
 /// The id in the `Location` of a created aggregate.
-fn created_id(response: &StackResponse) -> Option<&str> {
+fn created_id(response: &ApiResponse) -> Option<&str> {
     let location = response.headers.get(header::LOCATION)?.to_str().ok()?;
     location.rsplit('/').next().filter(|id| is_id(id))
 }
 
-fn result(response: &StackResponse, key: Option<&AggregateKey>, curl: &str, test: Option<Option<&str>>) -> Markup {
+fn result(response: &ApiResponse, key: Option<&AggregateKey>, curl: &str, test: Option<Option<&str>>) -> Markup {
     let is_good = response.status.is_success();
     let etag = response.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
     html! {

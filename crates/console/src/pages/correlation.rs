@@ -10,11 +10,11 @@ use serde::Deserialize;
 
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::time;
+use crate::frame::Page;
 use crate::paths;
-use crate::query::PageQuery;
-use crate::stack::MessageMetadata;
+use crate::request::PageQuery;
+use crate::stack::{MessageMetadata, MessageQuery};
+use crate::time;
 
 #[derive(Deserialize)]
 pub(crate) struct CorrelationQuery {
@@ -22,7 +22,6 @@ pub(crate) struct CorrelationQuery {
     id: String,
 }
 
-/// A message of the business transaction.
 struct Node {
     message_type: String,
     metadata: MessageMetadata,
@@ -60,19 +59,19 @@ pub(crate) async fn page(
             (tree(&nodes, console.store.now()))
         }
     };
-    Ok(Frame::new("Correlation").below("Correlation").with(content))
+    Ok(Page::new("Correlation", "Correlation", content))
 }
 
 async fn nodes(console: &Console, id: &str) -> Result<Vec<Node>, Failure> {
-    let query = [("correlation", id)];
-    let (on_bus, dead) = tokio::join!(console.stack.bus(&query), console.stack.dead_letters());
-    let on_bus = on_bus?.messages.into_iter().map(|message| Node {
+    let query = MessageQuery { correlation: Some(id.to_owned()), with_dead_letters: true, ..MessageQuery::default() };
+    let found = console.stack.messages(query).await?;
+    let on_bus = found.messages.into_iter().map(|message| Node {
         metadata: MessageMetadata::of_detail(&message.detail),
         message_type: message.detail_type,
         error: None,
         accepted_at: message.accepted_at,
     });
-    let dead = dead?.into_iter().filter_map(|message| {
+    let dead = found.dead_letters.into_iter().filter_map(|message| {
         let content = message.content();
         let row = content.message?;
         let metadata = MessageMetadata::of_detail(&row.detail);

@@ -4,38 +4,24 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::Method;
 use jiff::Timestamp;
 use maud::{Markup, html};
-use serde::Deserialize;
-use serde_json::json;
 
 use super::bus::data_of;
-use super::stream::Queue;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::form::PostedForm;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::{fields, json, time};
+use crate::frame::Page;
 use crate::paths;
-use crate::stack::{MessageMetadata, QueuedDeadLetter};
+use crate::request::{self, PostedForm};
+use crate::stack::{DeadLetterAction, DeadLetterOutcome, DeadLetters, MessageMetadata, QueuedDeadLetter};
+use crate::{json, time};
 
-/// What became of the messages of an action.
-#[derive(Deserialize)]
-struct Outcome {
-    id: String,
-    outcome: String,
-    reason: Option<String>,
-}
-
-/// Shows the messages.
 pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
-    show(&console, &[]).await
+    show(&console, DeadLetterAction::Nothing).await
 }
 
-/// Shows the number of the messages.
 pub(crate) async fn depth(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
-    let queue: Queue = console.stack.get("/_dev/dlq").await?;
+    let queue = console.stack.dead_letter_queue().await?;
     let content = html! {
         h1 { "Dead-letter messages" }
         dl.numbers {
@@ -48,40 +34,36 @@ pub(crate) async fn depth(State(console): State<Arc<Console>>) -> Result<Page, F
             code { "daybook dlq list" } " prints them, and the console lists them if it is started with " code { "--allow-writes" } "."
         }
     };
-    Ok(Frame::new("Dead-letter messages").below("Dead-letter messages").with(content))
+    Ok(Page::new("Dead-letter messages", "Dead-letter messages", content))
 }
 
 /// Sends messages again, or deletes them: those that are selected, or all. Shows what became of them.
 pub(crate) async fn act(State(console): State<Arc<Console>>, form: PostedForm) -> Result<Page, Failure> {
-    let mut ids: Vec<_> = form.values("id").map(str::to_owned).collect();
-    let path = match form.value("action") {
-        Some("redrive-all") => {
-            ids = console.stack.dead_letters().await?.into_iter().map(|message| message.id).collect();
-            "/_dev/dlq/redrive"
-        }
-        Some("redrive") => "/_dev/dlq/redrive",
-        Some("delete") => "/_dev/dlq/delete",
+    let ids = form.values("id").map(str::to_owned).collect();
+    let action = match form.value("action") {
+        Some("redrive-all") => DeadLetterAction::RedriveAll,
+        Some("redrive") => DeadLetterAction::Redrive(ids),
+        Some("delete") => DeadLetterAction::Delete(ids),
         _ => return Err(Failure::invalid("the form names no action")),
     };
-    let response = console.stack.send(Method::POST, path, &[], Some(&json!({"ids": ids}))).await?;
-    show(&console, &response.read::<Vec<Outcome>>(path)?).await
+    show(&console, action).await
 }
 
-async fn show(console: &Console, outcomes: &[Outcome]) -> Result<Page, Failure> {
-    let messages = console.stack.dead_letters().await?;
+async fn show(console: &Console, action: DeadLetterAction) -> Result<Page, Failure> {
+    let DeadLetters { messages, outcomes } = console.stack.dead_letters(action).await?;
     let now = console.store.now();
     let content = html! {
         h1 { "Dead-letter messages" }
         p.facts { "Messages that could not be delivered. They stay until somebody sends them again or deletes them." }
-        (outcomes_markup(outcomes))
+        (outcomes_markup(&outcomes))
         @if messages.is_empty() {
             p.empty { "There are none." }
         } @else {
             form method="post" action=(paths::page("/dead-letters")) {
-                (fields::token(&console.form_token))
+                (request::token(&console.form_token))
                 p.actions {
                     button.primary name="action" value="redrive" { "Send the selected again" }
-                    @if console.kind.is_local() { button name="action" value="redrive-all" { "Send all again" } }
+                    @if console.is_local() { button name="action" value="redrive-all" { "Send all again" } }
                     button.danger name="action" value="delete" { "Delete the selected" }
                 }
                 div.scroll tabindex="0" { table {
@@ -89,21 +71,21 @@ async fn show(console: &Console, outcomes: &[Outcome]) -> Result<Page, Failure> 
                         th { span.hidden { "Select" } } th { "Message" } th { "Aggregate" } th { "Why" } th.number { "Attempts" }
                         th { "Since" } th { "Data" }
                     } }
-                    tbody { @for message in messages.iter().rev() { (row(message, console.kind.is_local(), now)) } }
+                    tbody { @for message in messages.iter().rev() { (row(message, console.is_local(), now)) } }
                 } }
             }
         }
     };
-    Ok(Frame::new("Dead-letter messages").below("Dead-letter messages").with(content))
+    Ok(Page::new("Dead-letter messages", "Dead-letter messages", content))
 }
 
-fn outcomes_markup(outcomes: &[Outcome]) -> Markup {
+fn outcomes_markup(outcomes: &[DeadLetterOutcome]) -> Markup {
     let count = |outcome: &str| outcomes.iter().filter(|found| found.outcome == outcome).count();
     let (sent, deleted) = (count("sent"), count("deleted"));
     html! {
         @if sent > 0 { p.notice.good role="status" { (sent) @if sent == 1 { " message was sent again." } @else { " messages were sent again." } } }
         @if deleted > 0 { p.notice.good role="status" { (deleted) @if deleted == 1 { " message was deleted." } @else { " messages were deleted." } } }
-        @for Outcome { id, outcome, reason } in outcomes.iter().filter(|found| !["sent", "deleted"].contains(&found.outcome.as_str())) {
+        @for DeadLetterOutcome { id, outcome, reason } in outcomes.iter().filter(|found| !["sent", "deleted"].contains(&found.outcome.as_str())) {
             p.notice.bad role="alert" {
                 strong { (outcome) } " " code { (id) } @if let Some(reason) = reason { ": " (reason) }
             }

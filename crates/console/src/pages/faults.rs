@@ -2,29 +2,17 @@
 //! moves the clock.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use axum::extract::State;
-use axum::http::Method;
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
-use super::stream::{Mapping, Queue};
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::form::PostedForm;
-use crate::markup::fields;
-use crate::markup::frame::{Frame, Page};
+use crate::frame::Page;
 use crate::paths;
-use crate::stack::contains_faults;
-
-/// How long the page waits until the stack is idle.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The stack is idle if nothing waits at several reads with this pause: a record that was just written may not be at
-/// its mapping yet.
-const READ_PAUSE: Duration = Duration::from_millis(250);
-const IDLE_READS: u32 = 3;
+use crate::request::{self, PostedForm};
+use crate::stack::{ControlAction, Controls, IDLE_PATIENCE, contains_faults};
 
 /// A switch: its name, what it does, and the member of the faults that it sets.
 struct Switch {
@@ -94,25 +82,51 @@ const SWITCHES: [Switch; 8] = [
     },
 ];
 
-/// Shows the switches.
 pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
-    show(&console, html! {}).await
+    let controls = console.stack.controls(ControlAction::Nothing).await?;
+    Ok(show(&console, controls, &html! {}))
 }
 
 /// Sets or removes the faults, moves the clock, or waits until the stack is idle.
 pub(crate) async fn act(State(console): State<Arc<Console>>, form: PostedForm) -> Result<Page, Failure> {
-    let notice = match form.value("action") {
-        Some("apply") => set(&console, &of_switches(&form)).await?,
+    let forward_by = form.value("forward-by").unwrap_or_default().trim();
+    let mut not_json = None;
+    let action = match form.value("action") {
+        Some("apply") => ControlAction::SetFaults(of_switches(&form)),
         Some("json") => match serde_json::from_str(form.value("json").unwrap_or("{}")) {
-            Ok(faults) => set(&console, &faults).await?,
-            Err(error) => html! { p.notice.bad role="alert" { "This is not JSON: " (error) } },
+            Ok(faults) => ControlAction::SetFaults(faults),
+            Err(error) => {
+                not_json = Some(error);
+                ControlAction::Nothing
+            }
         },
-        Some("reset") => set(&console, &json!({})).await?,
-        Some("clock") => move_clock(&console, form.value("forward-by").unwrap_or_default()).await?,
-        Some("idle") => wait_until_idle(&console).await?,
+        Some("reset") => ControlAction::SetFaults(json!({})),
+        Some("clock") => ControlAction::MoveClock(forward_by.to_owned()),
+        Some("idle") => ControlAction::WaitUntilIdle,
         _ => return Err(Failure::invalid("the form names no action")),
     };
-    show(&console, notice).await
+    let controls = console.stack.controls(action.clone()).await?;
+    let Controls { refused, waiting, .. } = &controls;
+    let notice = html! {
+        @match (&action, refused) {
+            (ControlAction::Nothing, _) => { @if let Some(error) = not_json { p.notice.bad role="alert" { "This is not JSON: " (error) } } }
+            (ControlAction::SetFaults(_), Some(reason)) => p.notice.bad role="alert" { "The stack does not accept these faults: " (reason) },
+            (_, Some(reason)) => p.notice.bad role="alert" { (reason) },
+            (ControlAction::SetFaults(faults), None) if contains_faults(faults) => p.notice.warn role="status" { "The faults are set." },
+            (ControlAction::SetFaults(_), None) => p.notice.good role="status" { "No part of the stack fails any more." },
+            (ControlAction::MoveClock(by), None) => p.notice.good role="status" { "The clock was moved forward by " (by) "." },
+            (ControlAction::WaitUntilIdle, None) if waiting.is_empty() => {
+                p.notice.good role="status" { "The stack is idle: nothing waits in the stream or in a queue." }
+            }
+            (ControlAction::WaitUntilIdle, None) => {
+                div.notice.warn role="status" {
+                    strong { "Still busy after " (IDLE_PATIENCE.as_secs()) " seconds" }
+                    ul { @for text in waiting { li { (text) } } }
+                }
+            }
+        }
+    };
+    Ok(show(&console, controls, &notice))
 }
 
 fn of_switches(form: &PostedForm) -> Value {
@@ -125,71 +139,7 @@ fn of_switches(form: &PostedForm) -> Value {
     faults.into()
 }
 
-async fn set(console: &Console, faults: &Value) -> Result<Markup, Failure> {
-    let response = console.stack.send(Method::PUT, "/_dev/faults", &[], Some(faults)).await?;
-    Ok(html! {
-        @if !response.status.is_success() {
-            p.notice.bad role="alert" { "The stack does not accept these faults: " (response.body) }
-        } @else if contains_faults(faults) {
-            p.notice.warn role="status" { "The faults are set." }
-        } @else {
-            p.notice.good role="status" { "No part of the stack fails any more." }
-        }
-    })
-}
-
-/// Moves the clock of the stack forward by a duration, such as `14d`.
-async fn move_clock(console: &Console, forward_by: &str) -> Result<Markup, Failure> {
-    let body = json!({ "forwardBy": forward_by.trim() });
-    let response = console.stack.send(Method::PUT, "/_dev/clock", &[], Some(&body)).await?;
-    Ok(html! {
-        @if response.status.is_success() {
-            p.notice.good role="status" { "The clock was moved forward by " (forward_by) "." }
-        } @else {
-            p.notice.bad role="alert" { (response.body) }
-        }
-    })
-}
-
-/// Waits until no mapping and no queue has anything left, except for dead-letter queues.
-async fn wait_until_idle(console: &Console) -> Result<Markup, Failure> {
-    let begun = Instant::now();
-    let mut idle_reads = 0;
-    loop {
-        let waiting = waiting(console).await?;
-        idle_reads = if waiting.is_empty() { idle_reads + 1 } else { 0 };
-        if idle_reads == IDLE_READS {
-            return Ok(
-                html! { p.notice.good role="status" { "The stack is idle: nothing waits in the stream or in a queue." } },
-            );
-        }
-        if begun.elapsed() > PATIENCE {
-            return Ok(html! {
-                div.notice.warn role="status" {
-                    strong { "Still busy after " (PATIENCE.as_secs()) " seconds" }
-                    ul { @for text in waiting { li { (text) } } }
-                }
-            });
-        }
-        tokio::time::sleep(READ_PAUSE).await;
-    }
-}
-
-/// What waits, and where.
-async fn waiting(console: &Console) -> Result<Vec<String>, Failure> {
-    let mappings: Vec<Mapping> = console.stack.get("/_dev/mappings").await?;
-    let queues: Vec<Queue> = console.stack.get("/_dev/queues").await?;
-    let of_stream = mappings
-        .iter()
-        .map(|mapping| (&mapping.function, mapping.shards.iter().map(|shard| shard.waiting).sum::<u64>()));
-    let of_queues = queues.iter().filter(|queue| !queue.is_of_dead_letters());
-    let of_queues = of_queues.map(|queue| (&queue.queue, queue.visible + queue.hidden));
-    let waiting = of_stream.chain(of_queues).filter(|(_, count): &(_, u64)| *count > 0);
-    Ok(waiting.map(|(name, count)| format!("{count} at {name}")).collect())
-}
-
-async fn show(console: &Console, notice: Markup) -> Result<Page, Failure> {
-    let set: Map<String, Value> = console.stack.get("/_dev/faults").await?;
+fn show(console: &Console, Controls { faults: set, notices, .. }: Controls, notice: &Markup) -> Page {
     let is_on = |switch: &Switch| set.get(switch.member) == Some(&(switch.fault)());
     let rejected =
         set.get("entries").and_then(|entries| entries.get(0)?.get("containing")?.as_str()).unwrap_or_default();
@@ -199,7 +149,7 @@ async fn show(console: &Console, notice: Markup) -> Result<Page, Failure> {
         p.facts { "What happens to your messages if a part fails. The stack has the faults until you remove them, or until it stops." }
         (notice)
         form method="post" action=(paths::page("/faults")) {
-            (fields::token(&console.form_token))
+            (request::token(&console.form_token))
             fieldset.switches {
                 legend { "Switches" }
                 @for switch in &SWITCHES {
@@ -231,7 +181,7 @@ async fn show(console: &Console, notice: Markup) -> Result<Page, Failure> {
         }
         (clock_form(console))
     };
-    Ok(Frame::new("Faults").below("Faults").with(content))
+    Page { notices: Some(notices), ..Page::new("Faults", "Faults", content) }
 }
 
 fn clock_form(console: &Console) -> Markup {
@@ -243,7 +193,7 @@ fn clock_form(console: &Console) -> Markup {
                 "too long. New events have the later time, and the expired rows are deleted."
             }
             form method="post" action=(paths::page("/faults")) {
-                (fields::token(&console.form_token))
+                (request::token(&console.form_token))
                 div.field {
                     label for="forward-by" { "Move the clock forward by" }
                     input #forward-by name="forward-by" placeholder="14d" autocomplete="off" spellcheck="false" required;

@@ -15,10 +15,10 @@ use super::bus::data_of;
 use super::latest_events::{LatestEvents, latest_events, pages};
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::{json, tabs, time};
+use crate::frame::{Page, tabs};
 use crate::paths;
-use crate::query::PageQuery;
+use crate::request::PageQuery;
+use crate::{json, time};
 
 /// Events on a page. Each index partition is asked for as many.
 const PAGE: usize = 20;
@@ -59,7 +59,7 @@ pub(crate) async fn page(
             "The messages of the latest events, as they are in the outbox. The relay sends them to the bus; the page "
             a href=(paths::page("/stream")) { "Stream" } " shows whether it is behind."
         }
-        (tabs::tabs("Types", types, model.type_name()))
+        (tabs("Types", types, model.type_name()))
         @if events.is_empty() && next.is_none() {
             p.empty { "There are no events of this type." }
         } @else {
@@ -70,7 +70,7 @@ pub(crate) async fn page(
         }
         @if let Some(next) = next { p { a rel="next" href=(next) { "Older messages" } } }
     };
-    Ok(Frame::new("Messages").below("Messages").with(content))
+    Ok(Page::new("Messages", "Messages", content))
 }
 
 fn published(event: &IndexEntry) -> PublishedEvent {

@@ -15,7 +15,7 @@ use maud::{Markup, html};
 use super::latest_events::{LatestEvents, latest_events, pages};
 use crate::console::{Console, Views};
 use crate::failure::with_causes;
-use crate::markup::time;
+use crate::time;
 
 /// The number of the latest events of each followed type that are compared with the view.
 const COMPARED: usize = 50;
@@ -25,7 +25,6 @@ struct ProjectionLag<'a> {
     model: &'a dyn ProjectionModel,
     /// Whether readers get this version.
     is_read: bool,
-    /// The number of compared events.
     compared: usize,
     /// Whether an event before the compared ones may not be folded, either.
     is_cut: bool,

@@ -13,10 +13,11 @@ use maud::html;
 use super::aggregate::aggregate;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::json;
+use crate::frame::Page;
+use crate::json;
 use crate::paths;
-use crate::query::{BusPosition, PagePath, PageQuery, VersionNumber, VersionQuery};
+use crate::request::{BusPosition, PagePath, PageQuery, VersionNumber, VersionQuery};
+use crate::stack::{DeadLetterAction, MessageQuery};
 
 /// Shows the rows of an event: the event, its messages, and the metadata.
 pub(crate) async fn rows(
@@ -35,10 +36,9 @@ pub(crate) async fn rows(
             (json::block(&row.to_string(), &whole))
         }
     };
-    Ok(Frame::new(&format!("{key} event {number}")).below("Aggregates").with(content))
+    Ok(Page::new(format!("{key} event {number}"), "Aggregates", content))
 }
 
-/// The whole data of an event.
 pub(crate) async fn event_data(
     State(console): State<Arc<Console>>,
     PagePath((of_type, id, VersionNumber(number))): PagePath<(String, String, VersionNumber)>,
@@ -51,7 +51,6 @@ pub(crate) async fn event_data(
     Ok(plain(event.data.text()))
 }
 
-/// The whole state at a version.
 pub(crate) async fn state(
     State(console): State<Arc<Console>>,
     PagePath(path): PagePath<(String, String)>,
@@ -67,8 +66,8 @@ pub(crate) async fn bus_message(
     State(console): State<Arc<Console>>,
     PagePath(BusPosition(position)): PagePath<BusPosition>,
 ) -> Result<Response, Failure> {
-    let (after, before) = (position.saturating_sub(1).to_string(), position.saturating_add(1).to_string());
-    let part = console.stack.bus(&[("after", &after), ("before", &before)]).await?;
+    let (after, before) = (Some(position.saturating_sub(1)), Some(position.saturating_add(1)));
+    let part = console.stack.messages(MessageQuery { after, before, ..MessageQuery::default() }).await?;
     let message =
         part.messages.first().ok_or_else(|| Failure::missing(format!("The bus has no message {position}.")))?;
     Ok(plain(&message.detail))
@@ -79,7 +78,7 @@ pub(crate) async fn dead_letter(
     State(console): State<Arc<Console>>,
     PagePath(id): PagePath<String>,
 ) -> Result<Response, Failure> {
-    let messages = console.stack.dead_letters().await?;
+    let messages = console.stack.dead_letters(DeadLetterAction::Nothing).await?.messages;
     let message = messages.iter().find(|message| message.id == id);
     Ok(plain(&message.ok_or_else(|| Failure::missing(format!("No dead-letter queue has the message {id}.")))?.body))
 }

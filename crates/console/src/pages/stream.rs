@@ -1,95 +1,25 @@
-//! *Stream*: what each function waits for: the event source mappings, the queues, the rules, and the discarded records.
+//! *Stream*: what each function waits for: the event source mappings, the queues, the rules, and the discarded records. For a stack
+//! on AWS, the mapping of the relay, and the queues.
 
 use std::sync::Arc;
 
 use axum::extract::State;
+use jiff::Timestamp;
 use maud::{Markup, html};
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::projections;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::markup::frame::{Frame, Page};
-use crate::markup::{json, time};
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Mapping {
-    pub(crate) function: String,
-    mapping: String,
-    enabled: bool,
-    #[serde(default)]
-    paused: bool,
-    pub(crate) shards: Vec<Shard>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Shard {
-    shard: String,
-    pub(crate) waiting: u64,
-    oldest_age_ms: Option<i64>,
-    last_result: Option<String>,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct Queue {
-    pub(crate) queue: String,
-    pub(crate) visible: u64,
-    pub(crate) hidden: u64,
-    /// What the queue of a stack on AWS is for. Its name does not show it.
-    purpose: Option<QueuePurpose>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum QueuePurpose {
-    DeadLetters,
-    Changes,
-}
-
-impl Queue {
-    /// Whether nothing takes messages out of it by itself.
-    pub(crate) fn is_of_dead_letters(&self) -> bool {
-        self.purpose.map_or(self.queue.ends_with("-dlq"), |purpose| purpose == QueuePurpose::DeadLetters)
-    }
-
-    fn is_of_changes(&self) -> bool {
-        self.purpose.map_or(self.queue.ends_with("-changes"), |purpose| purpose == QueuePurpose::Changes)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Rule {
-    rule: String,
-    queue: String,
-    visible: u64,
-    hidden: u64,
-    dead_letters: u64,
-    function: Option<RuleFunction>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RuleFunction {
-    name: String,
-    invocations: u64,
-    failures: u64,
-    last_error: Option<String>,
-}
+use crate::frame::Page;
+use crate::stack::{
+    Mapping, Queue, QueuePurpose, Relay, RelayMapping, Rule, RuleFunction, Shard, StackError, StreamState,
+};
+use crate::{json, time};
 
 /// Shows the mappings, the queues, the rules, the discarded records, and what the stack has used.
 pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
-    let stack = &console.stack;
-    let (mappings, queues, rules, discarded, usage) = tokio::try_join!(
-        stack.get::<Vec<Mapping>>("/_dev/mappings"),
-        stack.get::<Vec<Queue>>("/_dev/queues"),
-        stack.get::<Vec<Rule>>("/_dev/rules"),
-        stack.get::<Vec<Value>>("/_dev/discarded"),
-        stack.get::<Value>("/_dev/usage"),
-    )?;
+    let StreamState { mappings, queues, rules, discarded, usage } = console.stack.stream().await?;
     let content = html! {
         h1 { "Stream" }
         p.facts { "What each function waits for." }
@@ -103,7 +33,58 @@ pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Fa
             dl.numbers { @for (name, value) in numbers(&usage) { div { dt { (name) } dd { (value) } } } }
         }
     };
-    Ok(Frame::new("Stream").below("Stream").with(content))
+    Ok(Page::new("Stream", "Stream", content))
+}
+
+/// Shows what Lambda, CloudWatch and SQS return. A part for which there is no permission does not hide the others.
+pub(crate) async fn deployed_page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
+    let (relay, queues) = tokio::join!(console.stack.relay(), console.stack.queues());
+    let content = html! {
+        h1 { "Stream" }
+        p.facts { "What the functions wait for. " code { "daybook relay status" } " also lists the messages that the relay has not sent." }
+        (relay_markup(&relay))
+        (projections::section(&console).await)
+        @match &queues {
+            Ok(queues) => { (queues_markup(queues)) p.hint { "The approximate counts of SQS." } }
+            Err(error) => (missing_part("Queues", error)),
+        }
+    };
+    Ok(Page::new("Stream", "Stream", content))
+}
+
+fn missing_part(title: &str, error: &StackError) -> Markup {
+    html! { section { h2 { (title) } p.notice.warn { (error) } } }
+}
+
+fn relay_markup(relay: &Result<Relay, StackError>) -> Markup {
+    let relay = match relay {
+        Ok(relay) => relay,
+        Err(error) => return missing_part("Relay", error),
+    };
+    let at = relay.at.map(|at| time::relative_ms(at, Timestamp::now()));
+    html! {
+        section {
+            h2 { "Relay" }
+            div.scroll tabindex="0" { table {
+                thead { tr { th { "Mapping" } th { "State" } th { "Last result" } } }
+                tbody { @for RelayMapping { id, state, last_result } in &relay.mappings {
+                    tr data-row {
+                        td { code.short title=(id) { (id) } }
+                        td { @if state == "Enabled" { (state) } @else { span.bad { (state) } } }
+                        td { @if last_result.starts_with("PROBLEM") { span.bad { (last_result) } } @else { (last_result) } }
+                    }
+                } }
+            } }
+            @if relay.mappings.is_empty() { p.notice.bad role="alert" { "The relay has no event source mapping: nobody sends the messages." } }
+            p.facts {
+                @match (relay.iterator_age_ms, at) {
+                    (Some(age), Some(at)) => { "The oldest record was " strong { (time::span_text(age as i64)) } " old, " (at) "." }
+                    _ => "CloudWatch has no age of a record for the last ten minutes: the relay read none.",
+                }
+                " CloudWatch's figures arrive a minute or two late."
+            }
+        }
+    }
 }
 
 fn mappings_markup(mappings: &[Mapping]) -> Markup {
@@ -141,7 +122,7 @@ fn shard_row(mapping: &Mapping, shard: &Shard) -> Markup {
     }
 }
 
-pub(crate) fn queues_markup(queues: &[Queue]) -> Markup {
+fn queues_markup(queues: &[Queue]) -> Markup {
     html! {
         section {
             h2 { "Queues" }
@@ -151,8 +132,11 @@ pub(crate) fn queues_markup(queues: &[Queue]) -> Markup {
                     @for queue in queues {
                         tr data-row {
                             td { code { (queue.queue) } } td.number { (queue.visible) } td.number { (queue.hidden) }
-                            td { @if queue.is_of_dead_letters() { "messages that could not be delivered" } @else if queue.is_of_changes() {
-                                "the read models: aggregates with events that are not folded yet" } @else { "a rule of the bus" } }
+                            td { @match queue.purpose {
+                                QueuePurpose::DeadLetters => "messages that could not be delivered",
+                                QueuePurpose::Changes => "the read models: aggregates with events that are not folded yet",
+                                QueuePurpose::Rule => "a rule of the bus",
+                            } }
                         }
                     }
                 }

@@ -1,9 +1,16 @@
 //! The cost of the pages.
 
+use std::sync::atomic::Ordering;
+
+use axum::body::Body;
+use axum::http::Request;
 use daybook_console::Access;
 use daybook_event_store::StoreSettings;
+use daybook_table::AggregateKey;
+use daybook_test_support::commands::execute;
 use daybook_test_support::table::{TestTable, settings};
 use jiff::Timestamp;
+use serde_json::json;
 
 use crate::Bench;
 
@@ -96,4 +103,47 @@ async fn each_page_calls_the_table_only_for_what_it_shows() {
         found.push((path, bench.operations()));
     }
     assert_eq!(found, expected.map(|(path, operations)| (path, operations.to_owned())));
+}
+
+#[tokio::test]
+async fn page_asks_the_stack_once_at_most() {
+    let bench = Bench::start().await;
+    let todo = AggregateKey::new("todo", "1");
+    let command = ("CreateTodo", json!({"title": "t", "message": "m"}));
+    execute(&bench.table.direct_store(), bench.registry.get("todo").unwrap(), &todo, &[command]).await.unwrap();
+    let form = bench.get("/_console/faults").await.body;
+    let token = form.split_once("name=\"token\" value=\"").unwrap().1.split('"').next().unwrap();
+    bench.calls.store(0, Ordering::Relaxed);
+    for (path, fields, expected) in [
+        ("", None, 0),
+        ("/search?q=none", None, 0),
+        // The aggregate has a message.
+        ("/aggregates/todo/1", None, 1),
+        ("/command/todo", None, 0),
+        ("/bus", None, 1),
+        ("/bus/1", None, 1),
+        ("/correlation?id=c", None, 1),
+        ("/stream", None, 1),
+        ("/faults", None, 1),
+        ("/faults", Some("action=apply&on=bus"), 1),
+        ("/faults", Some("action=clock&forward-by=1d"), 1),
+        ("/faults", Some("action=idle"), 1),
+        ("/dead-letters", None, 1),
+        ("/dead-letters", Some("action=redrive-all"), 1),
+        ("/dead-letters", Some("action=delete&id=1"), 1),
+        ("/command/todo", Some("command=CreateTodo&id=2&title=t"), 0),
+        ("/nothing", None, 0),
+    ] {
+        let request = Request::builder().uri(format!("/_console{path}")).header("host", "localhost:3000");
+        let request = match fields {
+            None => request.body(Body::empty()),
+            Some(fields) => request
+                .method("POST")
+                .header("content-type", "application/x-www-form-urlencoded")
+                .body(Body::from(format!("token={token}&{fields}"))),
+        };
+        let page = bench.send(request.unwrap()).await;
+        assert!(page.status.as_u16() < 500 && page.body.contains("<html"), "{path}: {}", page.body);
+        assert_eq!(bench.calls.swap(0, Ordering::Relaxed), expected, "{path} {fields:?}");
+    }
 }

@@ -8,12 +8,16 @@ mod unreadable;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
-use axum::routing::get;
-use daybook_console::{Access, Console};
+use daybook_console::stack::{
+    BusPart, ControlAction, Controls, DeadLetterAction, DeadLetters, MessageQuery, Reply, StackSource, StreamState,
+};
+use daybook_console::{Access, Console, StackKind};
 use daybook_decider::Registry;
 use daybook_table::AggregateKey;
 use daybook_test_support::commands::{account_command, execute};
@@ -25,6 +29,8 @@ pub(crate) struct Bench {
     pub(crate) table: TestTable,
     pub(crate) registry: Registry,
     pub(crate) console: Router,
+    /// The calls of the console to the stack.
+    pub(crate) calls: Arc<AtomicUsize>,
 }
 
 /// A response of the console.
@@ -34,6 +40,36 @@ pub(crate) struct PageResponse {
     pub(crate) body: String,
 }
 
+/// A stack in which nothing happens.
+struct EmptyStack {
+    calls: Arc<AtomicUsize>,
+}
+
+impl EmptyStack {
+    fn reply<T: Send + 'static>(&self, reply: T) -> Reply<'_, T> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async { Ok(reply) })
+    }
+}
+
+impl StackSource for EmptyStack {
+    fn dead_letters(&self, _: DeadLetterAction) -> Reply<'_, DeadLetters> {
+        self.reply(DeadLetters::default())
+    }
+
+    fn messages(&self, _: MessageQuery) -> Reply<'_, BusPart> {
+        self.reply(BusPart::default())
+    }
+
+    fn stream(&self) -> Reply<'_, StreamState> {
+        self.reply(StreamState::default())
+    }
+
+    fn controls(&self, _: ControlAction) -> Reply<'_, Controls> {
+        self.reply(Controls::default())
+    }
+}
+
 impl Bench {
     pub(crate) async fn with(access: Access) -> Self {
         Self::over(TestTable::with(settings()).await, access)
@@ -41,12 +77,11 @@ impl Bench {
 
     pub(crate) fn over(table: TestTable, access: Access) -> Self {
         let registry = aggregates::registry().unwrap();
-        let empty = r#"{"messages": [], "matching": 0, "last": 0}"#;
-        let stack = Router::new()
-            .route("/_dev/messages", get(async move || empty))
-            .route("/_dev/dlq/messages", get(async || "[]"));
-        let console = Console::new(registry.clone(), table.store(), stack, access);
-        Self { table, registry, console: daybook_console::router(console) }
+        let calls = Arc::new(AtomicUsize::new(0));
+        let stack = Arc::new(EmptyStack { calls: calls.clone() });
+        let kind = StackKind::Local { api: Router::new() };
+        let console = Console::new(registry.clone(), table.store(), stack, kind, access);
+        Self { table, registry, calls, console: daybook_console::router(console) }
     }
 
     pub(crate) async fn start() -> Self {

@@ -32,10 +32,8 @@ const TRIMMED_PER_INSERT: u32 = 4;
 /// Why the database cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The engine rejects the file.
     #[error(transparent)]
     Engine(#[from] dynoxide::DynoxideError),
-    /// SQLite cannot extend the database.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
 }
@@ -114,7 +112,6 @@ pub(super) struct ExpiringTable {
     attribute: String,
 }
 
-/// The tables whose items expire.
 pub(super) fn expiring_tables(database: &Database) -> Result<Vec<ExpiringTable>, DynoxideError> {
     let names = database.list_tables(ListTablesRequest::default())?.table_names;
     let tables = names.into_iter().map(|name| {

@@ -13,7 +13,7 @@ use dynoxide::Database;
 use rusqlite::{Connection, ErrorCode};
 
 use super::engine::{BUSY_TIMEOUT, connect, expire, expiring_tables};
-use crate::clock::{Ahead, ForwardBy, LocalClock, MoveError};
+use crate::clock::{Ahead, LocalClock, MoveError};
 
 /// The pause before a statement is repeated.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -32,13 +32,10 @@ pub struct TableClock {
 /// Why the clock is not moved, or expired rows are not deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// The move is not possible.
     #[error(transparent)]
     Move(#[from] MoveError),
-    /// The engine cannot delete expired rows.
     #[error("expired rows cannot be deleted")]
     Engine(#[from] dynoxide::DynoxideError),
-    /// SQLite cannot change the database.
     #[error("the database cannot be changed")]
     Sqlite(#[from] rusqlite::Error),
 }
@@ -68,7 +65,7 @@ impl TableClock {
     }
 
     /// Moves the clock forward, and deletes the rows that have expired. Blocks the thread.
-    pub fn forward(&self, by: ForwardBy) -> Result<(), ForwardError> {
+    pub fn forward(&self, by: Ahead) -> Result<(), ForwardError> {
         let _moving = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
         let ahead = self.clock.ahead().moved(by)?;
         let connection = connect(&self.name)?;

@@ -18,7 +18,6 @@ use crate::server::Server;
 /// Maximum bytes of a response: 6 MB, as in Lambda.
 const MAX_RESPONSE: usize = 6 * 1024 * 1024;
 
-/// The server of the API.
 #[derive(Debug)]
 pub(crate) struct RuntimeApi {
     server: Server,
@@ -100,7 +99,6 @@ impl Calls {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the invocation of this id.
     fn finish(&self, id: &str, result: Result<String, FunctionFailure>) -> Response {
         let mut current = self.current();
         match current.invocation.take_if(|invocation| invocation.request_id == id && invocation.event.is_none()) {
@@ -121,7 +119,6 @@ fn accepted() -> Response {
     (StatusCode::ACCEPTED, json!({"status": "OK"}).to_string()).into_response()
 }
 
-/// Waits for the next event.
 async fn next(State(calls): State<Calls>) -> Response {
     loop {
         if let Some(invocation) = &mut calls.current().invocation

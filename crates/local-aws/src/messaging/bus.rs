@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::clock::LocalClock;
+use crate::json_protocol::CallError;
 use crate::messaging::bus_index::{BusIndex, EntryKey};
 use crate::messaging::faults::{Faults, FunctionFault};
-use crate::messaging::protocol::CallError;
 use crate::messaging::rules::Rules;
 use crate::messaging::sqs::{DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, name_of};
 use crate::messaging::target_records::TargetRecord;
@@ -46,7 +46,6 @@ pub(crate) struct State {
     ids: u64,
 }
 
-/// An entry that the bus accepted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Delivered {
     /// The id that the bus assigned. An entry that is sent twice gets two ids.
@@ -84,7 +83,6 @@ pub struct WaitingMessage {
     pub message: QueueMessage,
     /// When it was sent to the queue, in milliseconds since 1970.
     pub sent_at: u64,
-    /// How often it was received.
     pub receives: u32,
 }
 
@@ -103,7 +101,6 @@ pub struct PutEventsCall {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct PutEventsResultEntry {
-    /// The id of an accepted entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
     /// The error code of an entry that was not accepted.

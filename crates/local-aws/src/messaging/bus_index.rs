@@ -16,7 +16,6 @@ pub(crate) struct BusIndex {
     by_correlation: HashMap<String, Vec<usize>>,
 }
 
-/// What entries have in common.
 #[derive(Clone, Debug)]
 pub enum EntryKey<'a> {
     /// The ids of messages, in the metadata of the details.
@@ -40,7 +39,6 @@ struct Metadata {
 }
 
 impl BusIndex {
-    /// Adds the next entry.
     pub(crate) fn add(&mut self, place: i64, resources: &[String], detail: &str) {
         self.places.push(place);
         let position = self.places.len();
@@ -58,7 +56,6 @@ impl BusIndex {
         }
     }
 
-    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }

@@ -37,12 +37,11 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::messaging::protocol::{CallError, CallResponse};
+use crate::json_protocol::{CallError, CallResponse};
 
 /// The message of an error that an injected fault causes.
 pub(crate) const INJECTED: &str = "injected fault";
 
-/// The injected faults; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Faults {
@@ -75,7 +74,6 @@ pub struct DeliveryFault {
     pub containing: String,
     /// The number of attempts to deliver that have the fault; without it, all.
     pub times: Option<u32>,
-    /// Deliver the event twice.
     pub duplicate: bool,
     /// Deliver the event so much later, in milliseconds.
     pub delay_ms: u64,
@@ -123,13 +121,11 @@ pub struct CallFault {
     pub forever: bool,
 }
 
-/// One entry that fails.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EntryFault {
     /// Its index in the request, from 0.
     pub index: usize,
-    /// The error code.
     pub code: String,
 }
 
@@ -139,7 +135,6 @@ pub struct EntryFault {
 pub struct Rule {
     /// The text; an empty text is contained in every entry and message.
     pub containing: String,
-    /// The error code.
     pub code: String,
     /// The number of times; without it, forever.
     #[serde(default)]
@@ -247,10 +242,7 @@ fn use_up(times: &mut Option<u32>) -> bool {
 impl Rule {
     /// The code of the first rule that applies to one of `texts`.
     pub(crate) fn apply(rules: &mut [Self], texts: &[&str]) -> Option<String> {
-        let rule = rules
-            .iter_mut()
-            .find(|rule| rule.times != Some(0) && texts.iter().any(|text| text.contains(&rule.containing)))?;
-        rule.times = rule.times.map(|times| times - 1);
-        Some(rule.code.clone())
+        let mut matching = rules.iter_mut().filter(|rule| texts.iter().any(|text| text.contains(&rule.containing)));
+        matching.find_map(|rule| use_up(&mut rule.times).then(|| rule.code.clone()))
     }
 }

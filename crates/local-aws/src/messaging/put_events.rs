@@ -4,19 +4,16 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::{Bus, Delivered, PutEventsCall, PutEventsResultEntry};
 use crate::messaging::faults::{CallFault, INJECTED, Rule};
-use crate::messaging::protocol::{self, CallError, CallResponse};
 
-/// Maximum entries per request.
 const MAX_ENTRIES: usize = 10;
 /// The total size of a request's entries is below this number of bytes.
 const REQUEST_BYTES: usize = 1024 * 1024;
 /// The size that counts for a `Time`, in bytes.
 const TIME_BYTES: usize = 14;
-/// Maximum characters of a `DetailType`.
 const MAX_DETAIL_TYPE: usize = 128;
-/// Maximum characters of a `TraceHeader`.
 const MAX_TRACE_HEADER: usize = 500;
 
 #[derive(Deserialize)]
@@ -42,7 +39,7 @@ struct PutEventsRequestEntry {
 pub(crate) async fn put_events(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let fault = CallFault::next(&mut bus.state().faults.put_events);
     fault.delay().await;
-    let PutEventsRequest { entries } = protocol::read(body)?;
+    let PutEventsRequest { entries } = json_protocol::read(body)?;
     let call = PutEventsCall { entries: entries.len(), bytes: entries.iter().map(size).sum(), results: vec![] };
     if let Some(text) = fault.text_instead() {
         bus.state().put_events_calls.push(call);
@@ -136,7 +133,6 @@ fn deliverable(entry: PutEventsRequestEntry) -> Result<Delivered, PutEventsResul
     })
 }
 
-/// Returns source, detail type and detail.
 fn required(entry: &PutEventsRequestEntry) -> Result<(String, String, String), PutEventsResultEntry> {
     let required = |name: &str, value: &Option<String>| {
         value.clone().filter(|value| !value.is_empty()).ok_or_else(|| {

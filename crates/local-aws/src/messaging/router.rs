@@ -7,10 +7,10 @@ use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use axum::routing::post;
 
 use crate::json_protocol::{self, JSON_1_0, JSON_1_1};
+use crate::json_protocol::{CallError, CallResponse};
 use crate::messaging::bus::Bus;
-use crate::messaging::describe_event_bus::describe_event_bus;
-use crate::messaging::protocol::{CallError, CallResponse};
 use crate::messaging::put_events::put_events;
+use crate::messaging::rule_operations::describe_event_bus;
 use crate::messaging::rule_operations::{delete_rule, put_rule, put_targets, remove_targets};
 use crate::messaging::sqs;
 

@@ -9,7 +9,6 @@ use serde_json::Value;
 #[derive(Default)]
 pub(crate) struct Rules(BTreeMap<(String, String), EventRule>);
 
-/// A rule with its targets.
 pub(crate) struct EventRule {
     pattern: EventPattern,
     /// The ARNs of queues, by the id of the target.

@@ -21,11 +21,9 @@ pub(crate) struct TargetRecords {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetRecord {
-    /// The name of the queue.
     pub queue: String,
     /// When the queue got it, in milliseconds since 1970, like the other times.
     pub sent_at: u64,
-    /// How often it was received.
     pub receives: u32,
     /// When it was received for the first time.
     pub first_received_at: Option<u64>,

@@ -1,10 +1,14 @@
-//! The functions of a project and its console, in this process.
+//! The functions of a project and its console, in this process, and what they get from the stack: their environment variables, and
+//! the endpoints of its services.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::{Router, middleware};
 use daybook_command_handler::{Api, ApiSettings};
-use daybook_console::Console;
+use daybook_console::{Access, Console, StackKind};
+use daybook_event_source_mapping::Template;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
 use daybook_local_aws::clock::LocalClock;
@@ -13,19 +17,20 @@ use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
 use daybook_stream_relay::{Relay, RelaySettings, changes_queue, clients};
 use daybook_view_store::ViewStore;
+use serde::{Deserialize, Serialize};
 
-use super::handlers::{self, Handler};
-use super::settings::{ConsoleSettings, FunctionSettings};
-use super::version::Version;
+use crate::args::Project;
 use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
-use crate::caller::identify;
-use crate::environment;
+use crate::environment::{self, Variables};
 use crate::error::DevError;
 use crate::faults::ViewFaults;
-use crate::forward;
-use crate::project::Project;
-use crate::unknown_event::explain;
-use crate::usage::UsageMeter;
+use crate::functions::current::Version;
+use crate::functions::handlers::{self, Handler};
+
+use crate::local_api::{explain, identify};
+use crate::remote_stack::RemoteStack;
+use crate::services::Services;
+use crate::usage::{UsageMeter, count_request};
 
 /// Starts the functions of a project. The table, the bus and the queues must exist.
 pub(crate) async fn start(settings: &FunctionSettings, project: Project) -> Result<Version, DevError> {
@@ -47,8 +52,10 @@ pub(crate) async fn start(settings: &FunctionSettings, project: Project) -> Resu
         let views = ViewStore::new(&faults.inject_into(&dynamodb), daybook_projector::views_table(&environment)?);
         handlers.insert("projector", Handler::Projector(Projector::new((project.projections)()?, events, views)));
     }
-    let api = api(settings, project, &metered, &faults)?.merge(console(settings, project, &dynamodb)?);
-    Ok(Version::new(api, handlers::router(handlers, meter, faults, settings.clock.clone())))
+    let api = api(settings, project, &metered, &faults)?;
+    let api = api.layer(middleware::from_fn_with_state(meter.clone(), count_request));
+    let api = api.clone().merge(console(settings, project, &dynamodb, api, meter.clone())?);
+    Ok(Version::new(api, handlers::router(handlers, meter, faults, settings.clock.clone()), None))
 }
 
 /// A store with the clock of the stack.
@@ -75,12 +82,19 @@ fn api(
 }
 
 /// The console. Its reads of the table are not counted as those of the functions.
-fn console(settings: &FunctionSettings, project: Project, dynamodb: &SdkConfig) -> Result<Router, DevError> {
+fn console(
+    settings: &FunctionSettings,
+    project: Project,
+    dynamodb: &SdkConfig,
+    api: Router,
+    meter: UsageMeter,
+) -> Result<Router, DevError> {
     let environment = environment::of(&settings.command_handler);
     let store = daybook_command_handler::store_settings(&environment)?;
     let store = event_store(dynamodb, store, &settings.clock);
     let ConsoleSettings { stack, access, form_token } = settings.console.clone();
-    let mut console = Console::new((project.aggregates)()?, store, forward::router(stack), access);
+    let (stack, kind) = (Arc::new(RemoteStack::new(stack, meter)), StackKind::Local { api });
+    let mut console = Console::new((project.aggregates)()?, store, stack, kind, access);
     if let Some(views_table) = daybook_command_handler::views_table(&environment) {
         console = console.with_views((project.projections)()?, ViewStore::new(dynamodb, views_table));
     }
@@ -101,4 +115,53 @@ async fn relay(settings: &FunctionSettings, process: &Environment) -> Result<Rel
         Some(queue) => relay.with_changes_queue(clients::sqs(&sqs), queue),
         None => relay,
     })
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FunctionSettings {
+    pub(crate) command_handler: Variables,
+    pub(crate) stream_relay: Variables,
+    pub(crate) snapshotter: Variables,
+    /// `None` if there are no read models.
+    pub(crate) projector: Option<Variables>,
+    /// The URL of the stack's own DynamoDB; `None` if it is external.
+    pub(crate) dynamodb_url: Option<String>,
+    /// The URL of the stack's own EventBridge and SQS; `None` if both are external.
+    pub(crate) bus_url: Option<String>,
+    pub(crate) console: ConsoleSettings,
+    /// The clock of the stack. In another process, it is a copy.
+    pub(crate) clock: LocalClock,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ConsoleSettings {
+    /// The HTTP interface of the stack.
+    pub(crate) stack: SocketAddr,
+    pub(crate) access: Access,
+    /// Every version accepts the forms of those before it.
+    pub(crate) form_token: String,
+}
+
+impl FunctionSettings {
+    /// The settings that a template gives its functions.
+    pub(crate) fn read(template: &Template, services: &Services, console: ConsoleSettings) -> Result<Self, DevError> {
+        let variables = |binary| Ok::<_, DevError>(environment::function(template, binary, &services.sqs)?.1);
+        let stream_relay = variables("stream-relay")?;
+        let has_read_models = queue_of_projector(&stream_relay).is_some();
+        Ok(Self {
+            command_handler: variables("command-handler")?,
+            stream_relay,
+            snapshotter: variables("snapshotter")?,
+            projector: has_read_models.then(|| variables("projector")).transpose()?,
+            dynamodb_url: services.dynamodb_url().map(str::to_owned),
+            bus_url: services.bus_url().map(str::to_owned),
+            console,
+            clock: services.clock.clone(),
+        })
+    }
+}
+
+/// The queue that the relay sends changes to, for the projector; `None` if there are no read models.
+pub(crate) fn queue_of_projector(relay: &Variables) -> Option<String> {
+    changes_queue(&environment::of(relay))
 }

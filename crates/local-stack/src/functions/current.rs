@@ -1,5 +1,7 @@
-//! The version of the functions that is used now, and how it is called.
+//! The version of the functions that is used now, how it is called, and how that of the sources is asked for. A version is two HTTP
+//! services, in this process or in another.
 
+use std::convert::Infallible;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -12,9 +14,11 @@ use daybook_event_source_mapping::InvocationOutcome;
 use daybook_local_aws::clock::Ahead;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout_at};
+use tower::ServiceExt;
 
-use super::update_requests::UpdateRequests;
-use super::version::Version;
 use crate::faults::ViewFaultScript;
 use crate::servers::problem;
 use crate::usage::Usage;
@@ -67,7 +71,7 @@ impl Functions {
         let stops =
             || problem(StatusCode::SERVICE_UNAVAILABLE, "about:blank", "Service unavailable", "the local stack stops");
         let nothing = Router::new().fallback(async move || stops());
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Version::new(nothing.clone(), nothing);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Version::new(nothing.clone(), nothing, None);
     }
 
     pub(crate) fn function(&self, name: &'static str) -> Function {
@@ -81,7 +85,7 @@ impl Functions {
         if let Some(updates) = self.updates.as_ref().filter(|_| !request.uri().path().starts_with(CONSOLE_FILES)) {
             updated = updates.send().await;
         }
-        let mut response = self.version().respond(request).await;
+        let mut response = respond(self.version().api, request).await;
         if let Err(reason) = updated {
             response.headers_mut().insert(PREVIOUS_FUNCTIONS, HeaderValue::from_static(reason));
         }
@@ -127,7 +131,7 @@ impl Functions {
 
     async fn request(&self, method: Method, path: &str, body: String) -> Result<String, CallFailure> {
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
-        let response = self.version().control(request.body(Body::from(body))?).await;
+        let response = respond(self.version().control, request.body(Body::from(body))?).await;
         let is_success = response.status().is_success();
         let text = String::from_utf8(to_bytes(response.into_body(), usize::MAX).await?.into())?;
         if is_success { Ok(text) } else { Err(text.into()) }
@@ -160,6 +164,79 @@ impl Function {
     }
 }
 
+async fn respond(router: Router, request: Request) -> Response {
+    router.oneshot(request).await.unwrap_or_else(|never| match never {})
+}
+
+/// Keeps the process of a version running. The process ends after all clones are dropped.
+pub(crate) type Lease = mpsc::Sender<Infallible>;
+
+/// A version of the functions. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Version {
+    /// The API and the console, for all clients.
+    pub(crate) api: Router,
+    /// Invocations with events, and the requests of the stack.
+    pub(crate) control: Router,
+    _lease: Option<Lease>,
+}
+
+impl Version {
+    /// Without a lease, the functions are in this process.
+    pub(crate) fn new(api: Router, control: Router, lease: Option<Lease>) -> Self {
+        Self { api, control, _lease: lease }
+    }
+}
+
+/// How long requests to the API wait for a build. API Gateway responds after 30 seconds at the latest.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// Is answered when the version of the sources is used, or with the reason why the functions stay the previous ones.
+pub(crate) type UpdateRequest = oneshot::Sender<Result<(), &'static str>>;
+
+#[derive(Clone, Debug)]
+pub(crate) struct UpdateRequests {
+    requests: UnboundedSender<UpdateRequest>,
+    /// When the build that runs now has begun.
+    build_began: watch::Receiver<Option<Instant>>,
+}
+
+pub(crate) struct UpdateQueue {
+    pub(crate) requests: UnboundedReceiver<UpdateRequest>,
+    /// When the build that runs now has begun; `None` if none runs.
+    pub(crate) build_began: watch::Sender<Option<Instant>>,
+}
+
+impl UpdateRequests {
+    pub(crate) fn new() -> (Self, UpdateQueue) {
+        let (sender, requests) = mpsc::unbounded_channel();
+        let (build_began, began) = watch::channel(None);
+        (Self { requests: sender, build_began: began }, UpdateQueue { requests, build_began })
+    }
+
+    /// Waits until the functions are those of the sources as they are now. The wait ends some time after the build has begun, so
+    /// that requests during a long build do not wait one after the other.
+    pub(super) async fn send(&self) -> Result<(), &'static str> {
+        let (request, answered) = oneshot::channel();
+        if self.requests.send(request).is_err() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let until = self.build_began.borrow().unwrap_or(now) + MAX_WAIT;
+        match timeout_at(until, answered).await {
+            // Without an answer, the stack stops.
+            Ok(answer) => answer.unwrap_or(Ok(())),
+            Err(_) => {
+                let reason = "the build takes longer than 30 seconds";
+                if now < until {
+                    eprintln!("daybook: a request gets its response from the previous functions, because {reason}");
+                }
+                Err(reason)
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,7 +245,7 @@ mod tests {
     async fn files_of_the_console_do_not_wait_for_a_build() {
         let routes = Router::new().fallback(async || "a file");
         let (updates, _queue) = UpdateRequests::new();
-        let functions = Functions::new(Version::new(routes.clone(), routes), Some(updates));
+        let functions = Functions::new(Version::new(routes.clone(), routes, None), Some(updates));
         let began = tokio::time::Instant::now();
         for (path, waits) in [(format!("{CONSOLE_FILES}console.css"), false), ("/_console/bus".to_owned(), true)] {
             let response = functions.respond(Request::get(path).body(Body::empty()).unwrap()).await;
@@ -180,10 +257,27 @@ mod tests {
     #[tokio::test]
     async fn request_after_the_end_of_the_functions_is_not_answered_as_if_nothing_existed() {
         let routes = Router::new().fallback(async || "a todo");
-        let functions = Functions::new(Version::new(routes.clone(), routes), None);
+        let functions = Functions::new(Version::new(routes.clone(), routes, None), None);
         let get = || Request::get("/todo/1").body(Body::empty()).unwrap();
         assert_eq!(functions.respond(get()).await.status(), StatusCode::OK);
         functions.end();
         assert_eq!(functions.respond(get()).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_wait_for_a_limited_time_after_the_build_has_begun_and_get_the_reason() {
+        let (updates, queue) = UpdateRequests::new();
+        let began = Instant::now();
+        queue.build_began.send_replace(Some(began));
+        // The first waits until the end of the time, the second does not wait.
+        for _ in 0..2 {
+            assert_eq!(updates.send().await, Err("the build takes longer than 30 seconds"));
+            assert!((MAX_WAIT..MAX_WAIT + Duration::from_secs(1)).contains(&began.elapsed()), "{:?}", began.elapsed());
+        }
+        // Another build.
+        queue.build_began.send_replace(None);
+        let again = Instant::now();
+        assert!(updates.send().await.is_err());
+        assert!(again.elapsed() >= MAX_WAIT);
     }
 }

@@ -20,7 +20,6 @@ use tokio::time::Instant;
 use crate::faults::{ViewFaultScript, ViewFaults};
 use crate::usage::UsageMeter;
 
-/// The code of a function.
 pub(super) enum Handler {
     Relay(Relay),
     Snapshotter(Snapshotter),
@@ -41,7 +40,6 @@ impl Handler {
     }
 }
 
-/// The functions by name.
 pub(super) type Handlers = BTreeMap<&'static str, Handler>;
 
 /// `POST /invocations/NAME/MILLISECONDS` invokes a function, whose time is limited. `POST /usage` returns the counted calls, and
@@ -91,7 +89,7 @@ mod tests {
 
     use super::*;
     use crate::functions::current::Functions;
-    use crate::functions::version::Version;
+    use crate::functions::current::Version;
 
     /// An aggregate whose state can panic when the store drops it, which the decider does not catch.
     struct Overflow;
@@ -152,7 +150,7 @@ mod tests {
         let function = {
             let handlers = Handlers::from([("snapshotter", Handler::Snapshotter(Snapshotter::new(registry, store)))]);
             let router = router(handlers, UsageMeter::default(), ViewFaults::default(), LocalClock::default());
-            Functions::new(Version::new(Router::new(), router), None).function("snapshotter")
+            Functions::new(Version::new(Router::new(), router, None), None).function("snapshotter")
         };
         let image = json!({
             "pk": {"S": key.pk()}, "sk": {"S": "EVENT#000000000001"}, "snapshotDue": {"BOOL": true},

@@ -1,14 +1,17 @@
-//! The command that builds the binary of this process.
+//! The binary of this process, and the command that builds it.
 
-use std::env;
 use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::{env, io};
 
+use clap::Args;
+use tokio::process::{Child, Command};
+
+use crate::error::DevError;
+use crate::restart::sources::Sources;
 #[cfg(unix)]
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::process::{Child, Command};
 
 /// The beginnings of the variables that `cargo run` sets for the binary. A build must not have them: build scripts of some
 /// packages read them, and would run again.
@@ -88,6 +91,47 @@ impl Drop for Build {
             // Fails if the processes have ended just now.
             let _ = kill_process_group(group, Signal::KILL);
         }
+    }
+}
+
+/// Whether and how the functions are replaced after a change of their sources.
+#[derive(Clone, Debug, Default, Args)]
+pub struct RestartArgs {
+    /// Keep the functions as they are. Default: after a change of a source file, `cargo run` builds them again and replaces
+    /// them, and everything else goes on. A binary that was not started by `cargo run` never replaces them.
+    #[arg(long)]
+    pub no_restart: bool,
+    /// Shell command that builds this binary after a change of a source file. Default: the `cargo build` for `cargo run`
+    /// without --features, --target and --package.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "no_restart")]
+    pub build_command: Option<String>,
+}
+
+/// A binary whose functions are replaced after a change of its sources.
+#[derive(Clone, Debug)]
+pub struct Restarts {
+    /// This binary, which the build replaces.
+    pub(super) binary: PathBuf,
+    pub(super) sources: Sources,
+    pub(super) build: BuildCommand,
+    /// The collector that gets the traces.
+    pub(super) collector: Option<String>,
+}
+
+impl RestartArgs {
+    /// The binary of this process, if its functions are to be replaced. `collector` gets their traces.
+    pub fn restarts(self, collector: Option<String>) -> Result<Option<Restarts>, DevError> {
+        if self.no_restart {
+            return Ok(None);
+        }
+        let binary = env::current_exe().map_err(DevError::Functions)?;
+        let sources = Sources::of_binary(&binary);
+        let build = match self.build_command {
+            Some(_) if !sources.are_known() => return Err(DevError::UnknownSources { list: sources.list }),
+            Some(command) => Some(BuildCommand::shell(&command)),
+            None => BuildCommand::of_cargo_run(&binary).filter(|_| sources.are_known()),
+        };
+        Ok(build.map(|build| Restarts { binary, sources, build, collector }))
     }
 }
 

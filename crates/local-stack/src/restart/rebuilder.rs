@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 
-use super::child::{self, End};
-use super::restarts::Restarts;
 use super::sources::{FileState, SourceFiles, file_state};
 use crate::error::DevError;
 use crate::functions::{FunctionSettings, Functions, UpdateQueue, UpdateRequests};
-use crate::stop::StopSignal;
+use crate::restart::build_command::Restarts;
+use crate::restart::process::{self, End};
+use crate::termination::StopSignal;
 use crate::usage::UsageMeter;
 
 /// The pause between two checks of the sources, and after the unexpected end of the functions.
@@ -46,7 +46,6 @@ pub(crate) struct Rebuilder {
 }
 
 impl Rebuilder {
-    /// Starts the functions.
     pub(crate) async fn start(
         restarts: Restarts,
         settings: FunctionSettings,
@@ -58,7 +57,7 @@ impl Rebuilder {
         let (all, begun) = (seen.len(), started.and_then(|(built, _)| built.checked_sub(MAX_BUILD_TIME)));
         seen.retain(|_, (changed, _)| begun.is_some_and(|begun| *changed < begun));
         let is_quiet = seen.len() < all;
-        let (version, process) = child::start(&restarts, &settings).await?;
+        let (version, process) = process::start(&restarts, &settings).await?;
         let (requests, updates) = UpdateRequests::new();
         let functions = Functions::new(version, Some(requests));
         let mut processes = JoinSet::new();
@@ -167,12 +166,12 @@ impl Rebuilder {
     /// Starts the binary as it is now, and uses it when it is ready.
     async fn start_version(&mut self) {
         self.started = file_state(&self.restarts.binary);
-        match child::start(&self.restarts, &self.settings).await {
+        match process::start(&self.restarts, &self.settings).await {
             Ok((version, process)) => {
                 self.processes.spawn(process.run());
                 self.last_start = Ok(());
                 let usage = self.functions.replace(version).await;
-                self.meter.add_calls(usage);
+                self.meter.add(usage);
                 // The clock may have been moved while the process started.
                 self.functions.advance_clock(self.settings.clock.ahead()).await;
                 eprintln!("daybook: the functions run in a new process");

@@ -8,7 +8,6 @@ use std::time::SystemTime;
 /// The files beside the manifests of packages that decide what cargo builds.
 const BUILD_FILES: [&str; 4] = ["Cargo.toml", "Cargo.lock", ".cargo/config.toml", "rust-toolchain.toml"];
 
-/// The sources of a binary.
 #[derive(Clone, Debug)]
 pub(super) struct Sources {
     /// The file in which cargo lists the sources of the packages in folders, not those of packages from a registry.

@@ -1,37 +1,34 @@
-//! What the console reads besides the table: the paths that it calls, with what the services of AWS return.
-//!
-//! Only the console of this process calls it. The local stack has the same paths, and more.
+//! What the pages get from a stack on AWS besides its tables: with the clients of AWS.
 
 use std::sync::Arc;
 
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::routing::get;
-use axum::{Json, Router};
+use daybook_console::stack::{
+    Alarm, DeadLetterAction, DeadLetters, Queue, QueuePurpose, Relay, RelayMapping, Reply, StackError, StackSource,
+};
 use daybook_function_runtime::with_causes;
 use daybook_operations::alarms::{AlarmFigures, alarm_figures};
 use daybook_operations::changes_queue::ChangesQueue;
 use daybook_operations::dead_letter_queue::QueueCounts;
-use daybook_operations::relay::{RelayMapping, iterator_age, relay_mappings};
+use daybook_operations::relay::{self, iterator_age, relay_mappings};
 use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA, SignedCalls};
 use daybook_operations::{DeadLetterQueue, OperatorError, Stack};
-use serde_json::{Value, json};
 
-/// A body, or why there is none.
-pub(super) type JsonResponse = Result<Json<Value>, (StatusCode, String)>;
+use super::writes::Writes;
 
 /// The stack, and the clients of its queues. The clients that only some pages need are made for these pages: the
 /// credentials may lack the permission.
-pub(super) struct Interface {
+pub(super) struct DeployedStack {
     dead_letters: DeadLetterQueue,
     dead_letters_name: String,
     changes: Option<(ChangesQueue, String)>,
     stack: Stack,
+    /// `None` if the console only reads.
+    writes: Option<Arc<Writes>>,
 }
 
-impl Interface {
+impl DeployedStack {
     /// Connects to the queues. Only the dead-letter queue is required.
-    pub(super) async fn connect(stack: &Stack) -> Result<Self, OperatorError> {
+    pub(super) async fn connect(stack: &Stack, writes: Option<Writes>) -> Result<Self, OperatorError> {
         let changes = match stack.changes_queue_if_set().await? {
             Some(queue) => Some((queue, name(&stack.changes_queue_url()?))),
             None => None,
@@ -41,72 +38,91 @@ impl Interface {
             dead_letters_name: name(&stack.dlq_url()?),
             changes,
             stack: stack.clone(),
+            writes: writes.map(Arc::new),
         })
     }
 
-    /// The paths.
-    pub(super) fn router(self) -> Router {
-        Router::new()
-            .route("/_dev/queues", get(async |State(this): State<Arc<Self>>| respond(this.queues().await)))
-            .route("/_dev/dlq", get(async |State(this): State<Arc<Self>>| respond(this.dead_letters().await)))
-            .route("/_dev/relay", get(async |State(this): State<Arc<Self>>| respond(this.relay().await)))
-            .route("/_dev/health", get(async |State(this): State<Arc<Self>>| respond(this.health().await)))
-            .with_state(Arc::new(self))
+    async fn dead_letter_counts(&self) -> Result<Queue, OperatorError> {
+        Ok(queue(&self.dead_letters_name, QueuePurpose::DeadLetters, self.dead_letters.counts().await?))
+    }
+}
+
+impl StackSource for DeployedStack {
+    fn dead_letters(&self, action: DeadLetterAction) -> Reply<'_, DeadLetters> {
+        reply(async move {
+            let writes = self.writes.as_ref().ok_or_else(|| OperatorError::Usage("use --allow-writes".to_owned()))?;
+            let outcomes = match action {
+                DeadLetterAction::Redrive(ids) => writes.clone().redrive(ids).await?,
+                DeadLetterAction::Delete(ids) => writes.clone().delete(ids).await?,
+                // The page of a stack on AWS has no button for all messages.
+                DeadLetterAction::Nothing | DeadLetterAction::RedriveAll => Vec::new(),
+            };
+            Ok(DeadLetters { messages: writes.clone().list().await?, outcomes })
+        })
     }
 
-    async fn queues(&self) -> Result<Value, OperatorError> {
-        let changes = async {
-            let Some((changes, name)) = &self.changes else { return Ok(None) };
-            Ok(Some(queue(name, "changes", changes.counts().await?)))
-        };
-        let (dead_letters, changes) = tokio::try_join!(self.dead_letters(), changes)?;
-        Ok(std::iter::once(dead_letters).chain(changes).collect())
+    fn queues(&self) -> Reply<'_, Vec<Queue>> {
+        reply(async {
+            let changes = async {
+                let Some((changes, name)) = &self.changes else { return Ok(None) };
+                Ok(Some(queue(name, QueuePurpose::Changes, changes.counts().await?)))
+            };
+            let (dead_letters, changes) = tokio::try_join!(self.dead_letter_counts(), changes)?;
+            Ok(std::iter::once(dead_letters).chain(changes).collect())
+        })
     }
 
-    async fn dead_letters(&self) -> Result<Value, OperatorError> {
-        Ok(queue(&self.dead_letters_name, "dead-letters", self.dead_letters.counts().await?))
+    fn dead_letter_queue(&self) -> Reply<'_, Queue> {
+        reply(self.dead_letter_counts())
     }
 
-    async fn health(&self) -> Result<Value, OperatorError> {
-        let Some(stack_name) = self.stack.stack_name() else {
-            return Err(OperatorError::Usage(
-                "the name of the stack is not known; use --stack or set STACK".to_owned(),
-            ));
-        };
-        let alarm = |AlarmFigures { name, alarm, points }: AlarmFigures| {
-            let text = |name: &str| alarm[name].as_str().unwrap_or_default().to_owned();
-            json!({
-                "name": name, "description": text("AlarmDescription"), "state": text("StateValue"),
-                "reason": text("StateReason"), "threshold": alarm["Threshold"].as_f64(),
-                "comparison": text("ComparisonOperator"), "points": points,
+    fn alarms(&self) -> Reply<'_, Vec<Alarm>> {
+        reply(async {
+            let unknown =
+                || OperatorError::Usage("the name of the stack is not known; use --stack or set STACK".to_owned());
+            let stack_name = self.stack.stack_name().ok_or_else(unknown)?;
+            let alarm = |AlarmFigures { name, alarm, points }: AlarmFigures| {
+                let text = |name: &str| alarm[name].as_str().unwrap_or_default().to_owned();
+                Alarm {
+                    name,
+                    description: text("AlarmDescription"),
+                    state: text("StateValue"),
+                    reason: text("StateReason"),
+                    threshold: alarm["Threshold"].as_f64(),
+                    comparison: text("ComparisonOperator"),
+                    points,
+                }
+            };
+            let cloudwatch = SignedCalls::connect(&self.stack.environment, CLOUDWATCH).await?;
+            Ok(alarm_figures(&cloudwatch, &stack_name).await?.into_iter().map(alarm).collect())
+        })
+    }
+
+    fn relay(&self) -> Reply<'_, Relay> {
+        reply(async {
+            let function = self.stack.relay_function()?;
+            let lambda = SignedCalls::connect(&self.stack.environment, LAMBDA).await?;
+            let cloudwatch = SignedCalls::connect(&self.stack.environment, CLOUDWATCH).await?;
+            let (mappings, age) =
+                tokio::try_join!(relay_mappings(&lambda, &function), iterator_age(&cloudwatch, &function))?;
+            let mapping =
+                |relay::RelayMapping { id, state, last_result, .. }| RelayMapping { id, state, last_result };
+            Ok(Relay {
+                mappings: mappings.into_iter().map(mapping).collect(),
+                iterator_age_ms: age.as_ref().map(|age| age.milliseconds),
+                at: age.map(|age| age.at.as_millisecond()),
             })
-        };
-        let cloudwatch = SignedCalls::connect(&self.stack.environment, CLOUDWATCH).await?;
-        Ok(alarm_figures(&cloudwatch, &stack_name).await?.into_iter().map(alarm).collect())
-    }
-
-    async fn relay(&self) -> Result<Value, OperatorError> {
-        let function = self.stack.relay_function()?;
-        let lambda = SignedCalls::connect(&self.stack.environment, LAMBDA).await?;
-        let cloudwatch = SignedCalls::connect(&self.stack.environment, CLOUDWATCH).await?;
-        let (mappings, age) =
-            tokio::try_join!(relay_mappings(&lambda, &function), iterator_age(&cloudwatch, &function))?;
-        let mapping = |mapping: RelayMapping| json!({"id": mapping.id, "state": mapping.state, "lastResult": mapping.last_result});
-        Ok(json!({
-            "mappings": mappings.into_iter().map(mapping).collect::<Vec<_>>(),
-            "iteratorAgeMs": age.as_ref().map(|age| age.milliseconds),
-            "at": age.map(|age| age.at.as_millisecond()),
-        }))
+        })
     }
 }
 
-/// The response to the console. The page shows the error to the person who started the command.
-pub(super) fn respond(result: Result<Value, OperatorError>) -> JsonResponse {
-    result.map(Json).map_err(|error| (StatusCode::FAILED_DEPENDENCY, with_causes(&error)))
+/// What a page gets. It shows an error to the person who started the command.
+fn reply<'a, T>(result: impl Future<Output = Result<T, OperatorError>> + Send + 'a) -> Reply<'a, T> {
+    Box::pin(async { result.await.map_err(|error| StackError(with_causes(&error))) })
 }
 
-fn queue(name: &str, purpose: &str, QueueCounts { visible, hidden }: QueueCounts) -> Value {
-    json!({"queue": name, "visible": visible, "hidden": hidden, "purpose": purpose})
+fn queue(name: &str, purpose: QueuePurpose, QueueCounts { visible, hidden }: QueueCounts) -> Queue {
+    Queue { queue: name.to_owned(), visible, hidden, purpose }
 }
 
 /// The name of the queue in its URL.
@@ -120,10 +136,10 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn error_of_a_page_has_all_causes() {
+    #[tokio::test]
+    async fn error_of_a_page_has_all_causes() {
         let source = io::Error::other("the disk is full");
-        let (_, text) = respond(Err(OperatorError::File { doing: "cannot write it".to_owned(), source })).unwrap_err();
-        assert_eq!(text, "cannot write it: the disk is full");
+        let failed = async { Err::<(), _>(OperatorError::File { doing: "cannot write it".to_owned(), source }) };
+        assert_eq!(reply(failed).await.unwrap_err().to_string(), "cannot write it: the disk is full");
     }
 }

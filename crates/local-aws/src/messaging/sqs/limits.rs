@@ -1,8 +1,8 @@
-//! Limits that several operations share.
+//! Limits and the two codes of an error, which several operations share.
 
 use std::ops::RangeInclusive;
 
-use crate::messaging::protocol::CallError;
+use crate::json_protocol::CallError;
 
 /// Maximum time that a message stays hidden, in seconds: twelve hours.
 const MAX_VISIBILITY_TIMEOUT: u64 = 12 * 60 * 60;
@@ -28,4 +28,28 @@ fn check(parameter: &str, value: u64, range: RangeInclusive<u64>, reason: &str) 
     }
     let message = format!("Value {value} for parameter {parameter} is invalid. Reason: {reason}");
     Err(CallError::bad_request("InvalidParameterValueException", &message))
+}
+
+/// The error in its JSON form, and the value of the header.
+pub(crate) fn error(error: CallError) -> (CallError, Option<String>) {
+    let Some(query_code) = query_code(&error.code) else { return (error, None) };
+    let code = format!("com.amazonaws.sqs#{}", error.code);
+    (CallError { code, ..error }, Some(format!("{query_code};Sender")))
+}
+
+/// The code of an error of SQS in the Query protocol; `None` for an error of all services, or an injected one.
+pub(crate) fn query_code(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "BatchEntryIdsNotDistinct" => "AWS.SimpleQueueService.BatchEntryIdsNotDistinct",
+        "EmptyBatchRequest" => "AWS.SimpleQueueService.EmptyBatchRequest",
+        "InvalidBatchEntryId" => "AWS.SimpleQueueService.InvalidBatchEntryId",
+        "InvalidMessageContents" => "InvalidMessageContents",
+        "InvalidParameterValueException" => "InvalidParameterValue",
+        "MissingRequiredParameterException" => "MissingParameter",
+        "OverLimit" => "OverLimit",
+        "QueueDoesNotExist" => "AWS.SimpleQueueService.NonExistentQueue",
+        "ReceiptHandleIsInvalid" => "ReceiptHandleIsInvalid",
+        "TooManyEntriesInBatchRequest" => "AWS.SimpleQueueService.TooManyEntriesInBatchRequest",
+        _ => return None,
+    })
 }

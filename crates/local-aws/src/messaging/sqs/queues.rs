@@ -9,13 +9,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::clock::LocalClock;
-use crate::messaging::protocol::CallError;
+use crate::json_protocol::CallError;
 use crate::messaging::target_records::{TargetOutcome, TargetRecords};
 
-/// A message that a queue accepted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueMessage {
-    /// The id that the queue assigned.
     pub message_id: String,
     pub queue_url: String,
     pub body: String,
@@ -38,7 +36,6 @@ pub(crate) struct Queues {
     pub(crate) clock: LocalClock,
 }
 
-/// A message in its queue.
 pub(crate) struct Queued {
     pub(crate) message: QueueMessage,
     pub(crate) sent: u64,
@@ -77,23 +74,19 @@ pub(crate) fn dead_letter_queue_of(queue: &str) -> String {
 }
 
 impl Queues {
-    /// No queues.
     pub(crate) fn new(clock: LocalClock) -> Self {
         Self { clock, ..Self::default() }
     }
 
-    /// Creates a queue, unless it exists.
     pub(crate) fn create(&mut self, queue: &str) {
         self.names.insert(name_of(queue).to_owned());
     }
 
-    /// Deletes a queue with its messages.
     pub(crate) fn remove(&mut self, queue: &str) {
         self.names.remove(name_of(queue));
         self.queued.retain(|queued| !queued.is_of(queue));
     }
 
-    /// Checks that a queue exists.
     pub(crate) fn check(&self, queue_url: &str) -> Result<(), CallError> {
         if self.names.contains(name_of(queue_url)) {
             return Ok(());
@@ -134,7 +127,6 @@ impl Queues {
         self.queued.len() < before
     }
 
-    /// The names of all queues.
     pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
         self.names.iter()
     }

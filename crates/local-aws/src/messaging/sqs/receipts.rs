@@ -6,15 +6,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::Bus;
 use crate::messaging::faults::{CallFault, INJECTED};
-use crate::messaging::protocol::{self, CallError, CallResponse};
-use crate::messaging::sqs::errors::query_code;
 use crate::messaging::sqs::limits::check_visibility_timeout;
+use crate::messaging::sqs::limits::query_code;
 
-/// Maximum entries per batch.
 const MAX_ENTRIES: usize = 10;
-/// Maximum characters of an entry's id.
 const MAX_ENTRY_ID: usize = 80;
 
 #[derive(Deserialize)]
@@ -52,14 +50,14 @@ struct Receipt {
 
 pub(crate) async fn delete_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let fault = deletion_fault(bus).await?;
-    let ReceiptRequest { queue_url, receipt } = protocol::read(body)?;
+    let ReceiptRequest { queue_url, receipt } = json_protocol::read(body)?;
     bus.state().delete(&queue_url, &receipt.receipt_handle)?;
     fault.respond(json!({}))
 }
 
 pub(crate) async fn delete_message_batch(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let fault = deletion_fault(bus).await?;
-    let ReceiptBatchRequest { queue_url, entries } = protocol::read(body)?;
+    let ReceiptBatchRequest { queue_url, entries } = json_protocol::read(body)?;
     bus.state().queues.check(&queue_url)?;
     fault.respond(each(entries, |index, receipt| match fault.of_entry(index) {
         Some(code) => Err(CallError::bad_request(&code, INJECTED)),
@@ -75,13 +73,13 @@ async fn deletion_fault(bus: &Bus) -> Result<CallFault, CallError> {
 }
 
 pub(crate) fn change_visibility(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let ReceiptRequest { queue_url, receipt } = protocol::read(body)?;
+    let ReceiptRequest { queue_url, receipt } = json_protocol::read(body)?;
     hide(bus, &queue_url, &receipt)?;
     Ok(CallResponse::Json(json!({})))
 }
 
 pub(crate) fn change_visibility_batch(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let ReceiptBatchRequest { queue_url, entries } = protocol::read(body)?;
+    let ReceiptBatchRequest { queue_url, entries } = json_protocol::read(body)?;
     bus.state().queues.check(&queue_url)?;
     each(entries, |_, receipt| hide(bus, &queue_url, receipt)).map(CallResponse::Json)
 }

@@ -1,4 +1,4 @@
-//! `ReceiveMessage`: some of the visible messages, hidden from other receivers for a while.
+//! `ReceiveMessage`: some of the visible messages, hidden from other receivers for a while; and the same without HTTP.
 
 use std::time::Duration;
 
@@ -6,14 +6,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
+use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::Bus;
 use crate::messaging::faults::CallFault;
-use crate::messaging::protocol::{self, CallError, CallResponse};
 use crate::messaging::sqs::limits::{check_range, check_visibility_timeout, check_wait_time};
 use crate::messaging::sqs::queues::Queued;
 use crate::state::StateError;
 
-/// Maximum messages per call.
 const MAX_MESSAGES: u64 = 10;
 
 #[derive(Deserialize)]
@@ -47,7 +46,7 @@ fn thirty() -> u64 {
 pub(crate) async fn receive_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let fault = CallFault::next(&mut bus.state().faults.receive_message);
     fault.delay().await;
-    let request: ReceiveMessageRequest = protocol::read(body)?;
+    let request: ReceiveMessageRequest = json_protocol::read(body)?;
     fault.fail_before()?;
     if let Some(text) = fault.text_instead() {
         return Ok(text);
@@ -127,4 +126,54 @@ fn received_message(queued: &Queued, request: &ReceiveMessageRequest) -> Value {
         }
     }
     message
+}
+
+/// How long a call waits for a message.
+const WAIT: Duration = Duration::from_secs(20);
+
+/// A message that was received, and is hidden for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceivedMessage {
+    pub message_id: String,
+    pub receipt_handle: String,
+    pub body: String,
+    /// How often it was received, this time included.
+    pub receives: u32,
+    /// When it was sent, in milliseconds since 1970.
+    pub sent: u64,
+    /// When it was received for the first time, in milliseconds since 1970.
+    pub first_received: u64,
+}
+
+impl ReceivedMessage {
+    fn new(queued: &Queued) -> Self {
+        Self {
+            message_id: queued.message.message_id.clone(),
+            receipt_handle: queued.handle.clone().unwrap_or_default(),
+            body: queued.message.body.clone(),
+            receives: queued.receives,
+            sent: queued.sent,
+            first_received: queued.first_received,
+        }
+    }
+}
+
+impl Bus {
+    /// Waits for messages of a queue, receives up to `most`, and hides them for a duration. Returns none after a while.
+    pub async fn receive(&self, queue: &str, most: usize, hide: Duration) -> Result<Vec<ReceivedMessage>, StateError> {
+        receive(self, queue, (most, hide), Instant::now() + WAIT, ReceivedMessage::new).await
+    }
+
+    /// Deletes a received message. Has no effect if it was received again since.
+    pub fn delete(&self, queue: &str, message: &ReceivedMessage) {
+        if let Err(error) = self.state().delete(queue, &message.receipt_handle) {
+            tracing::error!(queue, error = error.message, "cannot delete a message");
+        }
+    }
+
+    /// Makes a received message visible after a duration from now. Has no effect if it was received again since.
+    pub fn hide(&self, queue: &str, message: &ReceivedMessage, hidden: Duration) {
+        // Fails only for a message that another receiver has deleted.
+        drop(self.state().queues.hide(queue, &message.receipt_handle, hidden));
+    }
 }

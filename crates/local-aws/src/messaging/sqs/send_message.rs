@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::Bus;
 use crate::messaging::faults::{CallFault, INJECTED, Rule};
-use crate::messaging::protocol::{self, CallError, CallResponse};
 use crate::messaging::sqs::queues::QueueMessage;
 
 /// Maximum size of body and attributes together, in bytes.
@@ -35,7 +35,7 @@ struct MessageAttribute {
 pub(crate) async fn send_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let fault = CallFault::next(&mut bus.state().faults.send_message);
     fault.delay().await;
-    let request: SendMessageRequest = protocol::read(body)?;
+    let request: SendMessageRequest = json_protocol::read(body)?;
     fault.fail_before()?;
     check(&request)?;
     let mut state = bus.state();

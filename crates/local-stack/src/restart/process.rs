@@ -4,19 +4,26 @@
 //! on its standard output, and ends when its standard input is closed. So it also ends when this process is killed.
 
 use std::convert::Infallible;
+use std::io::{self, Write};
 use std::process::Stdio;
 use std::time::Duration;
+use std::{process, thread};
 
+use axum::middleware;
+use daybook_local_aws::dynamodb::StartError;
+use daybook_local_aws::server::Server;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy, stdout};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::restarts::Restarts;
+use crate::args::Project;
 use crate::error::DevError;
-use crate::forward;
-use crate::functions::{FunctionSettings, Version};
+use crate::functions::{self, FunctionSettings, Version};
+use crate::restart::build_command::Restarts;
+use crate::servers::{forwarding_to, read_whole};
+use crate::termination::TerminationSignals;
 
 /// How long a process may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -34,7 +41,6 @@ pub(super) struct Addresses {
     pub(super) control: String,
 }
 
-/// A running process.
 pub(super) struct FunctionProcess {
     process: Child,
     /// Ends the process when it is closed.
@@ -74,8 +80,8 @@ pub(super) async fn start(
     };
     tokio::spawn(async move { copy(&mut output, &mut stdout()).await });
     let (lease, leased) = mpsc::channel(1);
-    let forwarding = |address: &str| address.parse().map(forward::router).map_err(|_| DevError::FunctionsNotStarted);
-    let version = Version::of_process(forwarding(&addresses.api)?, forwarding(&addresses.control)?, lease);
+    let forwarding = |address: &str| address.parse().map(forwarding_to).map_err(|_| DevError::FunctionsNotStarted);
+    let version = Version::new(forwarding(&addresses.api)?, forwarding(&addresses.control)?, Some(lease));
     Ok((version, FunctionProcess { process, input, leased }))
 }
 
@@ -110,4 +116,43 @@ impl FunctionProcess {
         drop(timeout(END_TIMEOUT, process.wait()).await);
         End::OfUse
     }
+}
+
+/// How long requests and invocations may continue after the end.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Runs the functions of a project until standard input is closed.
+pub async fn serve(project: Project) -> Result<(), DevError> {
+    // Ctrl-C in a terminal reaches this process too, but the stack decides when it ends.
+    let _ignored = TerminationSignals::listen().map_err(DevError::Signals)?;
+    let (settings, closed) = input()?;
+    let version = functions::start(&settings, project).await?;
+    let api = version.api.layer(middleware::from_fn(read_whole));
+    let api = Server::start(api).await.map_err(StartError::from)?;
+    let control = Server::start(version.control).await.map_err(StartError::from)?;
+    let address = |server: &Server| server.url().trim_start_matches("http://").to_owned();
+    let addresses = Addresses { api: address(&api), control: address(&control) };
+    let line = serde_json::to_string(&addresses).expect("strings are JSON");
+    writeln!(io::stdout(), "{line}").map_err(DevError::Functions)?;
+    // Fails when it is closed.
+    drop(closed.await);
+    tokio::join!(api.stop(GRACE), control.stop(GRACE));
+    Ok(())
+}
+
+/// Reads the settings. The receiver notices when standard input is closed.
+fn input() -> Result<(FunctionSettings, oneshot::Receiver<()>), DevError> {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line).map_err(DevError::Functions)?;
+    let settings = serde_json::from_str(&line).map_err(|error| DevError::Functions(error.into()))?;
+    let (open, closed) = oneshot::channel::<()>();
+    thread::spawn(move || {
+        // An error ends it too.
+        drop(io::copy(&mut io::stdin().lock(), &mut io::sink()));
+        drop(open);
+        // A function in an endless loop can keep the process from ending.
+        thread::sleep(END_TIMEOUT);
+        process::exit(1);
+    });
+    Ok((settings, closed))
 }

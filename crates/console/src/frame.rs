@@ -1,0 +1,143 @@
+//! The frame of a page.
+//!
+//! A handler returns the content of a page, and [`add_frame`] adds the frame, which depends on the kind of the stack.
+//! So also the page of an error has the right navigation.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use jiff::Timestamp;
+use maud::{DOCTYPE, Markup, html};
+
+use crate::console::{Console, FAULTS, StackKind};
+use crate::paths::page;
+use crate::stack::Notices;
+use crate::time;
+
+/// A page whose frame is not added yet.
+#[derive(Clone)]
+pub(crate) struct Page {
+    pub(crate) title: String,
+    /// The page of the navigation that is marked, by its name; none if it is empty.
+    pub(crate) current: &'static str,
+    pub(crate) content: Markup,
+    /// What was searched for.
+    pub(crate) search: String,
+    /// Those after what the page did; those of the request otherwise.
+    pub(crate) notices: Option<Notices>,
+}
+
+impl Page {
+    pub(crate) fn new(title: impl Into<String>, current: &'static str, content: Markup) -> Self {
+        Self { title: title.into(), current, content, search: String::new(), notices: None }
+    }
+}
+
+impl IntoResponse for Page {
+    fn into_response(self) -> Response {
+        let mut response = Response::default();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Adds the frame to the response of a handler, if that is a page.
+pub(crate) async fn add_frame(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
+    let notices = Notices::of_request(request.headers());
+    let mut response = next.run(request).await;
+    if let Some(page) = response.extensions_mut().remove::<Page>() {
+        let notices = page.notices.clone().unwrap_or(notices);
+        *response.body_mut() = page.framed(&console.kind, &notices, console.store.now()).into_string().into();
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        response.headers_mut().insert(header::CONTENT_TYPE, html);
+    }
+    response
+}
+
+impl Page {
+    fn framed(&self, kind: &StackKind, notices: &Notices, now: Timestamp) -> Markup {
+        let Self { title, current, search, content, .. } = self;
+        let Notices { has_faults, ahead_by, ahead_by_seconds } = notices;
+        let is_ahead = *ahead_by_seconds > 0;
+        html! {
+            (DOCTYPE)
+            // The script shows times relative to the clock of the stack.
+            html lang="en" data-ahead-seconds=[is_ahead.then_some(ahead_by_seconds)] {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (title) " · Daybook" }
+                    link rel="icon" href=(ICON) type="image/svg+xml";
+                    link rel="stylesheet" href=(STYLESHEET);
+                    script src=(SCRIPT) defer {}
+                }
+                body {
+                    a.skip href="#main" { "Skip to the content" }
+                    header.top {
+                        a.brand href=(page("")) { img src=(ICON) alt="" width="20" height="20"; "Daybook" }
+                        nav aria-label="Pages" {
+                            @for (name, path) in kind.pages() {
+                                a href=(page(path)) aria-current=[(name == current).then_some("page")] {
+                                    (name) @if *has_faults && *path == FAULTS { " " span.tag.warn { "on" } }
+                                }
+                            }
+                        }
+                        form.search role="search" action=(page("/search")) {
+                            label.hidden for="search" { "Search by id" }
+                            input #search type="search" name="q" value=(search) placeholder="Search by id" autocomplete="off" spellcheck="false";
+                            kbd aria-hidden="true" { "/" }
+                        }
+                    }
+                    main #main tabindex="-1" {
+                        @if let StackKind::Deployed { table, allow_writes } = kind {
+                            p.stack { "Table " code { (table) } " on AWS" @if !*allow_writes { " · read-only" } }
+                        }
+                        @if is_ahead {
+                            p.stack { "The clock of the stack is " strong { (ahead_by) } " ahead of the machine's: " (time::exact(now)) }
+                        }
+                        (content)
+                    }
+                    footer {
+                        span.keys {
+                            kbd { "/" } " search  " kbd { "j" } kbd { "k" } " next and previous  "
+                            kbd { "←" } kbd { "→" } " versions"
+                        }
+                        span.zone {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Links to variants of a page, each with its name and its address. `current` is the name of the variant that is shown.
+pub(crate) fn tabs<'a>(label: &str, tabs: impl Iterator<Item = (&'a str, String)>, current: &str) -> Markup {
+    html! {
+        nav.tabs aria-label=(label) {
+            @for (name, address) in tabs {
+                a href=(address) aria-current=[(name == current).then_some("page")] { (name) }
+            }
+        }
+    }
+}
+
+const STYLESHEET: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/console.css");
+const SCRIPT: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/console.js");
+const ICON: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/icon.svg");
+
+/// The routes of the files.
+pub(crate) fn assets<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    let file = |content_type: &'static str, text: &'static str| {
+        get(async move || ([(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "max-age=60")], text))
+    };
+    Router::new()
+        .route(STYLESHEET, file("text/css; charset=utf-8", include_str!("../assets/console.css")))
+        .route(SCRIPT, file("text/javascript; charset=utf-8", include_str!("../assets/console.js")))
+        .route(ICON, file("image/svg+xml", include_str!("../assets/icon.svg")))
+}
