@@ -105,8 +105,7 @@ impl StackSource for DeployedStack {
             let cloudwatch = SignedCalls::connect(&self.stack.environment, CLOUDWATCH).await?;
             let (mappings, age) =
                 tokio::try_join!(relay_mappings(&lambda, &function), iterator_age(&cloudwatch, &function))?;
-            let mapping =
-                |relay::RelayMapping { id, state, last_result, .. }| RelayMapping { id, state, last_result };
+            let mapping = |relay::RelayMapping { id, state, last_result, .. }| RelayMapping { id, state, last_result };
             Ok(Relay {
                 mappings: mappings.into_iter().map(mapping).collect(),
                 iterator_age_ms: age.as_ref().map(|age| age.milliseconds),
