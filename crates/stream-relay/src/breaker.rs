@@ -22,16 +22,14 @@
 //!    accepts nothing, so no message goes to the dead-letter queue. Throttling is never about a message.
 //! 5. An error of the deployment stops the invocation at once, and sends nothing to the dead-letter queue.
 //!
-//! The evidence of earlier invocations is lost when Lambda replaces the process. A message that is alone in its batches
-//! from the beginning, without evidence, is retried until the mapping discards it, and the alarms on late messages and
-//! retried records stay on.
+//! The evidence of earlier invocations is lost when Lambda replaces the process. Without evidence, a message that is alone
+//! in its batches is retried until the mapping discards it, and the alarms on late and retried records stay on.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::MutexGuard;
 
 use tokio::time::Instant;
 
-use crate::memory::{Known, Memory};
+use crate::memory::Memory;
 use crate::message::History;
 use crate::settings::RetryPolicy;
 
@@ -50,19 +48,19 @@ pub(crate) struct Breaker {
     accepted: usize,
     /// The messages that failed transiently, by code, without those that are known to fail alone.
     failed: HashMap<String, BTreeSet<usize>>,
-    /// The messages that were rejected, by code, with their ids.
-    rejected: HashMap<String, BTreeMap<usize, String>>,
+    /// The code and the id of each message that was rejected.
+    rejected: BTreeMap<usize, (String, String)>,
 }
 
 impl Breaker {
     pub(crate) fn new(memory: Memory, retry: RetryPolicy) -> Self {
-        Self { memory, retry, accepted: 0, failed: HashMap::new(), rejected: HashMap::new() }
+        Self { memory, retry, accepted: 0, failed: HashMap::new(), rejected: BTreeMap::new() }
     }
 
     /// Records that the bus accepted a message.
     pub(crate) fn accepted(&mut self, now: Instant) {
         self.accepted += 1;
-        let mut memory = self.memory();
+        let mut memory = self.memory.lock();
         memory.presumed.clear();
         memory.last_accepted = Some(now);
     }
@@ -78,7 +76,7 @@ impl Breaker {
         if failed.len() >= SEVERAL && failed.len() * 10 > self.accepted {
             return false;
         }
-        if self.memory().last_accepted >= history.first_attempt {
+        if self.memory.lock().last_accepted >= history.first_attempt {
             history.alone_since.get_or_insert(now);
         }
         if self.accepted > 0 {
@@ -91,22 +89,16 @@ impl Breaker {
 
     /// Records that a message was rejected.
     pub(crate) fn rejected(&mut self, index: usize, id: &str, code: &str, now: Instant) {
-        self.rejected.entry(code.to_owned()).or_default().insert(index, id.to_owned());
-        let time = self.retry.in_doubt;
-        if let Some(presumed) = self.memory().presumed.get_mut(code) {
-            presumed.retain(|_, since| now.duration_since(*since) < time);
-        }
+        self.rejected.insert(index, (code.to_owned(), id.to_owned()));
+        self.memory.lock().presumed.retain(|_, since| now.duration_since(*since) < self.retry.in_doubt);
     }
 
-    /// Records that the rejected messages count as single messages although the bus has accepted nothing.
+    /// Records that the rejected messages count as single messages, if the bus has accepted nothing.
     pub(crate) fn presume_single(&self, now: Instant) {
-        let mut memory = self.memory();
-        let is_unclear = |code: &str| !ABOUT_THE_MESSAGE.contains(&code);
-        for (code, rejected) in self.rejected.iter().filter(|(code, _)| is_unclear(code)) {
-            let presumed = memory.presumed.entry(code.clone()).or_default();
-            for id in rejected.values() {
-                presumed.entry(id.clone()).or_insert(now);
-            }
+        let is_unclear = |code: &str| self.accepted == 0 && !ABOUT_THE_MESSAGE.contains(&code);
+        let mut memory = self.memory.lock();
+        for rejected in self.rejected.values().filter(|(code, _)| is_unclear(code)) {
+            memory.presumed.entry(rejected.clone()).or_insert(now);
         }
     }
 
@@ -122,19 +114,16 @@ impl Breaker {
 
     /// A message of this invocation that was rejected together with several others, so that the breaker is open.
     pub(crate) fn rejected_by_the_bus(&self) -> Option<usize> {
-        let mut rejected = self.rejected.iter().filter(|_| self.accepted == 0);
-        let (_, here) = rejected.find(|(code, here)| self.count(code, here) >= SEVERAL)?;
-        here.keys().next().copied()
-    }
-
-    fn count(&self, code: &str, rejected: &BTreeMap<usize, String>) -> usize {
-        let memory = self.memory();
-        let Some(presumed) = memory.presumed.get(code) else { return rejected.len() };
-        presumed.len() + rejected.values().filter(|id| !presumed.contains_key(*id)).count()
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Known> {
-        self.memory.lock()
+        if self.accepted > 0 {
+            return None;
+        }
+        let memory = self.memory.lock();
+        let mut ids: HashMap<&str, BTreeSet<&str>> = HashMap::new();
+        for (code, id) in memory.presumed.keys().chain(self.rejected.values()) {
+            ids.entry(code).or_default().insert(id);
+        }
+        let are_several = |code: &str| ids.get(code).is_some_and(|ids| ids.len() >= SEVERAL);
+        self.rejected.iter().find(|(_, (code, _))| are_several(code)).map(|(&index, _)| index)
     }
 }
 
@@ -210,65 +199,55 @@ mod tests {
         }
     }
 
-    /// A message whose first attempt was at this time, and its failures, one each second.
-    struct Failing {
-        history: History,
-        index: usize,
-        from: Instant,
+    fn first_sent_at(time: Instant) -> History {
+        History { first_attempt: Some(time), ..History::default() }
     }
 
-    impl Failing {
-        fn new(index: usize, from: Instant) -> Self {
-            let history = History { first_attempt: Some(from), ..History::default() };
-            Self { history, index, from }
-        }
-
-        /// The second in which it is given up.
-        fn given_up(&mut self, breaker: &mut Breaker, seconds: Range<u64>) -> Option<u64> {
-            let (Self { history, index, from }, code) = (self, "InternalFailure");
-            let at = |second| *from + Duration::from_secs(second);
-            seconds.into_iter().find(|&second| breaker.is_given_up(*index, history, code, at(second)))
-        }
+    /// The second in which a message is given up that fails each second.
+    fn given_up(breaker: &mut Breaker, index: usize, message: &mut History, mut seconds: Range<u64>) -> Option<u64> {
+        let from = message.first_attempt.unwrap();
+        seconds.find(|&s| breaker.is_given_up(index, message, "InternalFailure", from + Duration::from_secs(s)))
     }
 
     #[test]
     fn message_that_fails_while_others_succeed_is_given_up_within_a_minute() {
         let (now, mut breaker) = (Instant::now(), breaker());
-        let mut message = Failing::new(0, now);
-        assert_eq!(message.given_up(&mut breaker, 0..3_600), None, "an outage");
+        let mut message = first_sent_at(now);
+        assert_eq!(given_up(&mut breaker, 0, &mut message, 0..3_600), None, "an outage");
         breaker.accepted(now + Duration::from_secs(3_600));
-        assert_eq!(message.given_up(&mut breaker, 3_600..9_999), Some(3_600 + 45), "the outage does not count");
-        let mut few_attempts = Failing::new(1, now + Duration::from_secs(3_600));
-        assert_eq!((0..4).find_map(|n| few_attempts.given_up(&mut breaker, 100 * n..100 * n + 1)), None);
+        assert_eq!(given_up(&mut breaker, 0, &mut message, 3_600..9_999), Some(3_645), "the outage does not count");
+        let mut rarely_sent = first_sent_at(now + Duration::from_secs(3_600));
+        assert_eq!((0..4).find_map(|n| given_up(&mut breaker, 1, &mut rarely_sent, 99 * n..99 * n + 1)), None);
     }
 
     #[test]
     fn message_that_fails_after_others_succeeded_is_given_up_later() {
         let (now, mut breaker) = (Instant::now(), breaker());
         breaker.accepted(now);
-        let mut message = Failing::new(0, now + Duration::from_secs(1));
-        assert_eq!(message.given_up(&mut breaker, 0..9_999), Some(900), "an outage may have begun");
+        let mut message = first_sent_at(now + Duration::from_secs(1));
+        assert_eq!(given_up(&mut breaker, 0, &mut message, 0..9_999), Some(900), "an outage may have begun");
     }
 
     #[test]
-    fn many_messages_that_fail_are_not_given_up() {
+    fn one_of_many_messages_that_fail_is_not_given_up() {
         let (now, mut breaker) = (Instant::now(), breaker());
-        let mut messages: Vec<_> = (0..SEVERAL).map(|index| Failing::new(index, now)).collect();
+        let mut messages = vec![first_sent_at(now); SEVERAL];
         breaker.accepted(now);
-        let first = messages.iter_mut().map(|message| message.given_up(&mut breaker, 0..1)).collect::<Vec<_>>();
-        assert_eq!(first, [None; SEVERAL]);
-        assert_eq!(messages[2].given_up(&mut breaker, 1..3_600), None);
+        let mut fail = |index: usize, seconds| given_up(&mut breaker, index, &mut messages[index], seconds);
+        assert_eq!([fail(0, 0..1), fail(1, 0..1), fail(2, 0..3_600)], [None; SEVERAL]);
         (0..30).for_each(|_| breaker.accepted(now));
-        assert_eq!(messages[2].given_up(&mut breaker, 3_600..9_999), Some(3_600 + 45), "few of many");
+        assert_eq!(given_up(&mut breaker, 2, &mut messages[2], 3_600..9_999), Some(3_645), "few of many");
     }
 
     #[test]
-    fn message_that_fails_alone_is_given_up_by_a_later_invocation() {
+    fn messages_that_fail_alone_are_given_up_by_a_later_invocation() {
         let (now, mut breaker) = (Instant::now(), breaker());
-        let mut messages: Vec<_> = (0..2 * SEVERAL).map(|index| Failing::new(index, now)).collect();
+        let mut messages = vec![first_sent_at(now); 2 * SEVERAL];
         (0..100).for_each(|_| breaker.accepted(now));
-        assert!(messages.iter_mut().all(|message| message.given_up(&mut breaker, 0..30).is_none()));
         let mut later = next(&breaker);
-        assert!(messages.iter_mut().all(|message| message.given_up(&mut later, 30..60) == Some(45)));
+        for (index, message) in messages.iter_mut().enumerate() {
+            assert_eq!(given_up(&mut breaker, index, message, 0..30), None);
+            assert_eq!(given_up(&mut later, index, message, 30..60), Some(45));
+        }
     }
 }

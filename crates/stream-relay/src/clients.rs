@@ -7,9 +7,11 @@ use aws_sdk_eventbridge::config::retry::RetryConfig;
 use aws_sdk_eventbridge::config::timeout::TimeoutConfig;
 use aws_sdk_sqs::operation::send_message::builders::SendMessageFluentBuilder;
 use aws_types::SdkConfig;
+use daybook_function_runtime::with_causes;
+use tokio::time::{Instant, sleep};
 
 use crate::bus_check::{BusCheck, NoSuchBus, check_bus};
-use crate::settings::RelaySettings;
+use crate::settings::{RelaySettings, RetryPolicy};
 
 /// Time limit for opening a connection.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -41,6 +43,34 @@ impl SqsClient {
     /// A message to a queue.
     pub(crate) fn send_message(&self) -> SendMessageFluentBuilder {
         self.0.send_message()
+    }
+}
+
+/// The dead-letter queue or the changes queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    pub(crate) client: SqsClient,
+    pub(crate) url: String,
+    pub(crate) retry: RetryPolicy,
+}
+
+impl Queue {
+    /// Sends a message, in several attempts that all start before the cutoff. After an error, it may have arrived.
+    pub(crate) async fn send(&self, body: &str, max_attempts: u32, cutoff: Option<Instant>) -> Result<(), String> {
+        let mut attempts = 1;
+        loop {
+            let call = self.client.send_message().queue_url(&self.url).message_body(body);
+            let Err(error) = call.send().await else { return Ok(()) };
+            let error = with_causes(&error);
+            tracing::warn!(error, attempts, "could not send to a queue");
+            if attempts < max_attempts {
+                sleep(self.retry.wait(attempts)).await;
+            }
+            if attempts == max_attempts || cutoff.is_some_and(|cutoff| Instant::now() >= cutoff) {
+                return Err(error);
+            }
+            attempts += 1;
+        }
     }
 }
 

@@ -9,19 +9,15 @@
 use std::time::SystemTime;
 
 use aws_sdk_eventbridge::primitives::{DateTime, DateTimeFormat};
-use daybook_function_runtime::with_causes;
 use daybook_table::OutboxItem;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::time::{Instant, sleep};
 
-use crate::clients::SqsClient;
 use crate::message::{Body, EntryError, PendingMessage};
 use crate::record::Coordinates;
-use crate::settings::RetryPolicy;
 
 /// Maximum attempts to send a dead-letter message.
-const MAX_ATTEMPTS: u32 = 3;
+pub(crate) const MAX_ATTEMPTS: u32 = 3;
 
 /// The readable part of a dead-letter message, to show it and to send its message again.
 #[derive(Clone, Debug, Deserialize)]
@@ -82,42 +78,17 @@ pub(crate) fn body(message: &PendingMessage, now: SystemTime) -> Result<String, 
     Ok(serde_json::to_string(&dead_letter)?.replace('\u{FFFE}', "\\ufffe").replace('\u{FFFF}', "\\uffff"))
 }
 
-/// The dead-letter queue of a relay.
-#[derive(Clone, Debug)]
-pub(crate) struct DeadLetterQueue {
-    pub(crate) client: SqsClient,
-    pub(crate) url: String,
-    pub(crate) retry: RetryPolicy,
-}
-
-impl DeadLetterQueue {
-    /// Sends a body, with a few attempts that all start before the cutoff. The error is only for the log: after any error
-    /// the message stays unsettled.
-    pub(crate) async fn send(&self, body: &str, cutoff: Option<Instant>) -> Result<(), String> {
-        let mut attempts = 1;
-        loop {
-            let call = self.client.send_message().queue_url(&self.url).message_body(body);
-            let Err(error) = call.send().await else { return Ok(()) };
-            if attempts < MAX_ATTEMPTS {
-                sleep(self.retry.wait(attempts)).await;
-            }
-            if attempts == MAX_ATTEMPTS || cutoff.is_some_and(|cutoff| Instant::now() >= cutoff) {
-                return Err(with_causes(&error));
-            }
-            attempts += 1;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use daybook_local_aws::messaging::{Bus, Server};
     use serde_json::{Value, json};
+    use tokio::time::Instant;
 
     use super::*;
-    use crate::settings::RelaySettings;
+    use crate::clients::Queue;
+    use crate::settings::{RelaySettings, RetryPolicy};
 
     fn pending(record: &Value) -> PendingMessage {
         let settings = RelaySettings {
@@ -127,7 +98,7 @@ mod tests {
             retry: RetryPolicy::default(),
         };
         let raw = RawValue::from_string(record.to_string()).unwrap();
-        crate::message::gather(vec![raw], &settings, |_| false).messages.remove(0)
+        crate::message::gather(vec![raw], &settings, |_| false).0.remove(0)
     }
 
     fn record(detail: &str) -> Value {
@@ -213,14 +184,14 @@ mod tests {
     async fn no_attempt_starts_at_the_cutoff_or_later() {
         let bus = Bus::with("main", "dlq");
         let server = Server::start(bus.router()).await.unwrap();
-        let queue = DeadLetterQueue {
+        let queue = Queue {
             client: crate::clients::sqs(&daybook_function_runtime::aws_config_at(server.url())),
             url: "http://localhost/1/dlq".into(),
             retry: RetryPolicy { first_wait: Duration::from_millis(1), ..RetryPolicy::default() },
         };
         for (cutoff, arrived) in [(Some(Instant::now()), 0), (None, 1)] {
             bus.set_faults(serde_json::from_value(json!({"sendMessage": [{"http": 503}]})).unwrap());
-            let result = queue.send("{}", cutoff).await;
+            let result = queue.send("{}", MAX_ATTEMPTS, cutoff).await;
             assert_eq!((result.is_ok(), bus.dead_letters().len()), (arrived == 1, arrived), "{cutoff:?}");
         }
     }

@@ -22,9 +22,9 @@ pub(crate) struct Memory(Arc<Mutex<Known>>);
 pub(crate) struct Known {
     /// When the bus last accepted a message.
     pub(crate) last_accepted: Option<Instant>,
-    /// The ids of the messages that went to the dead-letter queue without evidence since the bus last accepted one, by
-    /// code, with the time of that decision.
-    pub(crate) presumed: HashMap<String, HashMap<String, Instant>>,
+    /// The code and the id of each message that went to the dead-letter queue without evidence since the bus last accepted
+    /// one, with the time of that decision.
+    pub(crate) presumed: HashMap<(String, String), Instant>,
     /// Records by their event ids, which are unique: the history of the message, or `None` if the record is settled.
     recent: HashMap<String, Option<History>>,
     older: HashMap<String, Option<History>>,

@@ -92,15 +92,6 @@ impl fmt::Display for EntryError {
     }
 }
 
-/// What the records of a batch are about.
-#[derive(Debug, Default)]
-pub(crate) struct Gathered {
-    /// The messages, each once, in the order in which they came.
-    pub(crate) messages: Vec<PendingMessage>,
-    /// The aggregates with new events.
-    pub(crate) moved: BTreeMap<AggregateKey, Moved>,
-}
-
 /// An aggregate with new events.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
@@ -110,12 +101,13 @@ pub(crate) struct Moved {
     pub(crate) records: Vec<Coordinates>,
 }
 
-/// Reads the records, without those that are settled. A message that the stream repeats settles all of its records.
+/// Reads the records that are not settled: the messages, each once, in the order in which they came, and the aggregates with
+/// new events.
 pub(crate) fn gather(
     records: Vec<Box<RawValue>>,
     settings: &RelaySettings,
     is_settled: impl Fn(&Coordinates) -> bool,
-) -> Gathered {
+) -> (Vec<PendingMessage>, BTreeMap<AggregateKey, Moved>) {
     let (mut moved, mut known) = (BTreeMap::<_, Moved>::new(), HashMap::new());
     let mut messages: Vec<PendingMessage> = Vec::with_capacity(records.len());
     for raw in records {
@@ -143,7 +135,7 @@ pub(crate) fn gather(
             }
         }
     }
-    Gathered { messages, moved }
+    (messages, moved)
 }
 
 /// The key by which two records are the same message: the row and its message id. The same id in another row would be

@@ -7,8 +7,9 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::breaker::Breaker;
+use crate::clients::Queue;
 use crate::clock::WallClock;
-use crate::dead_letter::{self, DeadLetterQueue};
+use crate::dead_letter::{self, MAX_ATTEMPTS};
 use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::message::{EntryError, PendingMessage};
@@ -31,7 +32,7 @@ pub(crate) struct Publisher {
     pub(crate) settings: RelaySettings,
     /// The queue for messages that can never be sent: such a message is unsettled until the queue has accepted it.
     /// Without a queue, the message counts as settled, and the caller reports it.
-    pub(crate) dead_letter_queue: Option<DeadLetterQueue>,
+    pub(crate) dead_letter_queue: Option<Queue>,
     pub(crate) memory: Memory,
     pub(crate) clock: WallClock,
 }
@@ -117,15 +118,10 @@ impl Publishing<'_> {
         }
     }
 
-    /// Lets the held messages go to the dead-letter queue as soon as their rejections count as those of single
-    /// messages.
+    /// Lets held messages go to the dead-letter queue once their rejections count as those of single messages.
     fn judge_held(&mut self, now: Instant) {
-        if !self.queues.has_held() {
-            return;
-        }
-        if self.breaker.has_accepted() {
-            self.queues.release_held();
-        } else if self.queues.is_quiet() && !self.breaker.is_open() {
+        let is_decided = self.breaker.has_accepted() || (self.queues.is_quiet() && !self.breaker.is_open());
+        if self.queues.has_held() && is_decided {
             self.breaker.presume_single(now);
             self.queues.release_held();
         }
@@ -191,7 +187,7 @@ impl Publishing<'_> {
         let cutoff = self.limits.cutoff;
         self.calls.spawn(async move {
             let result = match body {
-                Ok(body) => queue.send(&body, cutoff).await,
+                Ok(body) => queue.send(&body, MAX_ATTEMPTS, cutoff).await,
                 Err(error) => Err(error.to_string()),
             };
             FinishedCall::DeadLetter { index, result }
@@ -227,9 +223,8 @@ impl Publishing<'_> {
             };
             dispositions.push((index, disposition));
         }
-        let settles =
-            |disposition| matches!(disposition, Disposition::Sent | Disposition::Held | Disposition::Unsendable);
-        if dispositions.iter().any(|&(_, disposition)| settles(disposition)) {
+        let fails = |disposition| matches!(disposition, Disposition::RetryAt(_) | Disposition::RetryAlone);
+        if dispositions.iter().any(|&(_, disposition)| !fails(disposition)) {
             self.failing_since = None;
         } else {
             let since = *self.failing_since.get_or_insert_with(Instant::now);
@@ -274,9 +269,8 @@ impl Publishing<'_> {
         for &index in &self.published.unsettled {
             spans::end(&mut self.published.messages[index].span, "unsettled");
         }
-        if let Some(index) = self.breaker.rejected_by_the_bus() {
-            self.published.breaker_error = self.published.messages[index].permanent_error.clone();
-        }
+        let rejected = self.breaker.rejected_by_the_bus().map(|index| &self.published.messages[index]);
+        self.published.breaker_error = rejected.and_then(|message| message.permanent_error.clone());
         self.published
     }
 

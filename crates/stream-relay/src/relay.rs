@@ -7,13 +7,12 @@ use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::changes_queue::{ChangesQueue, SentChanges};
-use crate::clients::SqsClient;
+use crate::changes_queue::{self, SentChanges};
+use crate::clients::{Queue, SqsClient};
 use crate::clock::WallClock;
-use crate::dead_letter::DeadLetterQueue;
 use crate::limits::Limits;
 use crate::memory::Memory;
-use crate::message::{Gathered, gather};
+use crate::message::gather;
 use crate::published::Published;
 use crate::publisher::Publisher;
 use crate::settings::RelaySettings;
@@ -24,7 +23,7 @@ use crate::{signals, spans};
 pub struct Relay {
     publisher: Publisher,
     /// The queue of the projector, if there are read models.
-    changes_queue: Option<ChangesQueue>,
+    changes_queue: Option<Queue>,
     /// The version of the function that runs it, under which its failures are counted.
     function_version: Option<String>,
 }
@@ -45,7 +44,7 @@ impl Relay {
     pub fn new(bus: aws_sdk_eventbridge::Client, queue: SqsClient, settings: RelaySettings) -> Self {
         signals::describe();
         let (url, retry) = (settings.dlq_url.clone(), settings.retry);
-        let dead_letter_queue = Some(DeadLetterQueue { client: queue, url, retry });
+        let dead_letter_queue = Some(Queue { client: queue, url, retry });
         let (memory, clock) = (Memory::default(), WallClock::default());
         let publisher = Publisher { bus, settings, dead_letter_queue, memory, clock };
         Self { publisher, changes_queue: None, function_version: None }
@@ -54,7 +53,7 @@ impl Relay {
     /// The relay that also sends the keys of aggregates with new events to the changes queue, which has this URL.
     #[must_use]
     pub fn with_changes_queue(self, client: SqsClient, url: String) -> Self {
-        let changes_queue = Some(ChangesQueue { client, url, retry: self.publisher.settings.retry });
+        let changes_queue = Some(Queue { client, url, retry: self.publisher.settings.retry });
         Self { changes_queue, ..self }
     }
 
@@ -79,7 +78,7 @@ impl Relay {
         let records = batch.records.len();
         let settings = &self.publisher.settings;
         let memory = &self.publisher.memory;
-        let Gathered { mut messages, moved } = gather(batch.records, settings, |record| memory.is_settled(record));
+        let (mut messages, moved) = gather(batch.records, settings, |record| memory.is_settled(record));
         for message in &mut messages {
             memory.recall(message);
             message.start_span();
@@ -88,7 +87,7 @@ impl Relay {
         let mut limits = Limits { cutoff: Some(cutoff), ..Limits::default() };
         let send_changes = async {
             match &self.changes_queue {
-                Some(queue) if !moved.is_empty() => queue.send(moved, cutoff).await,
+                Some(queue) if !moved.is_empty() => changes_queue::send(queue, moved, cutoff).await,
                 _ => SentChanges::default(),
             }
         };

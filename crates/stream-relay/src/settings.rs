@@ -84,8 +84,7 @@ impl RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// A message that fails alone is given up after 45 s. With the last wait, a call and the delay between two invocations,
-    /// it holds the messages behind it for less than a minute.
+    /// A message that fails alone is given up after 45 s, so with the last wait and call it holds others for under a minute.
     fn default() -> Self {
         Self {
             first_wait: Duration::from_millis(100),
