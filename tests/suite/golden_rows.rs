@@ -10,7 +10,7 @@ use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_projector::Projecting;
 use daybook_table::{AggregateKey, keys};
 use daybook_test_support::golden_rows::{assert_format, releases};
-use daybook_test_support::row::{Item, notation, text};
+use daybook_test_support::row::{Item, notation, sealed, text};
 use daybook_test_support::table::{TABLE, VIEWS_TABLE};
 use daybook_view_store::{Position, PositionWrite, View, ViewWrite, WriteOutcome};
 use jiff::Timestamp;
@@ -125,6 +125,7 @@ async fn instance_with(release: &str, keep: impl Fn(&Item) -> bool) -> Instance 
                 // The golden row has expired long ago.
                 let ttl = Timestamp::now().as_second() + 3600;
                 row.insert("ttl".to_owned(), aws_sdk_dynamodb::types::AttributeValue::N(ttl.to_string()));
+                row = sealed(row);
             }
             if keep(&row) {
                 instance.table.raw.put_item().table_name(table).set_item(Some(row)).send().await.unwrap();

@@ -9,7 +9,7 @@ use daybook_decider::{Folded, Model, OutboxMessage, RecordedEvent};
 use daybook_event_store::internal::{Backoff, ImportOptions, NewEvents, event_item};
 use daybook_event_store::limits::{MAX_ITEM, MAX_TRANSACTION, MAX_TRANSACTION_ITEMS, TooLarge};
 use daybook_event_store::{AppendError, EventStore, StoreError};
-use daybook_table::{AggregateKey, Metadata, keys};
+use daybook_table::{AggregateKey, EventItem, Metadata, keys};
 use tokio::time::Instant;
 
 use crate::handle::Admin;
@@ -43,6 +43,11 @@ impl<'a> Admin<'a> {
             source: error.into(),
         };
         row.map(serde_dynamo::from_item).transpose().map_err(corrupt)
+    }
+
+    /// Whether the messages of an event were published: they are not if it was imported without them.
+    pub async fn is_published(&self, key: &AggregateKey, seq_num: u64) -> Result<bool, StoreError> {
+        Ok(event_row(self.store, key, seq_num).await?.is_none_or(|row| row.not_published != Some(true)))
     }
 
     /// A batch of events to import after version `before` of an aggregate.
@@ -131,8 +136,12 @@ impl ImportBatch<'_> {
     /// Whether the last event of the batch is in the table, and so are all its rows.
     async fn is_written(&self) -> Result<bool, StoreError> {
         let Some(last) = self.events.last() else { return Ok(true) };
-        let row = self.store.row(self.key, keys::event_sk(last.seq_num)).send().await;
-        let row = row.map_err(|error| StoreError::of_call("read an event", error))?.item;
-        Ok(row.map(|row| Ok::<_, StoreError>(event_item(row)?.into_event()?)).transpose()?.as_ref() == Some(last))
+        let row = event_row(self.store, self.key, last.seq_num).await?;
+        Ok(row.map(EventItem::into_event).transpose()?.as_ref() == Some(last))
     }
+}
+
+async fn event_row(store: &EventStore, key: &AggregateKey, seq_num: u64) -> Result<Option<EventItem>, StoreError> {
+    let row = store.row(key, keys::event_sk(seq_num)).send().await;
+    row.map_err(|error| StoreError::of_call("read an event", error))?.item.map(event_item).transpose()
 }

@@ -5,23 +5,23 @@
 //!
 //! In reading order:
 //! - `finding`: the possible findings; `report`: all findings of a verification.
-//! - `events`, `metadata`, `messages`, `responses`, `snapshots`: the checks of each kind of row against the others.
-//! - `sort_key`: the numbers in the sort keys of outbox rows.
+//! - `events`, `metadata`, `messages`, `snapshots`: the checks of each kind of row against the others.
 
 mod events;
 mod finding;
 mod messages;
 mod metadata;
 mod report;
-mod responses;
 mod snapshots;
-mod sort_key;
+#[cfg(test)]
+mod tests;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use daybook_decider::Model;
 use daybook_event_store::StoreError;
-use daybook_event_store::internal::{Item, text};
+use daybook_event_store::internal::{Item, is_valid_checksum, text};
 use daybook_table::{AggregateKey, attributes, keys};
 use jiff::Timestamp;
 
@@ -44,18 +44,17 @@ const BETWEEN_READS: Duration = Duration::from_millis(50);
 impl Admin<'_> {
     /// Checks every row of an aggregate against the others, and against the results of the code.
     ///
+    /// - **Checksums** of all rows but the metadata: the row is as it was written, in each attribute.
     /// - **Events**: numbers without gap or duplicate, up to the version in the metadata; ids unique; readable by this
-    ///   code; in an index partition that the feed reads, under their own id; the count of messages never falls; the
-    ///   events of an append agree on its end.
+    ///   code; in an index partition that the feed reads; the count of messages never falls; the events of an append agree
+    ///   on its end.
     /// - **Metadata**: equal to the last event: number, messages, deleted flag, times; of this aggregate.
-    /// - **Messages**: indexes and numbers match the counts in the events, without gap; ids unique; the detail agrees
-    ///   with the row. A row may be missing once its event is older than 2 days before `now`, which is the minimum of
+    /// - **Messages**: indexes and numbers match the counts in the events, without gap; ids unique; the event is the one
+    ///   in the table. A row may be missing once its event is older than 2 days before `now`, which is the minimum of
     ///   `OUTBOX_TTL_DAYS`. Events that were imported without their messages have no rows.
     ///   A message that is not the one that this code publishes for its event is a warning, because another release may have
     ///   written it.
     ///   Its epoch is not lower than that of an earlier message, nor higher than that of the settings.
-    /// - **Checksums** of events and outbox rows: the row is as it was written.
-    /// - **Stored responses** that have not expired: readable.
     /// - **Snapshots**, including kept ones: equal to the fold of the events up to theirs. A snapshot of another state
     ///   version is only counted.
     ///
@@ -79,15 +78,7 @@ impl Admin<'_> {
     }
 
     async fn verify_once(&self, model: &dyn Model, key: &AggregateKey, now: Timestamp) -> Result<Verified, StoreError> {
-        let mut rows = Rows {
-            report: Report { key, verified: Verified::default(), changed: Vec::new() },
-            now,
-            has_metadata: false,
-            metadata: None,
-            events: Events::new(model, self.store.event_type_shards(), now),
-            messages: Messages::new(now, self.store.epoch()),
-            snapshots: Snapshots::new(model),
-        };
+        let mut rows = Rows::new(model, key, self.store.event_type_shards(), self.store.epoch(), now);
         // The kept snapshots are read first, although they sort last, so that each can be compared when the fold
         // reaches its version.
         for condition in [format!("{} >= :kept", attributes::SK), format!("{} < :kept", attributes::SK)] {
@@ -118,7 +109,6 @@ impl Admin<'_> {
 /// All rows of one read, in the order of their sort keys.
 struct Rows<'a> {
     report: Report<'a>,
-    now: Timestamp,
     has_metadata: bool,
     metadata: Option<MetadataRow>,
     events: Events<'a>,
@@ -126,17 +116,34 @@ struct Rows<'a> {
     snapshots: Snapshots<'a>,
 }
 
-impl Rows<'_> {
+impl<'a> Rows<'a> {
+    fn new(model: &'a dyn Model, key: &'a AggregateKey, shards: u32, epoch: u32, now: Timestamp) -> Self {
+        Self {
+            report: Report { key, verified: Verified::default(), changed: BTreeSet::new() },
+            has_metadata: false,
+            metadata: None,
+            events: Events::new(model, shards, now),
+            messages: Messages::new(now, epoch),
+            snapshots: Snapshots::new(model),
+        }
+    }
+
     fn read(&mut self, row: Item) {
         let report = &mut self.report;
         report.verified.rows += 1;
         let sk = text(&row, attributes::SK).to_owned();
+        if sk != keys::METADATA && !is_valid_checksum(&row) {
+            report.changed.insert(sk.clone());
+        }
         if sk == keys::METADATA {
             self.has_metadata = true;
+            if row.contains_key(attributes::TTL) {
+                let expected = "none, because DynamoDB would delete the row";
+                report.add(sk.clone(), Discrepancy::differs(attributes::TTL, "set", expected));
+            }
             match MetadataRow::read(row) {
                 Ok(metadata) => {
                     self.events.set_version(metadata.current_seq_num);
-                    self.messages.set_not_published_up_to(metadata.not_published_up_to);
                     self.metadata = Some(metadata);
                 }
                 Err(reason) => report.add(sk, Discrepancy::Unreadable { reason }),
@@ -147,11 +154,7 @@ impl Rows<'_> {
             self.events.row(sk, row, &mut self.snapshots, report);
         } else if sk.starts_with(keys::OUTBOX_PREFIX) {
             self.messages.row(sk, row, &self.events, report);
-        } else if sk.starts_with(keys::IDEMPOTENCY_PREFIX) {
-            if let Err(reason) = responses::check(report.key, row, self.now) {
-                report.add(sk, Discrepancy::Unreadable { reason });
-            }
-        } else {
+        } else if !sk.starts_with(keys::IDEMPOTENCY_PREFIX) {
             report.add(sk, Discrepancy::UnknownRow);
         }
     }

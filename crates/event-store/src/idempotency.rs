@@ -6,6 +6,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, Put, ReturnValuesOnConditionCheckF
 use daybook_table::{AggregateKey, IdempotencyItem, attributes, keys};
 use jiff::Timestamp;
 
+use crate::checksum;
 use crate::error::{Cause, StoreError};
 use crate::item::Item;
 use crate::packing::{pack, unpack};
@@ -64,7 +65,7 @@ impl EventStore {
             body: pack(&response.body).map_err(|error| unwritable(error.into()))?,
             ttl: (*now + idempotency.ttl).as_second(),
         };
-        serde_dynamo::to_item(item).map_err(|error| unwritable(error.into()))
+        serde_dynamo::to_item(item).map(checksum::seal).map_err(|error| unwritable(error.into()))
     }
 
     /// Puts the row if the key is not in use. DynamoDB deletes late, so an expired row counts as deleted.
@@ -81,9 +82,12 @@ impl EventStore {
     }
 }
 
-/// The response of a row, and the time at which it expires.
-pub fn read(key: &AggregateKey, item: Item) -> Result<(StoredResponse, i64), StoreError> {
+/// The response of a row, and the time at which it expires. A row that is not as it was written is not replayed.
+pub(crate) fn read(key: &AggregateKey, item: Item) -> Result<(StoredResponse, i64), StoreError> {
     let corrupt = |source: Cause| StoreError::Corrupt { item: format!("a stored response of {key}"), source };
+    if !checksum::is_valid(&item) {
+        return Err(corrupt("its checksum does not match its content".into()));
+    }
     let item: IdempotencyItem = serde_dynamo::from_item(item).map_err(|error| corrupt(error.into()))?;
     let body = unpack(item.body).map_err(|error| corrupt(error.into()))?;
     let IdempotencyItem { status, version, state_version, .. } = item;

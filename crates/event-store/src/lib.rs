@@ -59,7 +59,6 @@ pub mod internal {
     pub use crate::append::{ImportOptions, NewEvents};
     pub use crate::backoff::Backoff;
     pub use crate::checksum::{is_valid as is_valid_checksum, seal as seal_with_checksum};
-    pub use crate::idempotency::read as read_stored_response;
     pub use crate::item::{Item, event_item, number, row_key, text};
     pub use crate::packing::unpack;
     pub use crate::page::Slice;

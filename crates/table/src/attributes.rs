@@ -13,8 +13,8 @@ pub const GSI1SK: &str = "gsi1sk";
 /// When DynamoDB may delete the item, in seconds since 1970.
 pub const TTL: &str = "ttl";
 
-/// Event and outbox row: the checksum of the row, the first 8 bytes of a SHA-256 of its other attributes without `gsi1pk`.
-/// The name is short because every row has it.
+/// Every row but the metadata: the checksum of the row, the first 8 bytes of a SHA-256 of its other attributes, but of a
+/// kept snapshot without `ttl`. The name is short because so many rows have it.
 pub const CHECKSUM: &str = "sum";
 
 /// Metadata: the aggregate's type.
@@ -31,8 +31,6 @@ pub const CREATED_AT: &str = "createdAt";
 pub const UPDATED_AT: &str = "updatedAt";
 /// Metadata: true once the aggregate is deleted.
 pub const DELETED: &str = "deleted";
-/// Metadata: the number of the last event that was imported without its messages.
-pub const NOT_PUBLISHED_UP_TO: &str = "notPublishedUpTo";
 
 /// Outbox row: the trace header of the request, where it had one.
 pub const TRACE_HEADER: &str = "traceHeader";

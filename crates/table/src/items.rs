@@ -20,10 +20,6 @@ pub struct Metadata {
     /// Whether the aggregate is deleted.
     #[serde(default)]
     pub deleted: bool,
-    /// The number of the last event that was imported without outbox rows; 0 when there is none. Appends leave it
-    /// unchanged.
-    #[serde(default)]
-    pub not_published_up_to: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,6 +58,9 @@ pub struct EventItem {
     /// return some of its rows and not others; this attribute shows that more rows follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append_end: Option<u64>,
+    /// Present and true when the event was imported without its messages, so it has no outbox rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_published: Option<bool>,
     /// Present and true when the event's number is a multiple of `SNAPSHOT_EVERY` and the aggregate type uses
     /// snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,6 +89,7 @@ impl EventItem {
             gsi1pk,
             gsi1sk: keys::gsi1sk(event.event_id),
             append_end: None,
+            not_published: None,
             snapshot_due: snapshot_due.then_some(true),
         }
     }

@@ -18,6 +18,11 @@ pub fn number(row: &Item, name: &str) -> u64 {
     row[name].as_n().unwrap().parse().unwrap()
 }
 
+/// A row with a checksum that matches, as if the store had written it like this.
+pub fn sealed(row: Item) -> Item {
+    daybook_event_store::internal::seal_with_checksum(row)
+}
+
 /// A row in the notation of DynamoDB's own documents: `{"seqNum": {"N": "1"}}`.
 pub fn notation(row: &Item) -> Value {
     serde_json::to_value(serde_dynamo::Item::from(row.clone())).unwrap()

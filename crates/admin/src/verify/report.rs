@@ -1,5 +1,7 @@
 //! The result of a verification.
 
+use std::collections::BTreeSet;
+
 use daybook_table::AggregateKey;
 
 use super::finding::{Discrepancy, Finding};
@@ -27,8 +29,8 @@ pub struct Verified {
 pub(super) struct Report<'a> {
     pub(super) key: &'a AggregateKey,
     pub(super) verified: Verified,
-    /// Rows that are not as they were written.
-    pub(super) changed: Vec<String>,
+    /// The sort keys of rows that are not as they were written.
+    pub(super) changed: BTreeSet<String>,
 }
 
 impl Report<'_> {

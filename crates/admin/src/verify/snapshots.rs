@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use daybook_decider::{Folded, Json, Model};
 use daybook_event_store::internal::{Item, unpack};
-use daybook_table::{SnapshotItem, attributes, keys};
+use daybook_table::{SnapshotItem, attributes};
 use serde_json::Value;
 
 use super::finding::Discrepancy;
@@ -35,10 +35,6 @@ impl<'a> Snapshots<'a> {
             return;
         }
         let version = item.last_seq_num;
-        if sk != keys::SNAPSHOT && sk != keys::kept_snapshot_sk(version) {
-            let expected = "the number in its sort key";
-            report.add(sk.clone(), Discrepancy::differs(attributes::LAST_SEQ_NUM, version, expected));
-        }
         let state = unpack(item.state).map_err(|error| error.to_string());
         let state = state.and_then(|text| Json::parse(text).map_err(|error| error.to_string()));
         let restored = state.and_then(|state| {

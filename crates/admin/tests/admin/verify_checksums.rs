@@ -2,8 +2,8 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_admin::{Finding, Verified};
-use daybook_event_store::internal::seal_with_checksum;
 use daybook_table::{attributes, keys};
+use daybook_test_support::row::sealed;
 use daybook_test_support::table::TestTable;
 
 use crate::verify::{expect, lines, n, notebook, s, verify};
@@ -60,7 +60,7 @@ async fn message_with_a_valid_checksum_that_this_release_does_not_publish_is_a_w
     {
         let mut other = row.clone();
         other.insert(name.to_owned(), value);
-        table.put(seal_with_checksum(other)).await;
+        table.put(sealed(other)).await;
         let verified = verify(&store, &notebook).await;
         assert_eq!(lines(&verified), [""; 0]);
         assert_eq!(warnings(&verified), [format!("{sk} differs-from-code: {attribute} {rest}")]);

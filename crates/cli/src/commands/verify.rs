@@ -20,8 +20,8 @@ use crate::operator::{Exit, OperatorContext, OperatorError, output_line};
 /// Check the rows of aggregates against each other and against the code, and change nothing.
 ///
 /// The command checks that event numbers have no gap or duplicate, that the metadata match the last event, that the
-/// messages have no gap and are those that the events published, that ids are unique and index keys correct, that every
-/// event and stored response is readable, that snapshots equal the fold of their events, and that events and messages are as they
+/// messages have no gap and are those that the events published, that ids are unique and the feed finds every event, that
+/// events are readable, that snapshots equal the fold of their events, and that all other rows than the metadata are as they
 /// were written, by their checksums. It prints a line for each finding, `TYPE/ID ROW KIND: what`, and a summary. A message that
 /// this release would publish differently is a warning, which does not change the exit status.
 ///

@@ -68,7 +68,7 @@ async fn rows(setup: &Setup, aggregate: &str) -> Vec<Item> {
     let mut rows = setup.rows(aggregate, "").await;
     rows.retain(|row| !row["sk"].as_s().unwrap().starts_with("OUTBOX#"));
     for row in &mut rows {
-        row.retain(|name, _| !["appendEnd", "sum", "notPublishedUpTo"].contains(&name.as_str()));
+        row.retain(|name, _| !["appendEnd", "sum", "notPublished"].contains(&name.as_str()));
     }
     rows
 }

@@ -41,10 +41,10 @@ impl EventStore {
         fn size(row: &impl Serialize) -> serde_dynamo::Result<usize> {
             Ok(item_size(&seal(serde_dynamo::to_item(row)?)))
         }
-        let stream = self.stream(model, key);
+        let (stream, origin) = (self.stream(model, key), Origin::Import(options));
         // The end of the append is not known yet; no number takes more bytes than this one.
-        let event = size(&stream.event_row(event, keys::MAX_SEQ_NUM));
-        let messages = messages.iter().map(|message| size(&stream.outbox_row(message, Origin::Import(options))));
+        let event = size(&stream.event_row(event, keys::MAX_SEQ_NUM, origin));
+        let messages = messages.iter().map(|message| size(&stream.outbox_row(message, origin)));
         let sizes = std::iter::once(event).chain(messages).collect::<Result<_, _>>();
         sizes.map_err(|error| stream.corrupt(Cause::from(error)))
     }

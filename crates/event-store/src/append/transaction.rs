@@ -24,7 +24,7 @@ const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 pub(crate) enum Origin {
     Decision,
     /// An import. Its events may be old, so their outbox rows expire from the time of the import on. If their messages
-    /// are not published, the metadata records the last event.
+    /// are not published, each event records it.
     Import(ImportOptions),
 }
 
@@ -60,7 +60,7 @@ impl EventStream<'_> {
         origin: Origin,
     ) -> Result<Batch, AppendError> {
         let end = new.after.version();
-        let events = new.events.iter().map(|event| self.event_row(event, end)).map(serde_dynamo::to_item);
+        let events = new.events.iter().map(|event| self.event_row(event, end, origin)).map(serde_dynamo::to_item);
         let messages = new.messages.iter().map(|message| self.outbox_row(message, origin));
         let messages = messages.map(serde_dynamo::to_item);
         let rows: Result<Vec<Item>, _> = events.chain(messages).map(|row| row.map(checksum::seal)).collect();
@@ -69,7 +69,7 @@ impl EventStream<'_> {
         let rows = rows.map_err(corrupt)?;
         let response = to_store.map(|to_store| self.store.idempotency_row(self.key, to_store)).transpose()?;
 
-        let (created, changed) = self.metadata(new, origin);
+        let (created, changed) = self.metadata(new);
         // The complete metadata, to compute its size. The creation time of an existing aggregate is not known here,
         // but every time has the same length.
         let attributes = created.iter().chain(&changed).map(|(name, value)| ((*name).to_owned(), value.clone()));
@@ -104,12 +104,13 @@ impl EventStream<'_> {
     }
 
     /// The row of an event whose append ends at event `end`.
-    pub(super) fn event_row(&self, event: &RecordedEvent, end: u64) -> EventItem {
+    pub(super) fn event_row(&self, event: &RecordedEvent, end: u64, origin: Origin) -> EventItem {
         let settings = &self.store.settings;
         let has_snapshots = !self.model.full_history() && !self.key.is_reserved();
         let due = has_snapshots && event.seq_num.is_multiple_of(settings.snapshot_every);
         EventItem {
             append_end: (event.seq_num < end).then_some(end),
+            not_published: matches!(origin, Origin::Import(ImportOptions { publish: false, .. })).then_some(true),
             ..EventItem::new(self.key, event, settings.event_type_shards, due)
         }
     }
@@ -124,7 +125,7 @@ impl EventStream<'_> {
     }
 
     /// The attributes of the metadata that only the first append sets, and those that every append sets.
-    fn metadata(&self, new: NewEvents<'_>, origin: Origin) -> (Attributes, Attributes) {
+    fn metadata(&self, new: NewEvents<'_>) -> (Attributes, Attributes) {
         let text = |text: &str| AttributeValue::S(text.to_owned());
         let number = |value: u64| AttributeValue::N(value.to_string());
         let time = |event: Option<&RecordedEvent>| event.map(|event| timestamp(event.occurred_at)).unwrap_or_default();
@@ -138,9 +139,6 @@ impl EventStream<'_> {
             (attributes::MESSAGE_SEQ, number(new.after.message_seq())),
             (attributes::UPDATED_AT, text(&time(new.events.last()))),
         ];
-        if matches!(origin, Origin::Import(ImportOptions { publish: false, .. })) {
-            changed.push((attributes::NOT_PUBLISHED_UP_TO, number(new.after.version())));
-        }
         if self.model.is_deleted(new.after) {
             changed.push((attributes::DELETED, AttributeValue::Bool(true)));
         }

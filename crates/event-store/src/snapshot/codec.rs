@@ -5,6 +5,7 @@ use daybook_decider::{Folded, Json};
 use daybook_table::{SnapshotItem, keys};
 use jiff::Timestamp;
 
+use crate::checksum;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
 use crate::item::Item;
@@ -38,7 +39,7 @@ impl EventStream<'_> {
     }
 
     pub(crate) fn snapshot_row(&self, snapshot: &SnapshotItem) -> Result<Item, StoreError> {
-        serde_dynamo::to_item(snapshot).map_err(|error| self.corrupt_state(error))
+        serde_dynamo::to_item(snapshot).map(checksum::seal).map_err(|error| self.corrupt_state(error))
     }
 
     pub(crate) fn decode_snapshot(&self, row: Item) -> StoredSnapshot {

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::codec::StoredSnapshot;
 use super::retention::{is_expired, rollback_expiry};
+use crate::checksum;
 use crate::error::StoreError;
 use crate::event_stream::EventStream;
 use crate::item::Item;
@@ -91,13 +92,17 @@ impl EventStream<'_> {
     }
 
     /// Copies a snapshot of another state version to the kept snapshots for some days. It does not replace a kept
-    /// snapshot of another release, but it does replace one of this release, which is about to store a newer one.
+    /// snapshot of another release, but it does replace one of this release, which is about to store a newer one. A
+    /// damaged one is not copied: its copy would have a checksum that matches.
     async fn copy_to_kept(&self, mut snapshot: Item, version: u64, now: Timestamp) -> Result<(), StoreError> {
+        if !checksum::is_valid(&snapshot) {
+            return Ok(());
+        }
         snapshot.insert(attributes::SK.to_owned(), AttributeValue::S(keys::kept_snapshot_sk(version)));
         snapshot.insert(attributes::TTL.to_owned(), AttributeValue::N(rollback_expiry(now).to_string()));
         let own = AttributeValue::N(self.model.state_version().to_string());
         let put = self
-            .put(snapshot)
+            .put(checksum::seal(snapshot))
             .condition_expression(format!(
                 "attribute_not_exists({}) OR {} = :own",
                 attributes::PK,

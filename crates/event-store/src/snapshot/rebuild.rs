@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::codec::StoredSnapshot;
 use super::put::{Replaces, put_or_existing, unchanged};
 use super::take::SnapshotOutcome;
+use crate::checksum;
 use crate::error::{StoreError, if_condition_holds};
 use crate::event_stream::EventStream;
 use crate::item::{Item, row_key, text};
@@ -45,18 +46,20 @@ impl EventStream<'_> {
         rows.collect::<Result<_, _>>().await.map_err(|error| StoreError::of_call("read the kept snapshots", error))
     }
 
-    /// Corrects each kept snapshot that is not the state after its event. One that cannot be corrected, because its
-    /// event does not exist or it cannot be read, is deleted. Those of another state version stay unchanged. `last` is
-    /// the aggregate, folded from its first event after the kept snapshots were read.
+    /// Corrects each kept snapshot that is not the state after its event, or not as it was written. One that cannot be
+    /// corrected, because its event does not exist or it cannot be read, is deleted. Intact ones of another state version
+    /// stay unchanged. `last` is the aggregate, folded from its first event after the kept snapshots were read.
     ///
     /// It reads the events up to the last kept snapshot once more.
     async fn correct_kept_snapshots(&self, kept: Vec<Item>, last: &Loaded, now: Timestamp) -> Result<(), StoreError> {
         let mut folded = self.model.before_first_event();
         for row in kept {
             let snapshot = match self.decode_snapshot(row.clone()) {
-                StoredSnapshot::OfOtherStateVersion { .. } => continue,
+                StoredSnapshot::OfOtherStateVersion { .. } if checksum::is_valid(&row) => continue,
                 StoredSnapshot::Usable(snapshot) if (1..=last.version()).contains(&snapshot.version()) => snapshot,
-                StoredSnapshot::Usable(_) | StoredSnapshot::Unreadable(_) => {
+                StoredSnapshot::Usable(_)
+                | StoredSnapshot::OfOtherStateVersion { .. }
+                | StoredSnapshot::Unreadable(_) => {
                     self.delete_kept_snapshot(&row).await?;
                     continue;
                 }
@@ -67,7 +70,8 @@ impl EventStream<'_> {
                 self.fold_on(folded, last.version(), snapshot.version()).await?
             };
             let right = self.loaded(folded.clone())?;
-            let is_right = snapshot.message_seq() == folded.message_seq()
+            let is_right = checksum::is_valid(&row)
+                && snapshot.message_seq() == folded.message_seq()
                 && self.model.state(&snapshot).is_ok_and(|state| state == *right.state);
             if !is_right {
                 self.correct(&row, &right, now).await?;

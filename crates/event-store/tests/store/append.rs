@@ -157,7 +157,7 @@ async fn appended_rows_match_the_specified_table_format() {
 
 /// Removes the checksum, of eight bytes in base64.
 #[track_caller]
-fn expect_checksum(row: &mut Value) {
+pub(crate) fn expect_checksum(row: &mut Value) {
     let checksum = row.as_object_mut().unwrap().remove("sum").unwrap();
     assert_eq!(checksum["B"].as_str().map(str::len), Some(12), "{checksum}");
 }

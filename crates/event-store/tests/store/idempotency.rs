@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::{Decided, Folded};
 use daybook_event_store::limits::MAX_ITEM;
 use daybook_event_store::{
-    CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, ResponseDetail, StoredResponse, TransactError,
-    TransactOptions, Transacted,
+    CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, ResponseDetail, StoreError, StoredResponse,
+    TransactError, TransactOptions, Transacted,
 };
 use daybook_table::keys;
 use daybook_test_support::clock::now;
@@ -17,6 +18,7 @@ use daybook_test_support::table::TestTable;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::append::expect_checksum;
 use crate::support::{Subject, ledger};
 
 const APPEND: &str = "TransactWriteItems";
@@ -94,8 +96,10 @@ async fn response_is_stored_with_its_events() {
     let account = account();
     opening(&account, "{}").send(&store).await.unwrap();
     assert_eq!(table.operations(), [APPEND]);
+    let mut row = notation(&table.row(&account.key, &keys::idempotency_sk("k-1")).await.unwrap());
+    expect_checksum(&mut row);
     assert_eq!(
-        notation(&table.row(&account.key, &keys::idempotency_sk("k-1")).await.unwrap()),
+        row,
         json!({
             "pk": {"S": "AGGREGATE#account#1"},
             "sk": {"S": "IDEMPOTENCY#k-1"},
@@ -170,6 +174,38 @@ async fn conflicting_append_stores_no_response() {
     let error = opening(&account, "first").send(&table.store()).await.unwrap_err();
     assert!(matches!(&error, TransactError::Decide(text) if text == "it exists already"), "{error:?}");
     assert_eq!(table.row(&account.key, &keys::idempotency_sk("k-1")).await, None);
+}
+
+#[tokio::test]
+async fn stored_response_that_was_changed_is_not_replayed() {
+    let table = TestTable::new().await;
+    let account = account();
+    opening(&account, "first").send(&table.store()).await.unwrap();
+    let row = table.row(&account.key, &keys::idempotency_sk("k-1")).await.unwrap();
+    for name in row.keys().filter(|name| !["pk", "sk"].contains(&name.as_str())) {
+        let mut changed = row.clone();
+        match &row[name] {
+            AttributeValue::N(number) => {
+                changed.insert(name.clone(), AttributeValue::N((number.parse::<u64>().unwrap() + 1).to_string()))
+            }
+            AttributeValue::S(text) => changed.insert(name.clone(), AttributeValue::S(format!("{text} "))),
+            _ => changed.remove(name),
+        };
+        table.put(changed).await;
+        let error = opening(&account, "first").send(&table.store()).await.unwrap_err();
+        let causes = daybook_function_runtime::with_causes(&error);
+        assert!(
+            matches!(error, TransactError::Store(StoreError::Corrupt { .. }))
+                && causes
+                    .contains("a stored response of account/1 is corrupt: its checksum does not match its content"),
+            "{name}: {causes}"
+        );
+        assert!(table.store().stored_response(&account.key, "k-1", Timestamp::now()).await.is_err(), "{name}");
+    }
+    assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 1);
+    table.put(row).await;
+    let again = opening(&account, "first").send(&table.store()).await.unwrap();
+    assert_eq!(again, Transacted::Replayed(response(1, "first")));
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use daybook_table::keys;
 use daybook_test_support::clock::now;
 use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::notebook::Notebook;
-use daybook_test_support::row::number;
+use daybook_test_support::row::{number, sealed};
 use daybook_test_support::table::{TestTable, settings};
 use serde_json::json;
 
@@ -311,14 +311,14 @@ async fn rebuild_corrects_kept_snapshots_and_deletes_uncorrectable_ones() {
     let wrong = r#"{"id":"1","ownerFirst":"","ownerLast":"","balance":77,"minimumBalance":-1000}"#;
     let text = |text: &str| AttributeValue::S(text.to_owned());
     let number_of = |number: &str| AttributeValue::N(number.to_owned());
-    for (version, name, value) in [
-        (20, "state", text(wrong)),
-        (30, "state", text("no JSON")),
-        (40, "messageSeq", number_of("77")),
-        (50, "stateVersion", number_of("7")),
-    ] {
+    for (version, name, value) in
+        [(20, "state", text(wrong)), (30, "state", text("no JSON")), (40, "messageSeq", number_of("77"))]
+    {
         table.tamper(&account.key, &keys::kept_snapshot_sk(version), [(name, value)]).await;
     }
+    let mut of_other_release = row(50).await.unwrap();
+    of_other_release.insert("stateVersion".to_owned(), number_of("7"));
+    table.put(sealed(of_other_release)).await;
     table.tamper(&account.key, &keys::kept_snapshot_sk(40), [("ttl", number_of("4000000000"))]).await;
     assert_eq!(state(&account.load_at(&table.store(), 25).await)["balance"], json!(77 + balance(25) - balance(20)));
 

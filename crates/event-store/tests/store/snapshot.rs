@@ -16,6 +16,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
 
+use crate::append::expect_checksum;
 use crate::support::{Subject, balance, ledger, state, take_log};
 
 async fn take(store: &EventStore, subject: &Subject) -> SnapshotOutcome {
@@ -42,8 +43,10 @@ async fn snapshot_contains_the_state_and_its_version() {
     let taken_at = "2026-03-04T05:06:07.089Z".parse().unwrap();
     let outcome = store.take_snapshot(todo.model(), &todo.key, taken_at).await.unwrap();
     assert_eq!(outcome, SnapshotOutcome::Taken { version: 2 });
+    let mut row = notation(&snapshot(&table, &todo).await);
+    expect_checksum(&mut row);
     assert_eq!(
-        notation(&snapshot(&table, &todo).await),
+        row,
         json!({
             "pk": {"S": "AGGREGATE#todo#1"},
             "sk": {"S": "#SNAPSHOT"},
@@ -257,6 +260,7 @@ async fn unreadable_snapshot_is_replaced_even_without_new_events() {
         ("state", text_of("no JSON")),
         ("lastSeqNum", text_of("99")),
         ("stateVersion", text_of("1")),
+        ("stateVersion", AttributeValue::N("7".into())),
         ("takenAt", AttributeValue::N("1".into())),
     ] {
         table.tamper(&account.key, keys::SNAPSHOT, [(attribute, value)]).await;

@@ -7,7 +7,7 @@ use daybook_admin::{AdminCalls, ImportBatch, ImportOptions};
 use daybook_decider::record::timestamp;
 use daybook_decider::{Model, RecordedEvent};
 use daybook_event_store::{AppendError, EventStore, StoreError};
-use daybook_table::{AggregateKey, Metadata};
+use daybook_table::AggregateKey;
 use jiff::Timestamp;
 
 use super::replay::Replay;
@@ -154,7 +154,7 @@ impl Importer<'_> {
     ) -> Result<Imported, FailureCause> {
         let key = &lines.key;
         let metadata = self.store.admin().metadata(key).await?;
-        let version = metadata.as_ref().map_or(0, |metadata| metadata.current_seq_num);
+        let version = metadata.map_or(0, |metadata| metadata.current_seq_num);
         let mut stored =
             StoredEvents { store: &self.store, key, last: version.min(lines.events), page: VecDeque::new(), read: 0 };
         let mut replay = Replay::new(model, key, self.options, self.store.epoch());
@@ -173,7 +173,7 @@ impl Importer<'_> {
                         // The same event, counted differently: the other choice is the cause.
                         let RecordedEvent { message_seq, message_epoch, .. } = known;
                         if known == (RecordedEvent { message_seq, message_epoch, ..event.clone() }) {
-                            self.check_publication(metadata.as_ref())?;
+                            self.check_publication(key, event.seq_num).await?;
                         }
                         return Err(FailureCause::Different(format!(
                             "event {}: {reason} (line {number})",
@@ -185,7 +185,7 @@ impl Importer<'_> {
                 }
                 None => {
                     if imported.new == 0 {
-                        self.check_publication(metadata.as_ref())?;
+                        self.check_publication(key, version).await?;
                     }
                     imported.new += 1;
                     imported.messages += messages.len() as u64;
@@ -215,17 +215,14 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// Checks that the events that are in the table were imported with the same choice.
-    fn check_publication(&self, metadata: Option<&Metadata>) -> Result<(), FailureCause> {
-        let Some(Metadata { current_seq_num, not_published_up_to, .. }) = metadata else { return Ok(()) };
-        let (expected, other) =
-            if self.options.publish { (0, "--no-publish") } else { (*current_seq_num, "--publish") };
-        if *not_published_up_to == expected {
+    /// Checks that an event of the table was imported with the same choice.
+    async fn check_publication(&self, key: &AggregateKey, seq_num: u64) -> Result<(), FailureCause> {
+        if seq_num == 0 || self.store.admin().is_published(key, seq_num).await? == self.options.publish {
             return Ok(());
         }
+        let (were, other) = if self.options.publish { ("were not", "--no-publish") } else { ("were", "--publish") };
         Err(FailureCause::Different(format!(
-            "it has {current_seq_num} events already, of which messages were not published up to event \
-             {not_published_up_to}: continue with {other}"
+            "the messages of its event {seq_num} {were} published: continue with {other}"
         )))
     }
 }
