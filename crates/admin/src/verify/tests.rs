@@ -267,19 +267,19 @@ fn expect_each_change_to_be_reported(written: &Written, at_least: usize) {
 
 #[tokio::test]
 async fn each_change_of_a_notebook_is_reported() {
-    expect_each_change_to_be_reported(&notebook(&TestTable::new().await, "1", "b", 1).await, 1_000);
+    expect_each_change_to_be_reported(&notebook(&TestTable::new().await, "1", "b", 1).await, 700);
 }
 
 /// Its snapshots and a stored response are compressed, and its events are in several index partitions.
 #[tokio::test]
 async fn each_change_of_a_large_notebook_is_reported() {
-    expect_each_change_to_be_reported(&notebook(&TestTable::new().await, "1", &"x".repeat(8200), 8).await, 1_000);
+    expect_each_change_to_be_reported(&notebook(&TestTable::new().await, "1", &"x".repeat(8200), 8).await, 700);
 }
 
 #[tokio::test]
 async fn each_change_of_a_deleted_or_imported_aggregate_is_reported() {
     let table = TestTable::new().await;
     for written in [deleted(&table).await, imported(&table, true).await, imported(&table, false).await] {
-        expect_each_change_to_be_reported(&written, 200);
+        expect_each_change_to_be_reported(&written, 150);
     }
 }
