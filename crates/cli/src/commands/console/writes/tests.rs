@@ -43,7 +43,7 @@ async fn command_that_waits_for_the_end_of_the_others_does_not_begin() {
 #[tokio::test]
 async fn panic_of_a_command_is_no_error_of_its_options() {
     let running = RunningCommands::default();
-    let ended = running.clone().run_to_end(async || panic!("no messages")).await;
+    let ended = running.clone().run_to_end(async || -> Result<(), OperatorError> { panic!("no messages") }).await;
     let error = ended.unwrap_err();
     assert!(matches!(error, OperatorError::Panicked(_)), "{error}");
     assert!(error.to_string().contains("no messages"), "{error}");
