@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 use ulid::Ulid;
 
-use super::LoadArgs;
+use super::args::LoadArgs;
 
 pub(super) struct Api {
     client: HttpClient,
