@@ -7,7 +7,8 @@
 //!   [`dead_letters::redrive`] first deletes every message that was sent, and puts the others back.
 //!
 //! In reading order:
-//! - [`stack`]: the stack of an operation, and its clients. `error`, `interrupt`: why an operation fails, or ends early.
+//! - [`stack`]: the stack of an operation, and its clients. [`credentials`]: the account that it is in. `error`, `interrupt`: why an
+//!   operation fails, or ends early.
 //! - [`signed_calls`]: calls to services of which a few operations are needed.
 //! - [`selection`], [`listing`], `table_check`: which aggregates, and their pages. [`moment`]: times before now.
 //! - `pacing`: the rate limit. [`checkpoint`]: the file from which a later run continues. `walk`: visits the aggregates of a
@@ -26,6 +27,7 @@ mod body_file;
 pub mod call_usage;
 pub mod changes_queue;
 pub mod checkpoint;
+pub mod credentials;
 pub mod dead_letter_message;
 pub mod dead_letter_queue;
 pub mod dead_letters;

@@ -10,8 +10,8 @@ use daybook_local_stack::http::{HttpClient, HttpError, Signer, TextResponse};
 use daybook_settings::Environment;
 use serde_json::Value;
 
+use crate::credentials::aws_config;
 use crate::error::OperatorError;
-use crate::stack::aws_config;
 
 /// Maximum attempts of a call that AWS throttles or cannot complete, and the pause before the next.
 const MAX_ATTEMPTS: u32 = 3;

@@ -8,12 +8,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_sqs::config::ProvideCredentials;
 use daybook_decider::{Model, Registry};
 use daybook_event_store::{EventStore, StoreSettings};
-use daybook_function_runtime::SdkConfig;
 use daybook_local_stack::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
-use daybook_local_stack::http::Signer;
 use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::{Environment, SettingError};
 use daybook_stream_relay::{BusCheck, RelaySettings, Resend};
@@ -24,6 +21,7 @@ use serde_json::{Value, json};
 use crate::call_usage::CallMeter;
 use crate::changes_queue::ChangesQueue;
 use crate::checkpoint::CheckpointOwner;
+use crate::credentials::aws_config;
 use crate::dead_letter_queue::DeadLetterQueue;
 use crate::discarded_objects::DiscardedObjects;
 use crate::error::OperatorError;
@@ -240,25 +238,6 @@ impl Stack {
     }
 }
 
-/// The configuration of a service: at the endpoint or in the account that the environment names.
-pub async fn aws_config(environment: &Environment, variable: &str) -> Result<SdkConfig, OperatorError> {
-    let config = service_config(environment, variable, None).await;
-    if config.region().is_none() {
-        return Err(OperatorError::Usage(
-            "no region is set: set AWS_REGION, which the stack's output OperatorEnvironment contains".to_owned(),
-        ));
-    }
-    let why_not = match config.credentials_provider() {
-        None => "no credentials provider is configured".to_owned(),
-        Some(provider) => match provider.provide_credentials().await {
-            Ok(_) => return Ok(config),
-            Err(error) => daybook_function_runtime::with_causes(&error),
-        },
-    };
-    let cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile with keys or a role";
-    Err(OperatorError::Usage(format!("no AWS credentials: {cure}: {why_not}")))
-}
-
 /// Checks that the bus exists, before anything is sent or deleted: EventBridge returns event ids for messages to a bus that
 /// does not exist. Without the permission for the check, the command goes on.
 pub async fn check_bus(resend: &Resend) -> Result<(), OperatorError> {
@@ -282,13 +261,6 @@ pub fn is_loopback(url: &str) -> bool {
     let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
-pub async fn signer(environment: &Environment, variable: &str, service: &'static str) -> Result<Signer, OperatorError> {
-    let config = aws_config(environment, variable).await?;
-    let region = config.region().map(ToString::to_string).unwrap_or_default();
-    let credentials = config.credentials_provider().expect("aws_config checks that there are credentials");
-    Ok(Signer::new(credentials, region, service))
 }
 
 /// The store's settings: those of the command handler and of the snapshotter.

@@ -13,8 +13,9 @@ use axum::http::Uri;
 use daybook_decider::{Caller, CommandRequest, DecisionInput, Folded, Json, Meta, Model, Registry};
 use daybook_function_runtime::with_causes;
 use daybook_local_stack::http::{HttpClient, HttpError, TextResponse};
+use daybook_operations::credentials::signer;
 use daybook_operations::selection::models;
-use daybook_operations::stack::{is_loopback, signer};
+use daybook_operations::stack::is_loopback;
 use daybook_operations::{OperatorError, Stack};
 use daybook_projection::Projections;
 use futures_util::{StreamExt, stream};
@@ -23,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 use ulid::Ulid;
 
-use super::LoadArgs;
+use super::args::LoadArgs;
 
 pub(super) struct Api {
     client: HttpClient,
