@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::HandleError;
-use crate::number::Number;
+use crate::number::{MAX_MESSAGE_SEQ, Number};
 
 /// The characters that separate the parts of a key in the consumer's table.
 const SEPARATORS: [char; 2] = ['#', '/'];
@@ -85,7 +85,7 @@ impl BusMessage {
         if aggregate_type.is_empty() || id.is_empty() || format!("{aggregate_type}{id}").contains(SEPARATORS) {
             return Err(UnreadableMessage(format!("its aggregate cannot be {aggregate_type}/{id}")));
         }
-        if metadata.message_seq == 0 || metadata.epoch == 0 {
+        if !(1..=MAX_MESSAGE_SEQ).contains(&metadata.message_seq) || metadata.epoch == 0 {
             return Err(UnreadableMessage("messageSeq and epoch count from 1".to_owned()));
         }
         Ok(Self { message_type: message_type.into(), metadata, detail })
