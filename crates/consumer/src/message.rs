@@ -66,6 +66,9 @@ pub struct MessageMetadata {
     pub trace_header: Option<String>,
 }
 
+/// The highest number of a message: there is a number after it.
+pub(crate) const MAX_MESSAGE_SEQ: u64 = u64::MAX - 1;
+
 /// The place of a message in the order of its aggregate: by epoch, then by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -94,7 +97,7 @@ impl BusMessage {
         if aggregate_type.is_empty() || id.is_empty() || format!("{aggregate_type}{id}").contains(SEPARATORS) {
             return Err(UnreadableMessage(format!("its aggregate cannot be {aggregate_type}/{id}")));
         }
-        if metadata.message_seq == 0 || metadata.epoch == 0 {
+        if !(1..=MAX_MESSAGE_SEQ).contains(&metadata.message_seq) || metadata.epoch == 0 {
             return Err(UnreadableMessage("messageSeq and epoch count from 1".to_owned()));
         }
         Ok(Self { message_type: message_type.into(), metadata, detail })

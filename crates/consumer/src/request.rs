@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::consumer::Consumer;
 use crate::error::TableError;
-use crate::message::{AggregateId, Number};
+use crate::message::{AggregateId, MAX_MESSAGE_SEQ, Number};
 use crate::order::Messages;
 use crate::receive::{PositionChange, Receiver};
 use crate::report::report;
@@ -64,7 +64,7 @@ pub(crate) async fn execute<C: Consumer>(
         }
         Request::Skip { aggregate, through, epoch } => {
             let known = table.position(&aggregate).await?.epoch.max(1);
-            let through = Number { epoch: epoch.unwrap_or(known), message_seq: through };
+            let through = Number { epoch: epoch.unwrap_or(known), message_seq: through.min(MAX_MESSAGE_SEQ) };
             let received = change(aggregate, PositionChange::Skip(through)).await?;
             Ok(json!({"applied": received.applied, "failed": received.failed}))
         }

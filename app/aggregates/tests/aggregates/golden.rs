@@ -148,8 +148,8 @@ impl Aggregate for Steps {
     fn evolve(mut state: State, event: &Event) -> State {
         match event {
             Event::Stepped {} => (state.sum, state.steps) = (state.sum + state.steps, state.steps + 1),
-            Event::Divided {} => state.ratio = 0.0 / 0.0,
-            Event::Counted {} => drop(state.counts.insert(1, 1)),
+            Event::Divided {} => state.ratio = f64::NAN,
+            Event::Counted {} => state.counts.extend([(1, 1)]),
         }
         state
     }
