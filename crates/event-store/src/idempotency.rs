@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use crate::checksum;
 use crate::error::{Cause, StoreError};
 use crate::item::Item;
-use crate::packing::{pack, unpack};
+use crate::packing::pack;
 use crate::store::EventStore;
-use crate::stored_response::{CommandResponse, StoredResponse};
+use crate::stored_response::{CommandResponse, StoredResponse, read};
 
 /// The idempotency key of a request.
 #[derive(Clone, Copy, Debug)]
@@ -80,17 +80,4 @@ impl EventStore {
             .build()
             .expect("table and item are set above")
     }
-}
-
-/// The response of a row, and the time at which it expires. A row that is not as it was written is not replayed.
-pub(crate) fn read(key: &AggregateKey, item: Item) -> Result<(StoredResponse, i64), StoreError> {
-    let corrupt = |source: Cause| StoreError::Corrupt { item: format!("a stored response of {key}"), source };
-    if !checksum::is_valid(&item) {
-        return Err(corrupt("its checksum does not match its content".into()));
-    }
-    let item: IdempotencyItem = serde_dynamo::from_item(item).map_err(|error| corrupt(error.into()))?;
-    let body = unpack(item.body).map_err(|error| corrupt(error.into()))?;
-    let IdempotencyItem { status, version, state_version, .. } = item;
-    let response = CommandResponse { status, version, state_version, body };
-    Ok((StoredResponse { digest: item.digest, response }, item.ttl))
 }

@@ -1,5 +1,12 @@
 //! The response to a command, and its stored form.
 
+use daybook_table::{AggregateKey, IdempotencyItem};
+
+use crate::checksum;
+use crate::error::{Cause, StoreError};
+use crate::item::Item;
+use crate::packing::unpack;
+
 /// The response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandResponse {
@@ -18,4 +25,17 @@ pub struct StoredResponse {
     /// SHA-256 of the request, in hexadecimal digits.
     pub digest: String,
     pub response: CommandResponse,
+}
+
+/// The response of a row, and the time at which it expires. A row that is not as it was written is not replayed.
+pub(crate) fn read(key: &AggregateKey, item: Item) -> Result<(StoredResponse, i64), StoreError> {
+    let corrupt = |source: Cause| StoreError::Corrupt { item: format!("a stored response of {key}"), source };
+    if !checksum::is_valid(&item) {
+        return Err(corrupt("its checksum does not match its content".into()));
+    }
+    let item: IdempotencyItem = serde_dynamo::from_item(item).map_err(|error| corrupt(error.into()))?;
+    let body = unpack(item.body).map_err(|error| corrupt(error.into()))?;
+    let IdempotencyItem { status, version, state_version, .. } = item;
+    let response = CommandResponse { status, version, state_version, body };
+    Ok((StoredResponse { digest: item.digest, response }, item.ttl))
 }

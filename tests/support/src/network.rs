@@ -2,7 +2,9 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use aws_smithy_async::time::TimeSource;
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
@@ -10,6 +12,7 @@ use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
 use daybook_function_runtime::SdkConfig;
 use futures_util::future::BoxFuture;
+use tokio::time::Instant;
 
 /// A call that was sent.
 #[derive(Clone, Debug)]
@@ -43,7 +46,18 @@ pub trait Service: Debug + Send + Sync + 'static {
 pub fn config(service: impl Service) -> SdkConfig {
     let connector = SharedHttpConnector::new(InProcess(Arc::new(service)));
     let client = http_client_fn(move |_, _| connector.clone());
-    daybook_function_runtime::aws_config_at("http://in.process").into_builder().http_client(client).build()
+    let config = daybook_function_runtime::aws_config_at("http://in.process").into_builder();
+    config.http_client(client).time_source(TokioTime(Instant::now())).build()
+}
+
+/// The time of a client by the clock of its runtime, which may be virtual: the client gives up a call that takes too long.
+#[derive(Debug)]
+struct TokioTime(Instant);
+
+impl TimeSource for TokioTime {
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + self.0.elapsed()
+    }
 }
 
 #[derive(Debug)]

@@ -121,7 +121,7 @@ async fn message_that_cannot_be_read_is_delivered_again_and_stops_nothing() {
     }
     assert_eq!(failures(&setup.function.handle(payload, soon()).await.unwrap()), [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(setup.applied("note/1").await, first(1));
-    for payload in [json!([]), json!("text"), json!(7), json!({"Records": [7]}), json!({"Records": 7})] {
+    for payload in [json!([]), json!("text"), json!(7), json!({"Records": 7})] {
         assert!(setup.function.handle(payload, soon()).await.is_err());
     }
 }

@@ -12,33 +12,23 @@ use tracing::Span;
 use super::batch::Batch;
 use super::error::AppendError;
 use crate::error::{Cause, StoreError, cause, is_throttling};
-use crate::event_stream::EventStream;
-use crate::idempotency;
 use crate::settle::CALL_TIMEOUT;
-use crate::stored_response::StoredResponse;
+use crate::stored_response::{self, StoredResponse};
 
 /// The call of an append after one version. It owns what it needs, so that several requests can wait for it.
 #[derive(Clone, Debug)]
 pub(crate) struct AppendCall {
     /// It sends each call once.
-    client: Client,
+    pub(super) client: Client,
     pub(super) table_name: String,
     pub(super) key: AggregateKey,
     /// The version that was decided on.
     pub(super) before: u64,
-    send_until: Instant,
+    pub(super) send_until: Instant,
 }
 
 /// The field of a span for the write units of its last append.
 const WRITE_UNITS: &str = "daybook.write_units";
-
-impl EventStream<'_> {
-    /// The call that appends what was decided on version `before`. It is not sent after `send_until`.
-    pub(crate) fn call(&self, before: u64, send_until: Instant) -> AppendCall {
-        let table_name = self.store.settings.table_name.clone();
-        AppendCall { client: self.store.once.clone(), table_name, key: self.key.clone(), before, send_until }
-    }
-}
 
 impl AppendCall {
     /// Sends the transaction once: another attempt is another decision, with its own time.
@@ -125,7 +115,7 @@ fn of_reasons(key: &AggregateKey, responses: usize, reasons: &[CancellationReaso
 /// The response that is stored under a key that was used before.
 fn stored_response(key: &AggregateKey, reason: &CancellationReason) -> Result<Option<StoredResponse>, StoreError> {
     let used = reason.item().filter(|_| reason.code() == Some("ConditionalCheckFailed"));
-    used.map(|item| Ok(idempotency::read(key, item.clone())?.0)).transpose()
+    used.map(|item| Ok(stored_response::read(key, item.clone())?.0)).transpose()
 }
 
 /// The conflict, with the version that the failed condition returned; 0 when there is no metadata.

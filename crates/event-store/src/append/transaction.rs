@@ -7,6 +7,7 @@ use daybook_decider::record::timestamp;
 use daybook_decider::{Decided, Folded, OutboxMessage, RecordedEvent};
 use daybook_table::{AggregateKey, EventItem, OutboxItem, attributes, keys};
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::batch::{Attributes, Batch};
 use super::call::AppendCall;
@@ -53,6 +54,12 @@ impl<'a> From<&'a Decided> for NewEvents<'a> {
 }
 
 impl EventStream<'_> {
+    /// The call that appends what was decided on version `before`. It is not sent after `send_until`.
+    pub(crate) fn call(&self, before: u64, send_until: Instant) -> AppendCall {
+        let table_name = self.store.settings.table_name.clone();
+        AppendCall { client: self.store.once.clone(), table_name, key: self.key.clone(), before, send_until }
+    }
+
     /// The items of new events, if they fit a transaction of their own.
     pub(crate) fn batch(
         &self,

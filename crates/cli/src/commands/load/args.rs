@@ -42,7 +42,7 @@ pub struct LoadArgs {
     pub(super) yes: bool,
     /// Print the report as JSON.
     #[arg(long)]
-    pub(in crate::commands) json: bool,
+    pub(crate) json: bool,
 }
 
 fn parse_header(text: &str) -> Result<(String, String), String> {
