@@ -34,7 +34,7 @@ const IN_DOUBT: Duration = Duration::from_secs(60);
 
 /// The relay's retries.
 pub(crate) fn retry_policy() -> RetryPolicy {
-    RetryPolicy { margin: MARGIN, in_doubt: IN_DOUBT, ..RetryPolicy::default() }
+    RetryPolicy { margin: MARGIN, unclear: IN_DOUBT, ..RetryPolicy::default() }
 }
 
 /// Maximum requests of the relay while the breaker is open.

@@ -1,7 +1,7 @@
 //! Tests in the user's account what this code relies on in AWS.
 //!
 //! Invariant: all rows that the checks write belong to aggregates of the type `__check`, which no aggregate can be
-//! registered under; everything that the checks create is deleted at the end, and its names are printed if that fails.
+//! registered under; the checks delete at the end what they have created, and return the names of what they could not delete.
 //!
 //! In reading order:
 //! - `check`, `result`: a check and its result. `checks`: all checks, by subject, and the assumptions that none of them covers.
@@ -36,8 +36,8 @@ pub fn checks(only: &[String], skip: &[String]) -> Result<Vec<Check>, OperatorEr
     Ok(all.into_iter().filter(|check| (only.is_empty() || is_in(only, check)) && !is_in(skip, check)).collect())
 }
 
-/// Runs the checks until the stack is interrupted, and reports the result of each. Returns what they have created and could not
-/// delete.
+/// Runs the checks until the operator interrupts them, and reports the result of each. Returns what they have created and could
+/// not delete.
 pub async fn check_deployment(
     stack: &Stack,
     checks: &[Check],

@@ -2,16 +2,16 @@
 //!
 //! A transaction that loses a race costs its write units too, and one that wins leaves no trace of those that it has
 //! beaten. Processes that write to the same aggregate therefore limit their attempts, also those that win. Each process
-//! has a rate, which grows steadily with time. It is multiplied by a factor below one after a lost race, and before an
-//! attempt if nobody else has written since the last append of this process: another process, whose calls take longer,
-//! then gets the time for an attempt.
+//! has a rate, which grows steadily with time. A lost race lowers it. So does an append that no other process has followed:
+//! a process whose calls take longer then gets the time for an attempt.
 //!
 //! Once two processes have noticed each other, which takes them a few lost races, the one with fewer writes gets at least
 //! 60 % of the other's number if their calls take equally long, half if its calls take three times as long, and a fourth if
 //! they take ten times as long. This holds for the processes, whatever the number of their requests. Among many, a process
 //! whose calls take ten times as long as those of all others can starve.
 //!
-//! No request is refused while it has time left: a pause takes at most a fourth of that time.
+//! A pause takes at most a fourth of the time that the request with the turn has left, so pauses alone use up nobody's
+//! whole time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ const GROWTH: f64 = 10.0;
 /// The factor of the rate after a lost race, and after an append that no other process has followed.
 const GIVE_WAY: f64 = 0.7;
 
-/// Number of aggregates from which those that are not contended any more are removed.
+/// With this many aggregates, those that are not contended any more are removed.
 const MAX_ENTRIES: usize = 1_000;
 
 /// The aggregates to which other processes have written recently.

@@ -1,7 +1,7 @@
 //! The decisions in flight of this process: those whose events may still become visible.
 //!
-//! A feed ends before the oldest of them, so it skips no event of this process, whatever its delay is: an event that is
-//! decided later has a later id.
+//! A feed ends before the oldest of them. Later decisions have later ids, so the feed skips no event of this process, even
+//! without a delay.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -14,7 +14,7 @@
 //! - `store`: the [`EventStore`] and its settings.
 //! - `transact`: load, decide and append, repeated until no other writer is faster; `turns`: the order of requests for
 //!   the same aggregate, and the transactions that they share; `contention`: races with other processes; `settle`: the
-//!   time after which a write is visible or never will be; `in_flight`: the decisions that are not there yet.
+//!   time after which a write is visible or never will be; `in_flight`: the decisions whose events are not visible yet.
 //! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events; `loaded`: the
 //!   result.
 //! - `append`: the transaction, and the meaning of its failures.

@@ -3,8 +3,8 @@
 //!
 //! The invariant: every append of a request that is in doubt, and every new one, is conditional on the same version, so
 //! at most one of them is ever stored. A newer state is used only after it is known that none of those in doubt is stored.
-//! Therefore an append in doubt is followed by another one on its state, until one is stored or the event of another
-//! writer has their number; and its request joins only a group on its version.
+//! Therefore, while an append is in doubt, the request appends again on the same version, until one of these appends or
+//! that of another writer is stored. Until then, it joins only a group on that version.
 //!
 //! In reading order: `decide`: the caller's part; `options`: the options and results; `transaction`: the attempts;
 //! `decision`: a decision that is ready to be appended; `settlement`: the result of a transaction whose append is in
@@ -36,7 +36,7 @@ impl EventStore {
     /// Decides on the aggregate and appends the result. Whenever another writer was faster, it repeats this on a newer
     /// state.
     ///
-    /// It makes one round trip if the cached state is current or the aggregate is new. Only an append may use a cached
+    /// Without contention, it makes one round trip if the cached state is current or the aggregate is new. Only an append may use a cached
     /// state, because its condition checks the version. A decision that appends nothing, and a conflict, are therefore
     /// decided again on a state that was read.
     ///

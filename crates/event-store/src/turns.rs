@@ -117,8 +117,8 @@ impl Place<'_> {
     /// Joins the group with a decision; `None` stands for a decision that appends nothing. The turn passes to the next
     /// request. Returns the index of the decision's response among those that are stored; `None` if the request could
     /// not join.
-    pub(crate) fn join(&self, decision: Option<(Batch, Loaded)>) -> Option<usize> {
-        self.with(|queue| queue.join(self.number, decision))
+    pub(crate) fn join(&self, group: &Arc<Group>, decision: Option<(Batch, Loaded)>) -> Option<usize> {
+        self.with(|queue| queue.join(self.number, group, decision))
     }
 
     /// Closes the group without a decision of this request. The request waits for its next turn.

@@ -42,7 +42,7 @@ pub struct ReadMessage<'a> {
 pub enum MessageOutcome {
     WouldSend,
     Sent,
-    /// The bus rejects it.
+    /// The bus rejects it. The output calls it `refused`.
     Refused(String),
     SentNotDeleted(String),
     /// It contains no outbox message.

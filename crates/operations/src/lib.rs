@@ -1,10 +1,10 @@
 //! What an operator does to a deployed or local stack, as functions with typed results.
 //!
 //! Invariants:
-//! - No function prints, reads a command line or ends the process. A function that finds something calls `report` with it, and
-//!   [`Progress`] with how far it is. If `report` fails, the operation ends at the next place where it leaves nothing half done.
+//! - No function prints, reads a command line or ends the process. A function passes each finding to `report`, and the
+//!   fraction that is done to [`Progress`]. If `report` fails, the operation ends at the next place where it leaves nothing half done.
 //! - An [`Interrupt`] ends an operation between two aggregates or two batches of messages, never within one.
-//!   [`dead_letters::redrive`] first deletes every message that was sent, and puts the others back.
+//!   Before it ends, [`dead_letters::redrive`] deletes the messages that it has sent, and puts the others back.
 //!
 //! In reading order:
 //! - [`stack`]: the stack of an operation, and its clients. [`credentials`]: the account that it is in. `error`, `interrupt`: why an

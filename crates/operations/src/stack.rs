@@ -1,4 +1,4 @@
-//! The stack of an operation. The same environment variables as for the functions set it.
+//! The stack that an operation works on. The environment variables of its functions select it.
 //!
 //! Invariant: for a deployed stack, no setting that decides which items an operation finds, sends or stores has a default. The
 //! functions may run with another value; the operation would then miss items, or let snapshots expire that should stay.
@@ -38,7 +38,7 @@ pub struct Stack {
     pub progress: Progress,
 }
 
-/// Is called with the fraction that is done, if it is known, and with the current activity.
+/// A function that gets the fraction that is done, if it is known, and the current activity.
 #[derive(Clone, Default)]
 pub struct Progress(Option<Arc<ShowProgress>>);
 

@@ -16,7 +16,7 @@
 //! 3. With [`SEVERAL`] or more such messages, the breaker is open: all rejected messages stay unsettled. Requests start
 //!    one after the other, because the bus may accept a message further back in the batch, which closes the breaker.
 //! 4. A transient failure is retried. The message itself is the cause if few others fail with the same code while the bus
-//!    accepts others during its attempts, in any invocation of this process. After 45 seconds and [`MIN_FAILURES`]
+//!    accepts others after its first failure, in any invocation of this process. After 45 seconds and [`MIN_FAILURES`]
 //!    failures it goes to the dead-letter queue, so that it holds the messages behind it for less than a minute. If the
 //!    bus only accepted others just before, an outage may have begun: then the time is 15 minutes. In an outage the bus
 //!    accepts nothing, so no message goes to the dead-letter queue. Throttling is never about a message.
@@ -65,32 +65,34 @@ impl Breaker {
         memory.last_accepted = Some(now);
     }
 
-    /// Records a transient failure of a message. Returns whether the message is given up.
+    /// Records a transient failure of a message. Returns whether it goes to the dead-letter queue.
     pub(crate) fn is_given_up(&mut self, index: usize, history: &mut History, code: &str, now: Instant) -> bool {
         history.transient_failures += 1;
+        let first_failure = *history.first_failure.get_or_insert(now);
         let failed = self.failed.entry(code.to_owned()).or_default();
-        if history.alone_since.or(history.in_doubt_since).is_none() {
+        if history.alone_since.is_none() && (history.unclear_since.is_none() || self.accepted == 0) {
             failed.insert(index);
         }
-        // Short disturbances make many messages fail.
+        // Short disturbances make many messages fail. What was known about single ones is no evidence then.
         if failed.len() >= SEVERAL && failed.len() * 10 > self.accepted {
+            (history.alone_since, history.unclear_since) = (None, None);
             return false;
         }
-        if self.memory.lock().last_accepted >= history.first_attempt {
+        if self.memory.lock().last_accepted >= Some(first_failure) {
             history.alone_since.get_or_insert(now);
         }
         if self.accepted > 0 {
-            history.in_doubt_since.get_or_insert(now);
+            history.unclear_since.get_or_insert(now);
         }
         let lasts = |since: Option<Instant>, time| since.is_some_and(|since| now.duration_since(since) >= time);
         history.transient_failures >= MIN_FAILURES
-            && (lasts(history.alone_since, self.retry.alone) || lasts(history.in_doubt_since, self.retry.in_doubt))
+            && (lasts(history.alone_since, self.retry.alone) || lasts(history.unclear_since, self.retry.unclear))
     }
 
     /// Records that a message was rejected.
     pub(crate) fn rejected(&mut self, index: usize, id: &str, code: &str, now: Instant) {
         self.rejected.insert(index, (code.to_owned(), id.to_owned()));
-        self.memory.lock().presumed.retain(|_, since| now.duration_since(*since) < self.retry.in_doubt);
+        self.memory.lock().presumed.retain(|_, since| now.duration_since(*since) < self.retry.unclear);
     }
 
     /// Records that the rejected messages count as single messages, if the bus has accepted nothing.
@@ -199,24 +201,24 @@ mod tests {
         }
     }
 
-    fn first_sent_at(time: Instant) -> History {
-        History { first_attempt: Some(time), ..History::default() }
+    fn failing_from(time: Instant) -> History {
+        History { first_failure: Some(time), ..History::default() }
     }
 
     /// The second in which a message is given up that fails each second.
     fn given_up(breaker: &mut Breaker, index: usize, message: &mut History, mut seconds: Range<u64>) -> Option<u64> {
-        let from = message.first_attempt.unwrap();
+        let from = message.first_failure.unwrap();
         seconds.find(|&s| breaker.is_given_up(index, message, "InternalFailure", from + Duration::from_secs(s)))
     }
 
     #[test]
     fn message_that_fails_while_others_succeed_is_given_up_within_a_minute() {
         let (now, mut breaker) = (Instant::now(), breaker());
-        let mut message = first_sent_at(now);
+        let mut message = failing_from(now);
         assert_eq!(given_up(&mut breaker, 0, &mut message, 0..3_600), None, "an outage");
         breaker.accepted(now + Duration::from_secs(3_600));
         assert_eq!(given_up(&mut breaker, 0, &mut message, 3_600..9_999), Some(3_645), "the outage does not count");
-        let mut rarely_sent = first_sent_at(now + Duration::from_secs(3_600));
+        let mut rarely_sent = failing_from(now + Duration::from_secs(3_600));
         assert_eq!((0..4).find_map(|n| given_up(&mut breaker, 1, &mut rarely_sent, 99 * n..99 * n + 1)), None);
     }
 
@@ -224,14 +226,14 @@ mod tests {
     fn message_that_fails_after_others_succeeded_is_given_up_later() {
         let (now, mut breaker) = (Instant::now(), breaker());
         breaker.accepted(now);
-        let mut message = first_sent_at(now + Duration::from_secs(1));
+        let mut message = failing_from(now + Duration::from_secs(1));
         assert_eq!(given_up(&mut breaker, 0, &mut message, 0..9_999), Some(900), "an outage may have begun");
     }
 
     #[test]
     fn one_of_many_messages_that_fail_is_not_given_up() {
         let (now, mut breaker) = (Instant::now(), breaker());
-        let mut messages = vec![first_sent_at(now); SEVERAL];
+        let mut messages = vec![failing_from(now); SEVERAL];
         breaker.accepted(now);
         let mut fail = |index: usize, seconds| given_up(&mut breaker, index, &mut messages[index], seconds);
         assert_eq!([fail(0, 0..1), fail(1, 0..1), fail(2, 0..3_600)], [None; SEVERAL]);
@@ -242,12 +244,27 @@ mod tests {
     #[test]
     fn messages_that_fail_alone_are_given_up_by_a_later_invocation() {
         let (now, mut breaker) = (Instant::now(), breaker());
-        let mut messages = vec![first_sent_at(now); 2 * SEVERAL];
+        let mut messages = vec![failing_from(now); 2 * SEVERAL];
         (0..100).for_each(|_| breaker.accepted(now));
         let mut later = next(&breaker);
         for (index, message) in messages.iter_mut().enumerate() {
             assert_eq!(given_up(&mut breaker, index, message, 0..30), None);
             assert_eq!(given_up(&mut later, index, message, 30..60), Some(45));
+        }
+    }
+
+    #[test]
+    fn messages_that_fail_beside_the_last_ones_of_a_bus_that_ends_are_not_given_up() {
+        let (now, mut breaker) = (Instant::now(), breaker());
+        let mut messages = vec![History::default(); 4 * SEVERAL];
+        (0..40).for_each(|_| breaker.accepted(now));
+        let mut later = next(&breaker);
+        for second in 0..9_999 {
+            let breaker = if second < 30 { &mut breaker } else { &mut later };
+            for (index, message) in messages.iter_mut().enumerate() {
+                let at = now + Duration::from_secs(second);
+                assert!(!breaker.is_given_up(index, message, "InternalFailure", at), "message {index}, {second} s");
+            }
         }
     }
 }

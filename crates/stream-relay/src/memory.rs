@@ -11,7 +11,7 @@ use crate::message::{History, PendingMessage};
 use crate::published::Published;
 use crate::record::Coordinates;
 
-/// Maximum records of a generation: those of the largest batch. The two latest generations are known.
+/// The memory holds the latest records, up to this number (the size of the largest batch), and as many before them.
 const LARGEST_BATCH: usize = 10_000;
 
 /// The memory of a process. A clone is the same memory.

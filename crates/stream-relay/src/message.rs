@@ -45,15 +45,16 @@ pub(crate) struct PendingMessage {
 /// What happened to a message in this process until now. It goes on when an unsettled message is delivered again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    pub(crate) first_attempt: Option<Instant>,
+    /// When it first failed transiently.
+    pub(crate) first_failure: Option<Instant>,
     /// The number of attempts to send it.
     pub(crate) attempts: u32,
     /// The number of its transient failures, without throttling.
     pub(crate) transient_failures: u32,
-    /// Since when it has failed although the bus accepted another message during its attempts.
+    /// Since when it has failed although the bus accepted another message after its first failure.
     pub(crate) alone_since: Option<Instant>,
     /// Since when it has failed although the bus accepted another message shortly before.
-    pub(crate) in_doubt_since: Option<Instant>,
+    pub(crate) unclear_since: Option<Instant>,
     /// The error because of which it can never be sent, if the dead-letter queue has not accepted it yet.
     pub(crate) rejection: Option<EntryError>,
 }

@@ -139,7 +139,7 @@ impl Publishing<'_> {
             && let Some(step) = self.queues.next(now)
         {
             match step {
-                Step::Send(request) => self.send(request, now),
+                Step::Send(request) => self.send(request),
                 Step::DeadLetter(index) => self.send_dead_letter(index),
             }
         }
@@ -152,16 +152,12 @@ impl Publishing<'_> {
         at.filter(|&at| self.may_start() && self.limits.cutoff.is_none_or(|cutoff| at < cutoff))
     }
 
-    fn send(&mut self, request: Vec<usize>, now: Instant) {
+    fn send(&mut self, request: Vec<usize>) {
         self.limits.request_started(request.len());
         self.probes += usize::from(self.breaker.is_open());
         self.published.calls += 1;
         self.published.retried.extend(request.iter().filter(|&&index| self.queues.attempts(index) > 1));
-        for &index in &request {
-            let history = &mut self.published.messages[index].history;
-            history.first_attempt.get_or_insert(now);
-            history.attempts += 1;
-        }
+        request.iter().for_each(|&index| self.published.messages[index].history.attempts += 1);
         let Publisher { bus, settings, .. } = self.publisher;
         let entries = request.iter().filter_map(|&index| self.published.messages[index].entry(settings));
         let call = bus.put_events().set_entries(Some(entries.collect())).send();

@@ -26,10 +26,10 @@ pub struct RetryPolicy {
     pub longest_wait: Duration,
     /// The time that an invocation leaves for its response. Sending and waiting end this long before the deadline.
     pub margin: Duration,
-    /// The time for which a message is retried that fails alone: the bus accepts others during its attempts.
+    /// The time for which a message is retried that fails alone: the bus accepts others after its first failure.
     pub alone: Duration,
     /// The same time without that evidence: the bus only accepted others shortly before. Short outages are shorter.
-    pub in_doubt: Duration,
+    pub unclear: Duration,
 }
 
 /// `CHANGES_QUEUE_URL`: the queue of the projector; `None` when there are no read models.
@@ -91,7 +91,7 @@ impl Default for RetryPolicy {
             longest_wait: Duration::from_secs(5),
             margin: Duration::from_secs(1),
             alone: Duration::from_secs(45),
-            in_doubt: Duration::from_secs(15 * 60),
+            unclear: Duration::from_secs(15 * 60),
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) type Attributes = Vec<(&'static str, AttributeValue)>;
 
 /// The items of one decision, or of several that follow each other, without the item of the metadata. A transaction has
 /// only one such item, which is created when the transaction is sent.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Batch {
     /// The attributes of the metadata that only the first append of an aggregate sets.
     pub(super) created: Attributes,

@@ -263,7 +263,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
     async fn attempt_in_group(&mut self, group: &Arc<Group>, before: &Folded) -> Attempted<D::Error> {
         let proposed = match self.stream.decide(self.commands, self.options, before) {
             Ok(Decision { batch, after, response }) => {
-                let index = self.place.join(Some((batch, after.clone())))?;
+                let index = self.place.join(group, Some((batch, after.clone())))?;
                 Ok(Proposed { index, after, response })
             }
             // Its idempotency key may have a stored response. It is read before the next request is decided.
@@ -272,7 +272,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 return None;
             }
             Err(end) => {
-                self.place.join(None)?;
+                self.place.join(group, None)?;
                 Err(end)
             }
         };

@@ -87,9 +87,11 @@ impl Queue {
 
     /// Adds the decision of request `number`; `None` stands for a decision that appends nothing. Returns the index of
     /// its response among those that are stored. Returns `None` if the decision cannot be added, because it does not
-    /// fit or because the group has been closed meanwhile. The request then waits for its next turn.
-    pub(super) fn join(&mut self, number: u64, decision: Option<(Batch, Loaded)>) -> Option<usize> {
-        let open = self.group.as_mut().filter(|_| self.holder == Some(number))?;
+    /// fit or because the group that it was made after has been closed meanwhile, even if another one is open. The request
+    /// then waits for its next turn.
+    pub(super) fn join(&mut self, number: u64, group: &Arc<Group>, decision: Option<(Batch, Loaded)>) -> Option<usize> {
+        let has_turn = self.has_turn(number);
+        let open = self.group.as_mut().filter(|open| has_turn && Arc::ptr_eq(&open.group, group))?;
         let batch = open.batch.as_mut()?;
         let index = batch.responses();
         match decision {

@@ -1,6 +1,11 @@
 //! The order of turns.
 
+use daybook_decider::Registry;
+use daybook_function_runtime::aws_config_at;
+use daybook_test_support::notebook::Notebook;
+
 use super::*;
+use crate::{EventStore, StoreSettings};
 
 fn key(id: &str) -> AggregateKey {
     AggregateKey::new("todo", id)
@@ -69,4 +74,29 @@ async fn request_that_waits_too_long_or_is_cancelled_leaves_the_queue() {
     drop(held);
     assert_eq!(turns.len(), 0);
     assert!(turns.enter(&hot).turn(Instant::now()).await.is_some(), "a free turn is taken even after the deadline");
+}
+
+#[tokio::test]
+async fn decision_after_a_group_does_not_join_the_next_group() {
+    let (turns, hot) = (Turns::default(), AggregateKey::new("notebook", "hot"));
+    let registry = Registry::new().with::<Notebook>().unwrap();
+    let model = registry.get("notebook").unwrap();
+    let store = EventStore::new(&aws_config_at("http://unused.invalid"), StoreSettings::new("unused"));
+    let stream = store.stream(model, &hot);
+    let group = || Arc::new(Group::new(model.before_first_event(), stream.call(0, later())));
+    let after = || stream.loaded(model.before_first_event()).unwrap();
+    let (failed, next) = (group(), group());
+
+    let (first, slow) = (turns.enter(&hot), turns.enter(&hot));
+    assert!(matches!(first.turn(later()).await, Some(Turn::First)));
+    first.begin_group(&failed, Batch::default(), after());
+    assert!(matches!(slow.turn(later()).await, Some(Turn::After(..))));
+    // While the slow request decides, the group is closed and fails, and its member begins another one.
+    turns.with(&hot, |queue| queue.close_group(&failed));
+    first.end_group(&failed, &Err(Arc::new(AppendError::Busy)), |_| {});
+    assert!(matches!(first.turn(later()).await, Some(Turn::First)));
+    first.begin_group(&next, Batch::default(), after());
+    assert_eq!(slow.join(&failed, Some((Batch::default(), after()))), None);
+    assert!(matches!(slow.turn(soon()).await, Some(Turn::After(group, _)) if Arc::ptr_eq(&group, &next)));
+    assert_eq!(slow.join(&next, Some((Batch::default(), after()))), Some(0));
 }

@@ -114,13 +114,14 @@ async fn messages_are_not_dead_lettered_when_an_outage_begins() {
 #[tokio::test]
 async fn message_that_failed_while_others_succeeded_is_dead_lettered_later_when_it_is_alone() {
     let setup = patient_for(500, json!({"entries": [{"containing": "p-1", "code": "InternalFailure"}]})).await;
-    let mut records = messages(10);
+    // All are in one request: the bus accepts the others when it fails this one.
+    let mut records = messages(9);
     records.push(insert(100, "p", 1));
     assert_eq!(within(&setup, 300, &records).await.as_deref(), Some("100"));
     assert_eq!((within(&setup, 10_000, &[insert(100, "p", 1)]).await, codes(&setup).len()), (None, 1));
     // Those of all invocations, with one that the deadline may have cut off.
     let (attempts, sent) =
-        (setup.dead_letters()[0]["attempts"].as_u64(), setup.calls().iter().sum::<usize>() as u64 - 10);
+        (setup.dead_letters()[0]["attempts"].as_u64(), setup.calls().iter().sum::<usize>() as u64 - 9);
     assert!(attempts == Some(sent) || attempts == Some(sent + 1), "{attempts:?}, {sent}");
 }
 
