@@ -20,7 +20,7 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::frame::{Page, tabs};
 use crate::pages::command;
-use crate::pages::latest_events::{IndexPage, latest_events, pages};
+use crate::pages::latest_events::{IndexPage, latest_events, pages, position};
 use crate::paths;
 use crate::request::{self, PageQuery};
 use crate::time;
@@ -79,8 +79,7 @@ pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     PageQuery(AggregatesQuery { of_type, before }): PageQuery<AggregatesQuery>,
 ) -> Result<Page, Failure> {
-    let before = before.as_deref().map(Ulid::from_string).transpose();
-    let before = before.map_err(|error| Failure::invalid(format!("the position in the list: {error}")))?;
+    let before = before.as_deref().map(position).transpose()?;
     let models: Vec<_> = match &of_type {
         None => console.registry.iter().collect(),
         Some(name) => {

@@ -6,10 +6,12 @@
 
 use daybook_admin::{AdminCalls, IndexEntry, IndexPartition};
 use daybook_event_store::StoreError;
+use daybook_table::keys;
 use futures_util::future::try_join_all;
 use ulid::Ulid;
 
 use crate::console::Console;
+use crate::failure::Failure;
 
 /// The latest events of a partition, the latest first.
 pub(crate) type IndexPage = daybook_event_store::Page<IndexEntry, Ulid>;
@@ -20,6 +22,12 @@ pub(crate) struct LatestEvents {
     pub(crate) events: Vec<IndexEntry>,
     /// The list goes on with the events before this one; `None` at its end.
     pub(crate) next: Option<Ulid>,
+}
+
+/// The position in a list: the id of its last event on the page before.
+pub(crate) fn position(before: &str) -> Result<Ulid, Failure> {
+    let invalid = || Failure::invalid(format!("the position in the list: {before:?} is no id of an event"));
+    keys::parse_id(before).ok_or_else(invalid)
 }
 
 /// A page of each partition: up to `limit` events before the event `before`.

@@ -9,10 +9,9 @@ use daybook_table::OutboxItem;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
-use ulid::Ulid;
 
 use super::bus::data_of;
-use super::latest_events::{LatestEvents, latest_events, pages};
+use super::latest_events::{LatestEvents, latest_events, pages, position};
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::frame::{Page, tabs};
@@ -37,8 +36,7 @@ pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     PageQuery(MessagesQuery { of_type, before }): PageQuery<MessagesQuery>,
 ) -> Result<Page, Failure> {
-    let before = before.as_deref().map(Ulid::from_string).transpose();
-    let before = before.map_err(|error| Failure::invalid(format!("the position in the list: {error}")))?;
+    let before = before.as_deref().map(position).transpose()?;
     let model = match &of_type {
         Some(name) => console.registry.get(name),
         None => console.registry.iter().next(),

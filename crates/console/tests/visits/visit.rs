@@ -124,6 +124,7 @@ async fn wrong_value_in_an_address_has_an_error_page_of_the_console() {
         ("/dead-letters/%FF", 404, "Invalid UTF-8 in `id`"),
         ("/aggregates/todo/1?fold=perhaps", 400, "fold: provided string was not `true` or `false`"),
         ("?before=abc", 400, "the position in the list"),
+        ("?before=80000000000000000000000000", 400, "the position in the list"),
     ] {
         let response = visit.get(path).await;
         assert_eq!(response.status(), status, "{path}");
