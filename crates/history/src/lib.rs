@@ -3,7 +3,7 @@
 //! Invariant: the format is stable. A change that an earlier `daybook` cannot read gets another format version.
 //!
 //! In reading order:
-//! - [`line`]: the lines.
+//! - [`mod@line`]: the lines.
 //! - [`writer`]: writes a file, with a summary that shows whether it is complete.
 //! - [`source`]: reads a file: checks all its lines, and returns the lines of one aggregate after the other.
 
