@@ -33,7 +33,8 @@ pub struct ConsumerFunction<C> {
 /// Why an invocation fails. Lambda repeats the invocation of an event of a rule.
 #[derive(Debug, thiserror::Error)]
 pub enum InvocationError {
-    /// The event of a rule is not settled.
+    /// The message, which a rule passed without a queue, is neither applied nor stored, for example because the table was
+    /// not available.
     #[error("the message must be delivered again")]
     Unsettled,
     /// The payload is neither a batch, nor an event, nor a request.

@@ -18,8 +18,9 @@ pub struct LastEvent {
 }
 
 impl LastEvent {
-    /// The minimum distance from the id of an event to the seed of the next decision in the same millisecond. It leaves
-    /// out the ids of the event's messages, which follow the event's own id and must not be used again.
+    /// The minimum distance from the id of an event to the first id of the next decision in the same millisecond. The ids
+    /// between them are left out, because messages have them: if a decision has the events X and X + 1, its message has
+    /// X + 2.
     const GAP: u128 = 1 << 40;
 
     /// The time and the first new id of a decision after this event: `now` and `seed`, if they are later than the

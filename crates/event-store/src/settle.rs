@@ -1,4 +1,4 @@
-//! The time after which a write is settled: visible, or never going to be.
+//! The time after its decision within which an event becomes visible, or never does.
 //!
 //! The time and the id of an event are fixed when it is decided, and its rows are visible some time later. A reader
 //! that follows events by their ids can rely on its cursor only up to events that are older than [`SETTLE_WRITES`]:

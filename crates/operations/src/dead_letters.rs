@@ -42,8 +42,8 @@ pub struct ReadMessage<'a> {
 pub enum MessageOutcome {
     WouldSend,
     Sent,
-    /// The bus rejects it. The output calls it `refused`.
-    Refused(String),
+    /// The bus rejects it.
+    Rejected(String),
     SentNotDeleted(String),
     /// It contains no outbox message.
     Unsendable,
@@ -70,7 +70,7 @@ pub struct RedriveCounts {
     #[serde(skip)]
     pub would_send: usize,
     pub sent: usize,
-    pub refused: usize,
+    pub rejected: usize,
     /// Sent, but SQS did not delete them.
     pub not_deleted: usize,
     /// Messages that contain no outbox message.
@@ -102,7 +102,7 @@ type Copies<'a> = &'a [DeadLetterMessage];
 impl RedriveCounts {
     /// Whether every message was sent and deleted.
     pub fn is_clean(&self) -> bool {
-        self.refused + self.not_deleted + self.unsendable == 0 && !self.not_seen.any()
+        self.rejected + self.not_deleted + self.unsendable == 0 && !self.not_seen.any()
     }
 }
 
@@ -111,7 +111,7 @@ impl MessageOutcome {
         match self {
             Self::WouldSend => "would-send",
             Self::Sent => "sent",
-            Self::Refused(_) => "refused",
+            Self::Rejected(_) => "rejected",
             Self::SentNotDeleted(_) => "sent-not-deleted",
             Self::Unsendable => "unsendable",
             Self::WouldDelete => "would-delete",
@@ -122,7 +122,7 @@ impl MessageOutcome {
 
     pub fn reason(&self) -> Option<&str> {
         match self {
-            Self::Refused(reason) | Self::SentNotDeleted(reason) | Self::NotDeleted(reason) => Some(reason),
+            Self::Rejected(reason) | Self::SentNotDeleted(reason) | Self::NotDeleted(reason) => Some(reason),
             Self::WouldSend | Self::Sent | Self::Unsendable | Self::WouldDelete | Self::Deleted => None,
         }
     }
@@ -326,7 +326,7 @@ impl<R: FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>> Redrive<'_
             }
         }
         self.queue.put_back(&left).await;
-        self.counts.unsent = messages.len() - self.counts.sent - self.counts.refused;
+        self.counts.unsent = messages.len() - self.counts.sent - self.counts.rejected;
         if failed.is_some() || self.stack.interrupt.is_set() {
             return failed;
         }
@@ -361,9 +361,9 @@ impl<R: FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>> Redrive<'_
                     self.report(&copies[0], &MessageOutcome::Sent);
                 }
                 ResendOutcome::Rejected(error) => {
-                    self.counts.refused += 1;
+                    self.counts.rejected += 1;
                     left.extend_from_slice(copies);
-                    self.report(&copies[0], &MessageOutcome::Refused(error.to_string()));
+                    self.report(&copies[0], &MessageOutcome::Rejected(error.to_string()));
                 }
                 ResendOutcome::Unsent(error) => {
                     left.extend_from_slice(copies);

@@ -45,7 +45,7 @@ pub struct DiscardedCounts {
     pub dry_run: bool,
     pub messages: usize,
     pub sent: usize,
-    pub refused: usize,
+    pub rejected: usize,
     pub unsent: usize,
     pub deleted: usize,
     /// Aggregates with new events that were sent to the projector, or would be.
@@ -157,8 +157,8 @@ impl<R: FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>> Redrive<'_, R>
                     MessageOutcome::Sent
                 }
                 ResendOutcome::Rejected(error) => {
-                    self.counts.refused += 1;
-                    MessageOutcome::Refused(error.to_string())
+                    self.counts.rejected += 1;
+                    MessageOutcome::Rejected(error.to_string())
                 }
                 ResendOutcome::Unsent(error) => {
                     self.counts.unsent += 1;

@@ -68,7 +68,7 @@ pub enum Switched {
     /// Readers get the version already.
     Already,
     /// Readers could miss something; they still get this version.
-    Refused { read: u32, reason: String },
+    Rejected { read: u32, reason: String },
     /// Readers got this version before.
     From { version: u32 },
 }
@@ -76,7 +76,7 @@ pub enum Switched {
 /// How a deletion of a version ended.
 #[derive(Debug)]
 pub enum Dropped {
-    Refused(&'static str),
+    Rejected(&'static str),
     /// The number of items that were deleted or found, until the stack was interrupted.
     Items(u64),
 }
@@ -141,8 +141,8 @@ pub async fn switch(stack: &Stack, name: &str, to: u32, force: bool) -> Result<S
         return Ok(Switched::Already);
     }
     let now = Timestamp::now();
-    if let Some(reason) = reason_to_refuse(&stored, &to, now).filter(|_| !force) {
-        return Ok(Switched::Refused { read: from.version, reason });
+    if let Some(reason) = reason_to_reject(&stored, &to, now).filter(|_| !force) {
+        return Ok(Switched::Rejected { read: from.version, reason });
     }
     if views.switch(&from, &to, &stored, now).await.map_err(&error)? == SwitchOutcome::Conflict {
         let cause =
@@ -153,7 +153,7 @@ pub async fn switch(stack: &Stack, name: &str, to: u32, force: bool) -> Result<S
 }
 
 /// Why readers could miss something after a switch.
-fn reason_to_refuse(stored: &ProjectionVersions, to: &View, now: Timestamp) -> Option<String> {
+fn reason_to_reject(stored: &ProjectionVersions, to: &View, now: Timestamp) -> Option<String> {
     let mark = stored.marks.get(&to.version).cloned().unwrap_or_default();
     let cause = match (mark.missed_since, mark.filled_at.or(mark.read_until), mark.leads_since) {
         (Some(since), ..) => {
@@ -214,11 +214,11 @@ pub async fn drop_version(stack: &Stack, view: &View, rate: Option<NonZeroU32>) 
     let error = views_error("delete the version");
     let pointer = views.projection_versions(&view.name).await.map_err(&error)?.pointer;
     if pointer.is_some_and(|pointer| pointer.version == view.version) {
-        return Ok(Dropped::Refused("readers get this version; run `daybook projection switch` first"));
+        return Ok(Dropped::Rejected("readers get this version; run `daybook projection switch` first"));
     }
     if (stack.projections)()?.get(&view.name, view.version).is_some() {
         let reason = "this code registers it; deploy a release without it first, and build daybook from that release";
-        return Ok(Dropped::Refused(reason));
+        return Ok(Dropped::Rejected(reason));
     }
     let interrupt = &stack.interrupt;
     let pacer = rate.map(|rate| Pacer::new(rate, interrupt.clone()));

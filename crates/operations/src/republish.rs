@@ -57,19 +57,19 @@ pub struct RepublishCounts {
     pub events: usize,
     pub messages: usize,
     pub sent: usize,
-    pub refused: usize,
+    pub rejected: usize,
     pub unreadable: usize,
     /// Published by an event, and no longer in the table.
     pub gone: usize,
     /// The time from which events of the window may be missing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub unsettled_from: Option<String>,
+    pub incomplete_from: Option<String>,
 }
 
 impl RepublishCounts {
     /// Whether nothing is wrong with the messages.
     pub fn is_clean(&self) -> bool {
-        self.refused + self.unreadable + self.gone == 0
+        self.rejected + self.unreadable + self.gone == 0
     }
 }
 
@@ -191,13 +191,13 @@ async fn checkpoint_owner(
 impl RepublishProgress {
     fn begin(options: &RepublishOptions, now: Timestamp, settled_up_to: Timestamp) -> Result<Self, OperatorError> {
         let (from, to) = (options.window.from.resolve(now), options.window.to.resolve(now));
-        let unsettled_from = (settled_up_to < to).then(|| timestamp(settled_up_to.max(from)));
+        let incomplete_from = (settled_up_to < to).then(|| timestamp(settled_up_to.max(from)));
         let (from_text, to_text) = (timestamp(from), timestamp(to));
         let counts = RepublishCounts {
             dry_run: !options.sends,
             from: from_text,
             to: to_text,
-            unsettled_from,
+            incomplete_from,
             ..RepublishCounts::default()
         };
         Ok(Self { window: EventId::window(from, to)?, done: None, counts })
@@ -342,8 +342,8 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
                 MessageOutcome::Sent
             }
             Some(ResendOutcome::Rejected(error)) => {
-                self.progress.counts.refused += 1;
-                MessageOutcome::Refused(error.to_string())
+                self.progress.counts.rejected += 1;
+                MessageOutcome::Rejected(error.to_string())
             }
             Some(ResendOutcome::Unsent(error)) => {
                 self.unsent.add(error);

@@ -28,9 +28,9 @@ use crate::changed::Changed;
 use crate::failures::FailureCounter;
 use crate::project::{EventRange, Projected, Projecting};
 
-/// Minimum time between two reads of the marks by an instance whose code registers one version of a projection. With
-/// older marks, an invocation may not know yet that a version leads. It must end before a rebuild compares the
-/// aggregates for the second time. A rebuild waits a minute for that, and an invocation takes up to 30 seconds.
+/// An instance whose code registers one version of a projection reads its mark again with the first invocation after this
+/// time. For example, a rebuild marks version 2 as leading at 10:00:00. An invocation that begins at 10:00:24 may not know
+/// it, and ends by 10:00:54, before the rebuild compares the aggregates for the second time at 10:01:00.
 const CHECK_INTERVAL: Duration = Duration::from_secs(25);
 
 /// When an instance last read the marks of each projection of which its code registers one version.

@@ -30,12 +30,12 @@ const RELEASE: [(&str, &str); 19] = [
     ("template.yaml", include_str!(concat!(env!("OUT_DIR"), "/template.yaml"))),
 ];
 
-/// The files of this release in a project.
+/// The files that `upgrade` merges, as this release writes them into a project.
 pub(crate) fn release_files(parameters: &Parameters) -> Vec<File> {
     RELEASE.map(|(path, text)| (path.to_owned(), parameters.fill(text))).into()
 }
 
-/// The paths of the files of this release.
+/// The paths in a project of the files that `upgrade` merges, such as `template.yaml`.
 pub(crate) fn release_paths() -> impl Iterator<Item = &'static str> {
     RELEASE.into_iter().map(|(path, _)| path)
 }

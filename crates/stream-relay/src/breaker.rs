@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tokio::time::Instant;
 
 use crate::memory::Memory;
-use crate::message::History;
+use crate::message::Attempts;
 use crate::settings::RetryPolicy;
 
 /// From this number of rejected messages with the same code on, the bus counts as the cause.
@@ -66,27 +66,27 @@ impl Breaker {
     }
 
     /// Records a transient failure of a message. Returns whether it goes to the dead-letter queue.
-    pub(crate) fn is_given_up(&mut self, index: usize, history: &mut History, code: &str, now: Instant) -> bool {
-        history.transient_failures += 1;
-        let first_failure = *history.first_failure.get_or_insert(now);
+    pub(crate) fn is_given_up(&mut self, index: usize, attempts: &mut Attempts, code: &str, now: Instant) -> bool {
+        attempts.transient_failures += 1;
+        let first_failure = *attempts.first_failure.get_or_insert(now);
         let failed = self.failed.entry(code.to_owned()).or_default();
-        if history.alone_since.is_none() && (history.unclear_since.is_none() || self.accepted == 0) {
+        if attempts.alone_since.is_none() && (attempts.unclear_since.is_none() || self.accepted == 0) {
             failed.insert(index);
         }
         // Short disturbances make many messages fail. What was known about single ones is no evidence then.
         if failed.len() >= SEVERAL && failed.len() * 10 > self.accepted {
-            (history.alone_since, history.unclear_since) = (None, None);
+            (attempts.alone_since, attempts.unclear_since) = (None, None);
             return false;
         }
         if self.memory.lock().last_accepted >= Some(first_failure) {
-            history.alone_since.get_or_insert(now);
+            attempts.alone_since.get_or_insert(now);
         }
         if self.accepted > 0 {
-            history.unclear_since.get_or_insert(now);
+            attempts.unclear_since.get_or_insert(now);
         }
         let lasts = |since: Option<Instant>, time| since.is_some_and(|since| now.duration_since(since) >= time);
-        history.transient_failures >= MIN_FAILURES
-            && (lasts(history.alone_since, self.retry.alone) || lasts(history.unclear_since, self.retry.unclear))
+        attempts.transient_failures >= MIN_FAILURES
+            && (lasts(attempts.alone_since, self.retry.alone) || lasts(attempts.unclear_since, self.retry.unclear))
     }
 
     /// Records that a message was rejected.
@@ -201,12 +201,12 @@ mod tests {
         }
     }
 
-    fn failing_from(time: Instant) -> History {
-        History { first_failure: Some(time), ..History::default() }
+    fn failing_from(time: Instant) -> Attempts {
+        Attempts { first_failure: Some(time), ..Attempts::default() }
     }
 
     /// The second in which a message is given up that fails each second.
-    fn given_up(breaker: &mut Breaker, index: usize, message: &mut History, mut seconds: Range<u64>) -> Option<u64> {
+    fn given_up(breaker: &mut Breaker, index: usize, message: &mut Attempts, mut seconds: Range<u64>) -> Option<u64> {
         let from = message.first_failure.unwrap();
         seconds.find(|&s| breaker.is_given_up(index, message, "InternalFailure", from + Duration::from_secs(s)))
     }
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn messages_that_fail_beside_the_last_ones_of_a_bus_that_ends_are_not_given_up() {
         let (now, mut breaker) = (Instant::now(), breaker());
-        let mut messages = vec![History::default(); 4 * SEVERAL];
+        let mut messages = vec![Attempts::default(); 4 * SEVERAL];
         (0..40).for_each(|_| breaker.accepted(now));
         let mut later = next(&breaker);
         for second in 0..9_999 {

@@ -70,7 +70,7 @@ pub(crate) fn body(message: &PendingMessage, now: SystemTime) -> Result<String, 
         message: item,
         record,
         error: message.permanent_error.as_ref(),
-        attempts: message.history.attempts,
+        attempts: message.attempts.count,
         stream: message.records.first(),
         dead_lettered_at: DateTime::from(now).fmt(DateTimeFormat::DateTime).unwrap_or_default(),
     };
@@ -120,7 +120,7 @@ mod tests {
     fn dead_letter_message_contains_the_whole_row() {
         let mut message = pending(&record("{\"data\": 1.0}"));
         message.permanent_error = Some(EntryError::new("MalformedDetail", "Detail is malformed."));
-        message.history.attempts = 2;
+        message.attempts.count = 2;
         let mut dead_letter: Value = serde_json::from_str(&body(&message, SystemTime::now()).unwrap()).unwrap();
         let dead_lettered_at = dead_letter.as_object_mut().unwrap().remove("parkedAt").unwrap();
         assert!(dead_lettered_at.as_str().unwrap().ends_with('Z'), "{dead_lettered_at}");
@@ -144,7 +144,7 @@ mod tests {
     fn row_read_from_a_dead_letter_message_is_unchanged() {
         let mut message = pending(&record("{\"data\": 1.0, \"text\": \"\u{FFFE}\\n\u{1F600}\"}"));
         message.permanent_error = Some(EntryError::new("MalformedDetail", "Detail is malformed."));
-        message.history.attempts = 2;
+        message.attempts.count = 2;
         let dead_letter = DeadLetter::read(&body(&message, SystemTime::now()).unwrap()).unwrap();
         let Body::Row(row) = &message.body else { panic!("{message:?}") };
         assert_eq!(

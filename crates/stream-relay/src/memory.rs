@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 use crate::changes_queue::SentChanges;
-use crate::message::{History, PendingMessage};
+use crate::message::{Attempts, PendingMessage};
 use crate::published::Published;
 use crate::record::Coordinates;
 
@@ -25,9 +25,9 @@ pub(crate) struct Known {
     /// The code and the id of each message that went to the dead-letter queue without evidence since the bus last accepted
     /// one, with the time of that decision.
     pub(crate) presumed: HashMap<(String, String), Instant>,
-    /// Records by their event ids, which are unique: the history of the message, or `None` if the record is settled.
-    recent: HashMap<String, Option<History>>,
-    older: HashMap<String, Option<History>>,
+    /// Records by their event ids, which are unique: the attempts at the message, or `None` if the record is settled.
+    recent: HashMap<String, Option<Attempts>>,
+    older: HashMap<String, Option<Attempts>>,
 }
 
 impl Memory {
@@ -40,38 +40,38 @@ impl Memory {
         matches!(self.lock().get(record), Some(None))
     }
 
-    /// Gives a message that is delivered again its history.
+    /// Gives a message that is delivered again its earlier attempts.
     pub(crate) fn recall(&self, message: &mut PendingMessage) {
-        if let Some(Some(history)) = message.records.first().and_then(|record| self.lock().get(record)) {
-            message.resume(history);
+        if let Some(Some(attempts)) = message.records.first().and_then(|record| self.lock().get(record)) {
+            message.resume(attempts);
         }
     }
 
     /// Remembers the records of an invocation.
     pub(crate) fn remember(&self, published: Published, changes: SentChanges) {
         let mut known = self.lock();
-        for (index, PendingMessage { records, history, .. }) in published.messages.into_iter().enumerate() {
-            let history = published.unsettled.contains(&index).then_some(history);
-            records.into_iter().for_each(|record| known.insert(record, history.clone()));
+        for (index, PendingMessage { records, attempts, .. }) in published.messages.into_iter().enumerate() {
+            let attempts = published.unsettled.contains(&index).then_some(attempts);
+            records.into_iter().for_each(|record| known.insert(record, attempts.clone()));
         }
         changes.settled.into_iter().for_each(|record| known.insert(record, None));
     }
 }
 
 impl Known {
-    fn get(&self, record: &Coordinates) -> Option<Option<History>> {
+    fn get(&self, record: &Coordinates) -> Option<Option<Attempts>> {
         let id = record.event_id.as_ref()?;
         self.recent.get(id).or_else(|| self.older.get(id)).cloned()
     }
 
     /// A settled record stays settled, even if the batch contains an unsettled copy of it.
-    fn insert(&mut self, record: Coordinates, history: Option<History>) {
+    fn insert(&mut self, record: Coordinates, attempts: Option<Attempts>) {
         if self.recent.len() >= LARGEST_BATCH {
             self.older = std::mem::take(&mut self.recent);
         }
         let is_settled = matches!(self.get(&record), Some(None));
         if let Some(id) = record.event_id {
-            self.recent.insert(id, history.filter(|_| !is_settled));
+            self.recent.insert(id, attempts.filter(|_| !is_settled));
         }
     }
 }

@@ -37,18 +37,18 @@ pub(crate) struct PendingMessage {
     pub(crate) last_error: Option<EntryError>,
     /// The number of its failures with undocumented error codes.
     pub(crate) unknown_failures: u32,
-    pub(crate) history: History,
+    pub(crate) attempts: Attempts,
     /// Its span in the trace of its row, until it is settled.
     pub(crate) span: Span,
 }
 
-/// What happened to a message in this process until now. It goes on when an unsettled message is delivered again.
+/// The attempts of this process to send a message, also those of its earlier deliveries.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct History {
+pub(crate) struct Attempts {
     /// When it first failed transiently.
     pub(crate) first_failure: Option<Instant>,
     /// The number of attempts to send it.
-    pub(crate) attempts: u32,
+    pub(crate) count: u32,
     /// The number of its transient failures, without throttling.
     pub(crate) transient_failures: u32,
     /// Since when it has failed although the bus accepted another message after its first failure.
@@ -153,16 +153,16 @@ impl PendingMessage {
     }
 
     fn new(body: Body, records: Vec<Coordinates>, permanent_error: Option<EntryError>) -> Self {
-        let (bytes, last_error, history, span) = (None, None, History::default(), Span::none());
-        Self { body, records, bytes, permanent_error, last_error, unknown_failures: 0, history, span }
+        let (bytes, last_error, attempts, span) = (None, None, Attempts::default(), Span::none());
+        Self { body, records, bytes, permanent_error, last_error, unknown_failures: 0, attempts, span }
     }
 
-    /// Continues with the history of an earlier delivery.
-    pub(crate) fn resume(&mut self, history: History) {
-        if history.rejection.is_some() {
-            (self.bytes, self.permanent_error) = (None, history.rejection.clone());
+    /// Continues after the attempts of an earlier delivery.
+    pub(crate) fn resume(&mut self, attempts: Attempts) {
+        if attempts.rejection.is_some() {
+            (self.bytes, self.permanent_error) = (None, attempts.rejection.clone());
         }
-        self.history = history;
+        self.attempts = attempts;
     }
 
     /// Starts the span of a row.

@@ -157,7 +157,7 @@ impl Publishing<'_> {
         self.probes += usize::from(self.breaker.is_open());
         self.published.calls += 1;
         self.published.retried.extend(request.iter().filter(|&&index| self.queues.attempts(index) > 1));
-        request.iter().for_each(|&index| self.published.messages[index].history.attempts += 1);
+        request.iter().for_each(|&index| self.published.messages[index].attempts.count += 1);
         let Publisher { bus, settings, .. } = self.publisher;
         let entries = request.iter().filter_map(|&index| self.published.messages[index].entry(settings));
         let call = bus.put_events().set_entries(Some(entries.collect())).send();
@@ -235,11 +235,11 @@ impl Publishing<'_> {
             self.published.deployment_error.get_or_insert_with(|| failure.error.clone());
         }
         let message = &mut self.published.messages[index];
-        let (history, code) = (&mut message.history, &failure.error.code);
+        let (attempts, code) = (&mut message.attempts, &failure.error.code);
         message.unknown_failures += u32::from(failure.kind == FailureKind::Unknown);
         let has_queue = self.publisher.dead_letter_queue.is_some();
         let disposition = match failure.kind {
-            FailureKind::Transient if has_queue && self.breaker.is_given_up(index, history, code, now) => {
+            FailureKind::Transient if has_queue && self.breaker.is_given_up(index, attempts, code, now) => {
                 Disposition::Unsendable
             }
             FailureKind::Transient | FailureKind::Throttled | FailureKind::Deployment => Disposition::RetryAt(retry_at),
@@ -283,7 +283,7 @@ impl Publishing<'_> {
             Err(error) => {
                 tracing::error!(id, code, text, error, "the dead-letter queue rejected a message");
                 message.last_error = Some(EntryError::new("NotDeadLettered", error));
-                message.history.rejection = message.permanent_error.clone();
+                message.attempts.rejection = message.permanent_error.clone();
                 self.published.last_failed = Some(index);
             }
         }

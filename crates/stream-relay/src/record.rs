@@ -63,10 +63,9 @@ pub(crate) fn read(raw: &RawValue) -> (Coordinates, Content) {
     NewRow::read(raw.get()).unwrap_or_else(|| read_any(raw))
 }
 
-/// A record of a new outbox row without anything unexpected: almost every record that the mapping's filter passes. It is read
-/// in one pass. All other records, and those that cannot be read like this, are left to [`read_any`], which decides what is
-/// unreadable. So nothing is skipped here: every member and every attribute has to be known and to have its form. A leading
-/// underscore, which `rename_all` drops, marks those that are not needed.
+/// The record of an inserted `OUTBOX#` row, as almost every record is, read in one pass. [`read_any`] reads all records that do
+/// not fit, for example one with an unknown member, and decides what is unreadable. Members whose names begin with an underscore,
+/// which `rename_all` drops, are not used: they only have to be known.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewRow<'a> {

@@ -16,7 +16,9 @@ use crate::items::{Item, primary_key, read, times};
 use crate::keys::{View, mark_sk, projection_pk};
 use crate::store::ViewStore;
 
-/// The mark of a version: what the table contains about how far the version is filled, and whether it leads.
+/// The mark of a version of a view: a row of the views table that records how far the version is filled, and whether it leads.
+/// For example, the mark of `orders-by-status@2` has `leads_since` after the first pass of its rebuild, and `filled_at` after the
+/// second.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VersionMark {

@@ -19,7 +19,8 @@ const LEAST_TTL: SignedDuration = SignedDuration::from_hours(2 * 24);
 /// The epoch of a table that was never restored.
 const FIRST_EPOCH: u64 = 1;
 
-/// The outbox rows that exist.
+/// The outbox rows of the aggregate that exist, with which its events are compared: if event 4 is from yesterday and published
+/// one message, `recent` must contain (4, 0).
 pub(super) struct Messages {
     /// Events after this time must have all their rows.
     since: Timestamp,

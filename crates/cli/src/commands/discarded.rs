@@ -100,10 +100,10 @@ async fn redrive(args: DiscardedRedriveArgs, Session { stack, mut out }: Session
         out.print_outcome(outcome, json!({"object": key, "why": why}), &format!("{key}: {why}"))
     });
     let (counts, failure) = redriven.await?;
-    let DiscardedCounts { messages, sent, refused, unsent, deleted, changed, without_messages, left, .. } = counts;
+    let DiscardedCounts { messages, sent, rejected, unsent, deleted, changed, without_messages, left, .. } = counts;
     let text = if yes {
         format!(
-            "{sent} messages sent, {deleted} objects deleted; in the bucket: {refused} messages that the bus rejects, \
+            "{sent} messages sent, {deleted} objects deleted; in the bucket: {rejected} messages that the bus rejects, \
              {unsent} not sent, {left} objects that cannot be sent whole, {without_messages} without messages; {changed} \
              changed aggregates sent to the projector"
         )
@@ -116,5 +116,5 @@ async fn redrive(args: DiscardedRedriveArgs, Session { stack, mut out }: Session
     let interrupted = stack.interrupt.is_set();
     out.print_summary(&text, &counts, interrupted.then_some("run it again"))?;
     failure.map_or(Ok(()), Err)?;
-    Ok(Exit::of(interrupted, refused + left == 0))
+    Ok(Exit::of(interrupted, rejected + left == 0))
 }

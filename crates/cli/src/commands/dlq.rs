@@ -271,7 +271,7 @@ async fn redrive(args: DlqRedriveArgs, Session { stack, mut out }: Session<'_>) 
         print_outcome(&mut out, message, outcome, text)
     });
     let Redriven { counts, failure } = redriven.await?;
-    let RedriveCounts { would_send, sent, refused, not_deleted, unsendable, unsent, not_seen, .. } = counts;
+    let RedriveCounts { would_send, sent, rejected, not_deleted, unsendable, unsent, not_seen, .. } = counts;
     let not_seen_text = not_seen_text(not_seen);
     let interrupted = stack.interrupt.is_set();
     let how_to_go_on = interrupted.then_some("run it again");
@@ -279,7 +279,7 @@ async fn redrive(args: DlqRedriveArgs, Session { stack, mut out }: Session<'_>) 
         let except =
             if not_deleted > 0 { format!(", except {not_deleted} that SQS did not delete") } else { String::new() };
         let text = format!(
-            "{sent} messages sent and deleted from the queue{except}; in the queue: {refused} that the bus rejects, \
+            "{sent} messages sent and deleted from the queue{except}; in the queue: {rejected} that the bus rejects, \
              {unsendable} unsendable, {unsent} not sent{not_seen_text}"
         );
         out.print_summary(&text, &counts, how_to_go_on)?;

@@ -253,9 +253,9 @@ async fn switch(args: ProjectionSwitchArgs, Session { stack, mut out }: Session<
             let text = format!("readers of {name} get version {version} already");
             out.print_summary(&text, &summary(version, version), None)?;
         }
-        Switched::Refused { read, reason } => {
-            let json = json!({ "projection": name, "version": version, "refused": reason });
-            out.print(json, format!("{name}@{version} refused: {reason}"))?;
+        Switched::Rejected { read, reason } => {
+            let json = json!({ "projection": name, "version": version, "rejected": reason });
+            out.print(json, format!("{name}@{version} rejected: {reason}"))?;
             let text = format!("nothing was changed; readers of {name} get version {read}");
             out.print_summary(&text, &summary(read, read), None)?;
             return Ok(Exit::Findings);
@@ -276,9 +276,9 @@ async fn drop_version(
     let view = View::new(name, version);
     let summary = |items: u64| json!({ "dryRun": !yes, "items": items });
     let items = match projections::drop_version(&stack, &view, yes.then_some(rate)).await? {
-        Dropped::Refused(reason) => {
-            let json = json!({ "projection": view.name, "version": view.version, "refused": reason });
-            out.print(json, format!("{view} refused: {reason}"))?;
+        Dropped::Rejected(reason) => {
+            let json = json!({ "projection": view.name, "version": view.version, "rejected": reason });
+            out.print(json, format!("{view} rejected: {reason}"))?;
             out.print_summary("nothing was deleted", &summary(0), None)?;
             return Ok(Exit::Findings);
         }

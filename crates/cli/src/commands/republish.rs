@@ -94,17 +94,17 @@ pub(super) async fn run(args: RepublishArgs, Session { stack, mut out }: Session
         }
     });
     let Republished { counts, how_to_go_on, failure } = republished.await?;
-    let RepublishCounts { from, to, events, messages, sent, refused, unreadable, gone, unsettled_from, .. } = &counts;
+    let RepublishCounts { from, to, events, messages, sent, rejected, unreadable, gone, incomplete_from, .. } = &counts;
     let (sending, end) = if yes {
-        (format!("{sent} messages sent, {refused} rejected by the bus"), "")
+        (format!("{sent} messages sent, {rejected} rejected by the bus"), "")
     } else {
         (format!("{messages} messages would be sent"), "; this was a dry run, --yes sends them")
     };
-    let unsettled =
-        unsettled_from.as_ref().map(|from| format!("; events from {from} on may be missing")).unwrap_or_default();
+    let incomplete =
+        incomplete_from.as_ref().map(|from| format!("; events from {from} on may be missing")).unwrap_or_default();
     let text = format!(
         "{events} events in the window from {from} to {to}: {sending}, {unreadable} unreadable, {gone} no longer \
-         exist{unsettled}{end}"
+         exist{incomplete}{end}"
     );
     out.print_summary(&text, &counts, how_to_go_on.as_deref())?;
     failure.map_or(Ok(()), Err)?;

@@ -114,7 +114,7 @@ async fn redrive_deletes_no_object_with_a_rejected_message_and_none_with_keep() 
 
     setup.fail(json!({"entries": [{"containing": rows[1].message_id, "code": "MalformedDetail"}]}));
     let lines = setup.daybook("discarded redrive --yes --rate 100000").await.expect(Exit::Findings);
-    let rejected = format!("refused todo/1 2 TodoUpdated {} (MalformedDetail: injected fault)", rows[1].message_id);
+    let rejected = format!("rejected todo/1 2 TodoUpdated {} (MalformedDetail: injected fault)", rows[1].message_id);
     assert!(lines.contains(&rejected), "{lines:?}");
     assert_eq!(bucket.keys(), ["aws/lambda/m/s/c"]);
     setup.fail(json!({}));

@@ -118,7 +118,7 @@ async fn redrive_deletes_messages_that_the_bus_accepts_and_no_other() {
         "entries": [{"containing": first[1].message_id, "code": "MalformedDetail"}],
     }));
     let lines = setup.daybook("dlq redrive --yes --rate 100000").await.expect(Exit::Findings);
-    let rejected = format!("refused todo/1 2 TodoUpdated {} (MalformedDetail: injected fault)", first[1].message_id);
+    let rejected = format!("rejected todo/1 2 TodoUpdated {} (MalformedDetail: injected fault)", first[1].message_id);
     assert!(lines.contains(&rejected), "{lines:?}");
     assert_eq!(
         lines.last().unwrap(),

@@ -308,7 +308,7 @@ async fn suspended_aggregate_leaves_the_version_unfilled_until_it_is_resumed() {
     // The version that is read goes on.
     assert_eq!(setup.view(1).await["account:b"].events, 5);
     let lines = setup.daybook("projection switch totals 4").await.expect(Exit::Findings);
-    assert!(lines[0].starts_with("totals@4 refused: it is not filled; run"), "{lines:?}");
+    assert!(lines[0].starts_with("totals@4 rejected: it is not filled; run"), "{lines:?}");
     let lines = setup.daybook("projection suspended --json").await.expect(Exit::Findings);
     let found = json_of(&lines[0]);
     assert_eq!((&found["aggregate"], &found["version"], &found["seqNum"]), (&json!("account/b"), &json!(4), &json!(3)));

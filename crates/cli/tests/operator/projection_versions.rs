@@ -10,12 +10,12 @@ use crate::support::{Setup, key};
 use crate::views::{version_1, version_2, versions_1_and_2};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn switch_refuses_a_version_that_is_not_filled_and_a_second_switch_within_minutes() {
+async fn switch_rejects_a_version_that_is_not_filled_and_a_second_switch_within_minutes() {
     let setup = five_accounts(versions_1_and_2).await;
     let worker = setup.worker(versions_1_and_2(), setup.table.engine.url());
     let api = setup.api(versions_1_and_2()).await;
     let lines = setup.daybook("projection switch totals 2 --json").await.expect(Exit::Findings);
-    assert!(json_of(&lines[0])["refused"].as_str().unwrap().starts_with("it is not filled"), "{lines:?}");
+    assert!(json_of(&lines[0])["rejected"].as_str().unwrap().starts_with("it is not filled"), "{lines:?}");
     assert_eq!(json_of(&lines[1])["summary"]["read"], 1);
     assert_eq!(
         setup.daybook("projection switch totals 1").await.expect(Exit::Clean),
@@ -35,7 +35,7 @@ async fn switch_refuses_a_version_that_is_not_filled_and_a_second_switch_within_
     setup.daybook(REBUILD).await.expect(Exit::Clean);
     setup.daybook("projection switch totals 2").await.expect(Exit::Clean);
     let lines = setup.daybook("projection switch totals 1").await.expect(Exit::Findings);
-    assert!(lines[0].contains("refused: the last switch was less than 5 minutes ago; wait until 20"), "{lines:?}");
+    assert!(lines[0].contains("rejected: the last switch was less than 5 minutes ago; wait until 20"), "{lines:?}");
     assert_eq!(api.row("total").await.unwrap().version, 2);
     setup.age_switch().await;
     setup.daybook("projection switch totals 1").await.expect(Exit::Clean);
@@ -68,7 +68,7 @@ impl Setup {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn switch_after_a_rollback_is_refused_until_the_version_is_rebuilt() {
+async fn switch_after_a_rollback_is_rejected_until_the_version_is_rebuilt() {
     let setup = five_accounts(versions_1_and_2).await;
     setup.fill_and_roll_back(&[]).await;
     let worker = setup.worker(versions_1_and_2(), setup.table.engine.url());
@@ -76,7 +76,7 @@ async fn switch_after_a_rollback_is_refused_until_the_version_is_rebuilt() {
     assert_eq!(api.row("total").await.map(|row| (row.version, row.events)), Some((1, 16)));
     let lines = setup.daybook("projection switch totals 2").await.expect(Exit::Findings);
     let cause = "it may lack events, because a release without it has folded events since 20";
-    assert!(lines[0].starts_with(&format!("totals@2 refused: {cause}")), "{lines:?}");
+    assert!(lines[0].starts_with(&format!("totals@2 rejected: {cause}")), "{lines:?}");
     assert!(lines[0].ends_with("run `daybook projection rebuild totals --version 2` first"), "{lines:?}");
     let lines = setup.daybook("projection status totals").await.expect(Exit::Clean);
     assert!(lines[1].starts_with("totals@2 is not read, not filled, may lack events since 20"), "{lines:?}");
@@ -96,12 +96,12 @@ async fn version_that_was_read_before_a_rollback_is_not_read_again_before_it_is_
     assert_eq!(setup.mark(2).await.leads_since, None);
     setup.age_switch().await;
     let lines = setup.daybook("projection switch totals 2").await.expect(Exit::Findings);
-    assert!(lines[0].starts_with("totals@2 refused: it may lack events, because"), "{lines:?}");
+    assert!(lines[0].starts_with("totals@2 rejected: it may lack events, because"), "{lines:?}");
 }
 
 /// The next release registers another version too, and lets readers be switched between them.
 #[tokio::test(flavor = "multi_thread")]
-async fn switch_refuses_a_filled_version_that_does_not_lead_and_rebuild_lets_an_only_version_lead() {
+async fn switch_rejects_a_filled_version_that_does_not_lead_and_rebuild_lets_an_only_version_lead() {
     let mut setup = five_accounts(version_2).await;
     let worker = setup.worker(version_2(), setup.table.engine.url());
     setup.daybook(REBUILD).await.expect(Exit::Clean);
@@ -118,22 +118,22 @@ async fn switch_refuses_a_filled_version_that_does_not_lead_and_rebuild_lets_an_
     setup.set_filled(2).await;
     let lines = setup.daybook("projection switch totals 2").await.expect(Exit::Findings);
     let cause = "it may show events later than the version that readers get";
-    assert!(lines[0].starts_with(&format!("totals@2 refused: {cause}; run")), "{lines:?}");
+    assert!(lines[0].starts_with(&format!("totals@2 rejected: {cause}; run")), "{lines:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drop_refuses_the_version_that_is_read_and_a_version_that_the_code_registers() {
+async fn drop_rejects_the_version_that_is_read_and_a_version_that_the_code_registers() {
     let mut setup = five_accounts(versions_1_and_2).await;
     let worker = setup.worker(versions_1_and_2(), setup.table.engine.url());
     setup.daybook(&format!("{REBUILD} --version 1")).await.expect(Exit::Clean);
     setup.daybook(REBUILD).await.expect(Exit::Clean);
     let lines = setup.daybook("projection drop totals 1 --yes").await.expect(Exit::Findings);
-    assert!(lines[0].starts_with("totals@1 refused: this code registers it; deploy"), "{lines:?}");
+    assert!(lines[0].starts_with("totals@1 rejected: this code registers it; deploy"), "{lines:?}");
     setup.daybook("projection switch totals 2").await.expect(Exit::Clean);
     // This code does not register version 2.
     setup.projections = version_1;
     let lines = setup.daybook("projection drop totals 2 --yes").await.expect(Exit::Findings);
-    assert!(lines[0].starts_with("totals@2 refused: readers get this version; run"), "{lines:?}");
+    assert!(lines[0].starts_with("totals@2 rejected: readers get this version; run"), "{lines:?}");
     assert_eq!((setup.view(1).await.len(), setup.view(2).await.len()), (6, 6));
     worker.stop().await;
 }

@@ -21,7 +21,7 @@ async fn setup() -> Setup {
     setup
 }
 
-/// A summary without the window, and without its note that the end of the window, which is in the future, is not settled.
+/// A summary without the window, and without its note that the end of the window, which is in the future, may be incomplete.
 #[track_caller]
 fn without_note(summary: &str) -> String {
     let window = " from 2020-01-01T00:00:00.000Z to 2100-01-01T00:00:00.000Z:";
@@ -231,25 +231,25 @@ async fn unreadable_row_of_the_index_is_reported_and_the_others_are_sent() {
 }
 
 #[tokio::test]
-async fn republish_reports_the_part_of_the_window_that_is_not_settled() {
+async fn republish_reports_the_part_of_the_window_that_may_be_incomplete() {
     let summary = async |setup: &Setup, from: Timestamp, to: Timestamp| {
         let line = format!("republish --from {from} --to {to}");
         let text = setup.daybook(&line).await.expect(Exit::Clean).pop().unwrap();
         let json = setup.daybook(&format!("{line} --json")).await.expect(Exit::Clean).pop().unwrap();
         let json: Value = serde_json::from_str(&json).unwrap();
-        let unsettled = json["summary"].get("unsettledFrom").map(|from| from.as_str().unwrap().parse().unwrap());
-        assert_eq!(text.contains(" on may be missing"), unsettled.is_some(), "{text}");
-        unsettled
+        let incomplete = json["summary"].get("incompleteFrom").map(|from| from.as_str().unwrap().parse().unwrap());
+        assert_eq!(text.contains(" on may be missing"), incomplete.is_some(), "{text}");
+        incomplete
     };
     let seconds = jiff::SignedDuration::from_secs;
     for (setting, delay) in [(None, 0), (Some(("FEED_DELAY_MS", "90000")), 90)] {
         let setup = Setup::with(setting.as_slice()).await;
         let before = Timestamp::now();
         assert_eq!(summary(&setup, before - seconds(200), before - seconds(100)).await, None);
-        let unsettled: Timestamp = summary(&setup, before - seconds(200), before + seconds(60)).await.unwrap();
-        let settled = unsettled + seconds(delay);
-        assert!((before - seconds(1)..=Timestamp::now()).contains(&settled), "{unsettled} at {before}");
-        // No part of this window is settled.
+        let incomplete: Timestamp = summary(&setup, before - seconds(200), before + seconds(60)).await.unwrap();
+        let complete = incomplete + seconds(delay);
+        assert!((before - seconds(1)..=Timestamp::now()).contains(&complete), "{incomplete} at {before}");
+        // No part of this window is complete.
         let from: Timestamp = "2099-01-01T00:00:00Z".parse().unwrap();
         assert_eq!(summary(&setup, from, from + seconds(1)).await, Some(from));
     }
@@ -446,9 +446,9 @@ async fn republish_retries_transient_failures_and_reports_rejected_messages() {
     }));
     let lines = setup.daybook(&format!("{ALWAYS} --yes --json")).await.expect(Exit::Findings);
     let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let refused: Vec<_> = lines.iter().filter(|line| line["outcome"] == "refused").collect();
-    assert_eq!(refused.len(), 1);
-    assert_eq!(refused[0]["aggregate"], "account/1");
+    let rejected: Vec<_> = lines.iter().filter(|line| line["outcome"] == "rejected").collect();
+    assert_eq!(rejected.len(), 1);
+    assert_eq!(rejected[0]["aggregate"], "account/1");
     assert_eq!(lines.last().unwrap()["summary"]["sent"], 14);
 }
 

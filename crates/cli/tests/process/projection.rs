@@ -107,7 +107,7 @@ async fn projection_commands_fill_show_resume_and_drop_the_views_of_a_running_st
     assert!(lines[0].contains("this code does not register version 2"), "{lines:?}");
     let (status, lines) = stack.projection("drop orders-by-status 1 --yes");
     assert_eq!(status, Some(1), "{lines:?}");
-    assert!(lines[0].starts_with("orders-by-status@1 refused: this code registers it"), "{lines:?}");
+    assert!(lines[0].starts_with("orders-by-status@1 rejected: this code registers it"), "{lines:?}");
     let dropped = "0 items of orders-by-status@7 deleted".to_owned();
     assert_eq!(stack.projection("drop orders-by-status 7 --yes"), (Some(0), vec![dropped]));
     assert_eq!(stack.placed_orders().await, 2);

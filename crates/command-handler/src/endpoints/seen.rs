@@ -51,7 +51,7 @@ pub(super) async fn wait_until_seen(
     let (rows, aggregates) = (view.rows(), [key.clone()].into());
     let read = || async { Ok::<_, StoreError>(view.store.positions(&rows, &aggregates).await?.remove(&key)) };
     let mut position = read().await?;
-    if !is_settled(position.as_ref(), seq_num) {
+    if !ends_wait(position.as_ref(), seq_num) {
         // No view ever shows an event that does not exist.
         let found = api.store.events(&key, seq_num - 1, 1).await?;
         if found.items.is_empty() && found.unreadable.is_empty() {
@@ -78,7 +78,7 @@ fn parse(seen: &str) -> Option<(AggregateKey, u64)> {
 }
 
 /// Whether the event is shown, or waiting does not help.
-fn is_settled(position: Option<&Position>, seq_num: u64) -> bool {
+fn ends_wait(position: Option<&Position>, seq_num: u64) -> bool {
     position.is_some_and(|position| position.seq_num >= seq_num || position.suspended.is_some())
 }
 
@@ -90,7 +90,7 @@ async fn wait<E, R: Future<Output = Result<Option<Position>, E>>>(
     read: impl Fn() -> R,
 ) -> Result<Option<Position>, E> {
     let mut pause = FIRST_PAUSE;
-    while !is_settled(position.as_ref(), seq_num) && Instant::now() < until {
+    while !ends_wait(position.as_ref(), seq_num) && Instant::now() < until {
         sleep_until(until.min(Instant::now() + pause)).await;
         pause = LONGEST_PAUSE.min(pause * 2);
         position = read().await?;

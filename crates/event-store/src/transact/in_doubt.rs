@@ -33,7 +33,7 @@ impl InDoubt {
         self.0.iter().find_map(|append| append.first).map(|(number, _)| number)
     }
 
-    /// Settles all appends with events, by the event that is stored under their number. Returns the one that is stored.
+    /// Resolves all appends with events, by the event that is stored under their number. Returns the one that is stored.
     pub(super) fn settle_by_event(&mut self, stored: Ulid) -> Option<AppendInDoubt> {
         let (with_events, without): (Vec<_>, _) =
             std::mem::take(&mut self.0).into_iter().partition(|append| append.first.is_some());
@@ -41,12 +41,12 @@ impl InDoubt {
         with_events.into_iter().find(|append| append.first.is_some_and(|(_, id)| id == stored))
     }
 
-    /// Settles all appends, by the response that is stored under their idempotency key. Returns the one that is stored.
+    /// Resolves all appends, by the response that is stored under their idempotency key. Returns the one that is stored.
     pub(super) fn settle_by_response(&mut self, stored: &CommandResponse) -> Option<AppendInDoubt> {
         std::mem::take(&mut self.0).into_iter().find(|append| append.response == *stored)
     }
 
-    /// Settles all appends: a later append on the same version is stored, so none of these ever will be.
+    /// Resolves all appends: a later append on the same version is stored, so none of these ever will be.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

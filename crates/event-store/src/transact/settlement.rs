@@ -69,7 +69,7 @@ impl<D: Decide> Transaction<'_, D> {
         }
     }
 
-    /// The stored response as the result. It settles the appends in doubt, because each would have stored its own
+    /// The stored response as the result. It resolves the appends in doubt, because each would have stored its own
     /// response under the same key.
     pub(super) fn replay(&mut self, stored: StoredResponse) -> End<D::Error> {
         let is_own = self.in_doubt.settle_by_response(&stored.response).is_some();

@@ -48,12 +48,13 @@ pub(super) struct Transaction<'a, D> {
 
 /// The state that the next attempt decides on, unless it joins a group.
 enum StartState {
-    /// The cached state. Without one, the state before the first event if the commands create the aggregate; otherwise
-    /// the state is read.
+    /// The state that this process has in its cache, for example as of event 7. If there is none, a create command is
+    /// decided on the empty state, because the aggregate probably does not exist, and for another command the state is
+    /// read. The condition of the append finds a state that is outdated.
     Cached,
-    /// This state, and whether it was read.
+    /// A state that is at hand, and whether it was read from the table for this request.
     Known(Folded, bool),
-    /// The state is read.
+    /// The state in the table, which is read first.
     Read,
 }
 
@@ -187,7 +188,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
         let cached = || store.cached(key).map(|loaded| loaded.folded);
         match std::mem::replace(&mut self.state, StartState::Read) {
             StartState::Known(known, is_read) => {
-                // Another request of this process may have appended since. An append in doubt has to be settled on its
+                // Another request of this process may have appended since. An append in doubt has to be resolved on its
                 // own version.
                 let newer = cached().filter(|cached| cached.version() > known.version());
                 let newer = newer.filter(|_| self.in_doubt.event_number().is_none());
@@ -213,7 +214,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
         Ok(folded)
     }
 
-    /// Settles the appends in doubt. A newer state may contain one of them, and deciding on it would append twice.
+    /// Resolves the appends in doubt. A newer state may contain one of them, and deciding on it would append twice.
     async fn settle_before_read(&mut self) -> Result<Option<Transacted>, TransactError<D::Error>> {
         let Some(number) = self.in_doubt.event_number() else { return Ok(None) };
         match self.settle(self.at_least >= number).await? {
@@ -222,7 +223,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
         }
     }
 
-    /// Whether this request may join the group. An append in doubt has to be settled on its own version.
+    /// Whether this request may join the group. An append in doubt has to be resolved on its own version.
     fn may_join(&self, group: &Group) -> bool {
         let version = group.base.version();
         !self.is_alone && self.in_doubt.event_number().is_none_or(|number| number == version + 1)
@@ -343,7 +344,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 }
                 (same, Some(Retry::Failed(cause)))
             }
-            // The other transaction may be the one in doubt, which has to be settled on the same state.
+            // The other transaction may be the one in doubt, which has to be resolved on the same state.
             AppendError::Busy if is_in_doubt => (same, Some(Retry::Failed(cause))),
             AppendError::Busy => (StartState::Read, Some(Retry::Race)),
             // The version in the metadata is lower than that of the state, so no other writer was faster: another
@@ -360,7 +361,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
             }
             &AppendError::Conflict { actual } => {
                 self.at_least = actual;
-                // The faster append may be the one in doubt, which is settled next.
+                // The faster append may be the one in doubt, which is resolved next.
                 (StartState::Read, (!is_in_doubt).then_some(Retry::Race))
             }
             AppendError::NotWritten(_) => (same, Some(Retry::Failed(cause))),

@@ -168,7 +168,8 @@ async fn respond(router: Router, request: Request) -> Response {
     router.oneshot(request).await.unwrap_or_else(|never| match never {})
 }
 
-/// Keeps the process of a version running. The process ends after all clones are dropped.
+/// Keeps the process of a version running: the process ends when nobody holds the lease, that is, after the last request that
+/// has begun on this version has its response.
 pub(crate) type Lease = mpsc::Sender<Infallible>;
 
 /// A version of the functions. Clones share it.
