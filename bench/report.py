@@ -300,8 +300,6 @@ def hot(part):
         "Commands of one small event without `If-Match`; each client sends its next command when it has the response. Transactions "
         "and write units are for each accepted command; failed transactions count. The processor time is that of the function for "
         "a command. The function, the engine and the clients share the cores of the machine.\n\n"
-        "Commit bf8fe63, which appended each command alone, accepted 205 commands a second of 64 clients of one process, and 570 of "
-        "one client.\n\n"
     )
     heads = ["processes", "clients of each", "transactions", "write units", "processor", "commands a second", "p50", "p99", "accepted"]
     return text + table(heads, rows)
