@@ -37,7 +37,7 @@ const HEADERS: [(HeaderName, HeaderValue); 6] = [
 pub(crate) async fn guard(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
     let mut response = match check(&console.access, &request) {
         Ok(()) => next.run(request).await,
-        Err(refused) => refused,
+        Err(rejected) => rejected,
     };
     response.headers_mut().extend(HEADERS);
     response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));

@@ -117,7 +117,7 @@ pub struct Controls {
     pub faults: Map<String, Value>,
     pub notices: Notices,
     /// Why the action was not possible.
-    pub refused: Option<String>,
+    pub rejected: Option<String>,
     /// What still waits after [`ControlAction::WaitUntilIdle`], such as `2 at stream-relay`.
     pub waiting: Vec<String>,
 }

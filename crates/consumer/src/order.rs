@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::message::{BusMessage, Number};
 
-/// Messages of an aggregate by their places.
+/// Messages of an aggregate by their epoch and number: (1, 7) is before (2, 3).
 pub(crate) type Messages = BTreeMap<Number, BusMessage>;
 
 /// Consecutive messages that are missing.

@@ -121,7 +121,7 @@ impl StackParts {
 
     async fn control(&self, action: ControlAction) -> Controls {
         let mut waiting = Vec::new();
-        let refused = match action {
+        let rejected = match action {
             ControlAction::Nothing => None,
             ControlAction::SetFaults(faults) => self.set_faults(faults).await.err(),
             ControlAction::MoveClock(by) => self.move_clock(&by).await.err().map(|(_, reason)| reason),
@@ -133,7 +133,7 @@ impl StackParts {
             }
         };
         let faults = self.faults_as_set().as_object().cloned().unwrap_or_default();
-        Controls { faults, notices: self.notices(), refused, waiting }
+        Controls { faults, notices: self.notices(), rejected, waiting }
     }
 
     async fn handle_dead_letters(&self, action: DeadLetterAction) -> DeadLetters {

@@ -186,8 +186,8 @@ impl Stack {
         let Self { api, services, mut workers, stop, .. } = self;
         drop(stop);
         let invocations = async {
-            let settled = async { while workers.join_next().await.is_some() {} };
-            if tokio::time::timeout(GRACE, settled).await.is_err() {
+            let ended = async { while workers.join_next().await.is_some() {} };
+            if tokio::time::timeout(GRACE, ended).await.is_err() {
                 workers.shutdown().await;
             }
         };

@@ -158,12 +158,12 @@ pub async fn republish_from(
     let read_error = loop {
         if batch.is_last {
             let error = batch.error.take();
-            republish.settle(batch).await?;
+            republish.send(batch).await?;
             break error;
         }
         // The next batch is read while this one is sent.
-        let (settled, next) = join(republish.settle(batch), batches.next()).await;
-        settled?;
+        let (sent, next) = join(republish.send(batch), batches.next()).await;
+        sent?;
         if republish.unsent.any() || stack.interrupt.is_set() {
             break None;
         }
@@ -221,8 +221,8 @@ struct Republish<'a, R> {
     unsent: UnsentMessages,
 }
 
-/// An event whose messages are sent.
-struct SettlingEvent {
+/// An event of a batch whose messages are sent or listed.
+struct SentEvent {
     event_id: Ulid,
     aggregate: AggregateKey,
     seq_num: u64,
@@ -244,7 +244,7 @@ pub struct MessageLabel {
 impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
     /// Sends the messages of a batch, or lists them. An event is done when its messages and those of all earlier events are
     /// sent or rejected.
-    async fn settle(&mut self, batch: Batch) -> Result<(), OperatorError> {
+    async fn send(&mut self, batch: Batch) -> Result<(), OperatorError> {
         let mut rows = Vec::new();
         let mut events = Vec::new();
         for ReadEvent { event_id, aggregate, seq_num, messages } in batch.events {
@@ -253,7 +253,7 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
             rows.extend(messages.rows.into_iter().filter(|row| self.selects(row)));
             let labels = rows[selected..].iter().map(MessageLabel::of).collect();
             let unreadable = messages.unreadable;
-            events.push(SettlingEvent { event_id, aggregate, seq_num, labels, unreadable, gone, published });
+            events.push(SentEvent { event_id, aggregate, seq_num, labels, unreadable, gone, published });
         }
         let outcomes = if !self.options.sends {
             rows.iter().map(|_| None).collect()
@@ -288,8 +288,8 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
     }
 
     /// Counts an event that is done, and reports its messages that cannot be sent.
-    fn finish_event(&mut self, event: &SettlingEvent) -> Result<(), OperatorError> {
-        let SettlingEvent { event_id, aggregate, seq_num, gone, published, .. } = event;
+    fn finish_event(&mut self, event: &SentEvent) -> Result<(), OperatorError> {
+        let SentEvent { event_id, aggregate, seq_num, gone, published, .. } = event;
         self.progress.counts.events += 1;
         self.progress.counts.messages += event.labels.len();
         self.progress.done = Some(EventId(*event_id));

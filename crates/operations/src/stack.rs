@@ -52,7 +52,7 @@ pub const SETTINGS_TO_FIND: SettingNames = &["EVENT_TYPE_SHARDS"];
 /// The settings that decide which aggregates `verify` finds, and which epochs their messages may have.
 pub const SETTINGS_TO_VERIFY: SettingNames = &["EVENT_TYPE_SHARDS", "EPOCH"];
 
-/// The settings that decide which events a command finds, and which part of a time window is settled.
+/// The settings that decide which events a command finds, and which part of a time window is complete.
 pub const SETTINGS_TO_REPUBLISH: SettingNames = &["EVENT_TYPE_SHARDS", "FEED_DELAY_MS"];
 
 /// The settings that decide which aggregates a command finds, which snapshots it takes, and how many older snapshots

@@ -75,7 +75,7 @@ async fn interrupted_scan_continues_in_each_segment_and_leaves_out_nothing() {
 }
 
 #[tokio::test]
-async fn checkpoint_of_a_run_with_other_options_is_refused() {
+async fn checkpoint_of_a_run_with_other_options_is_rejected() {
     let setup = setup().await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("progress").display().to_string();

@@ -184,7 +184,7 @@ async fn export_that_stops_within_an_aggregate_marks_it_and_describes_how_to_exp
 }
 
 #[tokio::test]
-async fn import_refuses_the_file_of_a_crashed_export() {
+async fn import_rejects_the_file_of_a_crashed_export() {
     let (setup, to) = (Setup::new().await, Setup::new().await);
     for id in 1..=5 {
         setup.todo(&id.to_string(), 2).await;

@@ -32,7 +32,7 @@ const HEADERS: [(&str, &str, &str); 4] = [
     (
         "If-Match",
         "If-Match",
-        "The version that you have read, such as 3. If the aggregate has changed since, the API refuses the command.",
+        "The version that you have read, such as 3. If the aggregate has changed since, the API rejects the command.",
     ),
     ("Idempotency-Key", "Idempotency-Key", "A request with the same key is executed once."),
     (

@@ -106,9 +106,9 @@ pub(crate) async fn act(State(console): State<Arc<Console>>, form: PostedForm) -
         _ => return Err(Failure::invalid("the form names no action")),
     };
     let controls = console.stack.controls(action.clone()).await?;
-    let Controls { refused, waiting, .. } = &controls;
+    let Controls { rejected, waiting, .. } = &controls;
     let notice = html! {
-        @match (&action, refused) {
+        @match (&action, rejected) {
             (ControlAction::Nothing, _) => { @if let Some(error) = not_json { p.notice.bad role="alert" { "This is not JSON: " (error) } } }
             (ControlAction::SetFaults(_), Some(reason)) => p.notice.bad role="alert" { "The stack does not accept these faults: " (reason) },
             (_, Some(reason)) => p.notice.bad role="alert" { (reason) },

@@ -15,7 +15,7 @@ fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &'static st
 }
 
 #[tokio::test]
-async fn host_of_another_machine_is_refused() {
+async fn host_of_another_machine_is_rejected() {
     let bench = Bench::start().await;
     for host in ["example.com", "localhost.example.com", "10.0.0.1:3000", ""] {
         let response = bench.send(request("GET", "/_console", &[("host", host)], "")).await;
@@ -32,7 +32,7 @@ async fn host_of_another_machine_is_refused() {
 }
 
 #[tokio::test]
-async fn part_of_another_site_is_refused_and_a_link_of_it_is_followed() {
+async fn part_of_another_site_is_rejected_and_a_link_of_it_is_followed() {
     let bench = Bench::start().await;
     let host = ("host", "localhost:3000");
     for site in ["cross-site", "same-site"] {
@@ -59,7 +59,7 @@ async fn part_of_another_site_is_refused_and_a_link_of_it_is_followed() {
 }
 
 #[tokio::test]
-async fn form_of_another_site_is_refused() {
+async fn form_of_another_site_is_rejected() {
     let bench = Bench::start().await;
     let form = ("content-type", "application/x-www-form-urlencoded");
     let host = ("host", "localhost:3000");
@@ -79,7 +79,7 @@ async fn form_of_another_site_is_refused() {
 }
 
 #[tokio::test]
-async fn form_without_the_token_of_this_console_is_refused() {
+async fn form_without_the_token_of_this_console_is_rejected() {
     let bench = Bench::start().await;
     let headers = [
         ("host", "localhost:3000"),

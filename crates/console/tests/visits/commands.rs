@@ -94,7 +94,7 @@ fn with_fixed_time(source: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn header_with_other_characters_is_refused_before_it_is_sent() {
+async fn header_with_other_characters_is_rejected_before_it_is_sent() {
     let visit = Visit::start().await;
     let command = [("command", "OpenAccount"), ("id", "1"), ("X-Correlation-Id", "é")];
     visit.submit("/command/account", &command).await.has("X-Correlation-Id may only have ASCII characters");

@@ -21,7 +21,7 @@ use crate::usage::UsageMeter;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Files that are saved together are built together: a build begins when nothing has changed for this time.
-const SETTLING: Duration = Duration::from_millis(50);
+const UNCHANGED_FOR: Duration = Duration::from_millis(50);
 
 /// The maximum time from the first source that a build reads until it has written the binary.
 const MAX_BUILD_TIME: Duration = Duration::from_secs(5 * 60);
@@ -120,7 +120,7 @@ impl Rebuilder {
     async fn update(&mut self) {
         let mut now = files(&self.restarts).await;
         while now != self.seen {
-            now = self.settled(now).await;
+            now = self.once_unchanged(now).await;
             let is_quiet = mem::take(&mut self.is_quiet);
             if !is_quiet {
                 eprintln!("daybook: building after a change of {}", changed_file(&self.seen, &now).display());
@@ -152,9 +152,9 @@ impl Rebuilder {
     }
 
     /// Waits until no file changes any more.
-    async fn settled(&self, mut last: SourceFiles) -> SourceFiles {
+    async fn once_unchanged(&self, mut last: SourceFiles) -> SourceFiles {
         loop {
-            sleep(SETTLING).await;
+            sleep(UNCHANGED_FOR).await;
             let now = files(&self.restarts).await;
             if now == last {
                 return now;

@@ -7,7 +7,7 @@ fn owner(value: Value) -> CheckpointOwner {
 }
 
 #[test]
-fn checkpoint_is_returned_to_the_same_run_and_refused_to_another() {
+fn checkpoint_is_returned_to_the_same_run_and_rejected_to_another() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run");
     let mine = || owner(json!({"command": "verify", "table": "t", "types": ["todo"]}));

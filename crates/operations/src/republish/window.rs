@@ -24,7 +24,7 @@ const CHUNK: usize = 4_000;
 
 const CONCURRENCY: usize = 16;
 
-/// Which events.
+/// The events whose messages are sent again: those of a time window, of all or of some aggregates and types.
 #[derive(Clone, Debug)]
 pub struct Window {
     /// The beginning, included.
