@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 /// The files of a new project that this workspace uses too: the name in `template`, and the path in this workspace. In a
 /// package from crates.io, which has only its own folder, `template` contains them: cargo follows the links there. A checkout
 /// is built without the links, because Windows may have none.
-const SHARED: [(&str, &str); 11] = [
+const SHARED: [(&str, &str); 12] = [
     ("command-handler.rs.txt", "app/functions/src/bin/command-handler.rs"),
     ("consumer.yaml", "app/order-mails/template.yaml"),
     ("env.json", "events/env.json"),
     ("gitignore", ".gitignore"),
+    ("hook.py", "deploy/hook/hook.py"),
     ("monitoring.yaml", "deploy/monitoring.yaml"),
     ("operator.rs.txt", "app/operator/src/main.rs"),
     ("projector.rs.txt", "app/functions/src/bin/projector.rs"),

@@ -21,7 +21,8 @@ case "$*" in
   "lambda invoke"*) curl --silent --fail --data-binary "@${8#file://}" --output "$9" "$URL/$4" && echo '{"StatusCode": 200}' ;;
   *CommandHandlerName*) echo prod-CommandHandler-1 ;;
   *ApiUrl*) echo "$URL" ;;
-  *get-stack-policy*) echo "$POLICY" ;;
+  *get-stack-policy*) if [ -e "$SET" ]; then cat "$SET"; else echo "$POLICY"; fi ;;
+  *"set-stack-policy --stack-name prod --stack-policy-url https://policies/"*) cp .github/stack-policy.json "$SET" ;;
   *describe-stacks*) [ -z "$ERROR" ] || { echo "$ERROR" >&2; exit 254; } ;;
   *) echo "unexpected: $*" >&2; exit 1 ;;
 esac
@@ -29,13 +30,17 @@ esac
 
 /// Runs a script for the stack `prod`.
 async fn run(script: &str, variables: &[(&str, &str)]) -> Output {
+    run_with(script, &[], variables).await
+}
+
+async fn run_with(script: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let programs = TempDir::new().unwrap();
     let stub = programs.path().join("aws");
     std::fs::write(&stub, AWS).unwrap();
     std::fs::set_permissions(&stub, Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
     let mut command = Command::new(workspace().join("deploy").join(script));
-    let command = command.arg("prod").env_clear().env("PATH", path).envs(variables.iter().copied());
+    let command = command.arg("prod").args(arguments).env_clear().env("PATH", path).envs(variables.iter().copied());
     command.output().await.unwrap()
 }
 
@@ -127,4 +132,19 @@ async fn check_before_a_deployment_passes_only_with_the_policy_or_without_a_stac
         let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success() == passes && printed.contains(expected), "{error} {policy}: {output:?}");
     }
+}
+
+#[tokio::test]
+async fn policy_of_a_new_stack_is_set_once_and_another_one_is_never_replaced() {
+    let url = ["https://policies/stack-policy.json"];
+    let folder = TempDir::new().unwrap();
+    let set = folder.path().join("policy");
+    let environment = |policy| [("POLICY", policy), ("SET", set.to_str().unwrap())];
+    for _ in 0..2 {
+        let output = run_with("check-stack-policy", &url, &environment("None")).await;
+        assert!(output.status.success() && set.exists(), "{output:?}");
+    }
+    std::fs::remove_file(&set).unwrap();
+    let output = run_with("check-stack-policy", &url, &environment(r#"{"Statement": []}"#)).await;
+    assert!(!output.status.success() && !set.exists(), "{output:?}");
 }

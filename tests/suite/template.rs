@@ -11,6 +11,7 @@ mod instances;
 mod monitoring;
 mod operations;
 mod operator;
+mod operators;
 mod other_table;
 mod parameters;
 mod roles;
@@ -46,30 +47,24 @@ fn template() -> Template {
     Template::parse(&text()).unwrap()
 }
 
-/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x, as it is without read models, without
-/// managed instances and with a table of its own.
+/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x, as it is without read models and
+/// with a table of its own.
 fn plain(text: &str) -> Value {
-    Plain { read_models: false, instances: false, own_table: true }.of_text(text)
+    Plain { read_models: false, own_table: true }.of_text(text)
 }
 
 /// The same with read models.
 fn plain_with_read_models(text: &str) -> Value {
-    Plain { read_models: true, instances: false, own_table: true }.of_text(text)
-}
-
-/// The same with managed instances.
-fn plain_with_instances(text: &str) -> Value {
-    Plain { read_models: false, instances: true, own_table: true }.of_text(text)
+    Plain { read_models: true, own_table: true }.of_text(text)
 }
 
 /// The same with read models and another table, whose stream is not read.
 fn plain_with_another_table(text: &str) -> Value {
-    Plain { read_models: true, instances: false, own_table: false }.of_text(text)
+    Plain { read_models: true, own_table: false }.of_text(text)
 }
 
 struct Plain {
     read_models: bool,
-    instances: bool,
     own_table: bool,
 }
 
@@ -101,7 +96,6 @@ impl Plain {
             Yaml::Sequence(mut branches) => {
                 let condition = match branches[0].as_str() {
                     Some("HasReadModels") => self.read_models,
-                    Some("HasInstances") => self.instances,
                     Some("CreatesTable" | "MappingsRead") => self.own_table,
                     _ => return self.of(Yaml::Sequence(branches)),
                 };
@@ -360,19 +354,13 @@ fn template_sets_the_variables_that_the_functions_read() {
 }
 
 #[test]
-fn traces_are_off_by_default_and_the_headers_of_the_collector_are_not_shown() {
+fn traces_are_off_by_default() {
     for id in ["CommandHandler", "StreamRelay"] {
         let variables = fixtures::environment(id);
         assert!(SpanExporter::read(&variables, id).unwrap().is_none(), "{id}");
     }
-    let template = plain(&text());
-    assert_eq!(template["Parameters"]["OtlpHeaders"]["NoEcho"], true);
-    for id in ["CommandHandler", "StreamRelay"] {
-        let variables = &template["Resources"][id]["Properties"]["Environment"]["Variables"];
-        let endpoint = (&variables[SpanExporter::ENDPOINT], &template["Parameters"]["OtlpEndpoint"]["Default"]);
-        assert_eq!(endpoint, (&json!("OtlpEndpoint"), &json!("")));
-        assert_eq!(variables[SpanExporter::HEADERS], json!(["HasOtlpHeaders", "OtlpHeaders", ""]));
-    }
+    // X-Ray too.
+    assert_eq!(plain(&text())["Parameters"]["Tracing"]["Default"], "PassThrough");
 }
 
 #[test]
@@ -417,8 +405,8 @@ fn parameters_have_the_defaults_and_the_ranges_of_the_settings() {
     let template = plain(&text());
     for (id, _, optional) in VARIABLES {
         for name in optional.iter().filter(|name| !NAMES.contains(*name)) {
-            let parameter = template["Resources"][id]["Properties"]["Environment"]["Variables"][name].as_str().unwrap();
-            let parameter = &template["Parameters"][parameter];
+            let set = template["Resources"][id]["Properties"]["Environment"]["Variables"][name].as_str().unwrap();
+            let parameter = &template["Parameters"][set];
             let required = ["TABLE_NAME", "EVENT_SOURCE", "EVENT_BUS_NAME", "DLQ_URL"].map(|name| (name, "deployed"));
             let read = |value: &str| {
                 let variables = required.into_iter().chain([(*name, value)]);
@@ -426,7 +414,8 @@ fn parameters_have_the_defaults_and_the_ranges_of_the_settings() {
             };
             let value = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             // An empty variable counts as missing.
-            assert_eq!(read(&value(&parameter["Default"])), read(""), "{id}: the default of {name}");
+            let default = parameter.get("Default").map_or(set.to_owned(), value);
+            assert_eq!(read(&default), read(""), "{id}: the default of {name}");
             if parameter["Type"] == "Number" {
                 for (bound, outwards) in [("MinValue", -1), ("MaxValue", 1)] {
                     let limit = parameter[bound].as_i64().unwrap_or_else(|| panic!("{id}: {name} has no {bound}"));

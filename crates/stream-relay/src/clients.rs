@@ -18,8 +18,8 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// Time limit for a call, from the first byte to the last. EventBridge and SQS respond within tenths of a second; a
 /// call that takes longer counts as lost and is sent again.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// Time limit for the warm-up: initialization must not wait for a service that does not respond.
-const WARM: Duration = Duration::from_secs(1);
+/// Time limit for a check of the bus: initialization must not wait for a service that does not respond.
+pub(crate) const WARM: Duration = Duration::from_secs(1);
 
 /// The client of the bus.
 pub fn eventbridge(config: &SdkConfig) -> aws_sdk_eventbridge::Client {

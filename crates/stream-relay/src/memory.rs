@@ -20,6 +20,8 @@ pub(crate) struct Memory(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Known {
+    /// When the bus was last checked; `None` if it did not exist then.
+    pub(crate) bus_checked: Option<Instant>,
     /// When the bus last accepted a message.
     pub(crate) last_accepted: Option<Instant>,
     /// The code and the id of each message that went to the dead-letter queue without evidence since the bus last accepted

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use crate::bus_check::NoSuchBus;
 use crate::message::{EntryError, PendingMessage};
 
 /// The messages, and the counts made while they were published. Messages are identified by their index.
@@ -28,6 +29,16 @@ pub(crate) struct Published {
 }
 
 impl Published {
+    /// The bus did not exist meanwhile, so it has dropped every message that it accepted.
+    pub(crate) fn dropped(&mut self, missing: NoSuchBus) {
+        // With a permanent error, a message is in the dead-letter queue.
+        let messages = self.messages.iter().enumerate();
+        self.unsettled
+            .extend(messages.filter(|(_, message)| message.permanent_error.is_none()).map(|(index, _)| index));
+        self.lags.clear();
+        self.deployment_error = Some(EntryError::new("NoSuchBus", missing.to_string()));
+    }
+
     /// Counts a message that the bus has just accepted.
     pub(crate) fn count_sent(&mut self, index: usize, now: SystemTime) {
         let lag = self.messages[index].occurred_at().and_then(|at| now.duration_since(at).ok());

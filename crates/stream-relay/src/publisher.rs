@@ -2,12 +2,14 @@
 //! is reached.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::breaker::Breaker;
-use crate::clients::Queue;
+use crate::bus_check::{BusCheck, NoSuchBus, check_bus};
+use crate::clients::{Queue, WARM};
 use crate::clock::WallClock;
 use crate::dead_letter::{self, MAX_ATTEMPTS};
 use crate::limits::Limits;
@@ -19,6 +21,8 @@ use crate::queues::{AggregateQueues, Disposition, Step};
 use crate::settings::RelaySettings;
 use crate::spans;
 
+/// The time after which a batch checks again whether the bus exists.
+const CHECK_BUS_EVERY: Duration = Duration::from_secs(60);
 /// Maximum requests of an invocation while the breaker is open: as many as 1,000 messages take.
 const MAX_PROBES: usize = 100;
 /// A message that failed this often with undocumented codes counts as unsendable.
@@ -38,6 +42,23 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
+    /// Checks whether the bus was deleted, at most once a minute, beside a batch that has messages: `PutEvents` does not report
+    /// that. Without a result, the bus counts as existing.
+    pub(crate) async fn check_bus(&self, has_messages: bool) -> Option<NoSuchBus> {
+        let now = Instant::now();
+        let checked = self.memory.lock().bus_checked;
+        if !has_messages || checked.is_some_and(|at| now.duration_since(at) < CHECK_BUS_EVERY) {
+            return None;
+        }
+        let BusCheck::Missing(missing) = check_bus(&self.bus, &self.settings.event_bus_name, WARM).await else {
+            self.memory.lock().bus_checked = Some(now);
+            return None;
+        };
+        // The next batch checks again.
+        self.memory.lock().bus_checked = None;
+        Some(missing)
+    }
+
     /// Settles as many of the messages as the limits allow. No new call starts after `stop`, after an error of the
     /// deployment, or when all responses have been failures for longer than `limits.patience`. Calls in flight are
     /// awaited.

@@ -46,6 +46,8 @@ impl Relay {
         let (url, retry) = (settings.dlq_url.clone(), settings.retry);
         let dead_letter_queue = Some(Queue { client: queue, url, retry });
         let (memory, clock) = (Memory::default(), WallClock::default());
+        // The function has just checked the bus.
+        memory.lock().bus_checked = Some(Instant::now());
         let publisher = Publisher { bus, settings, dead_letter_queue, memory, clock };
         Self { publisher, changes_queue: None, function_version: None }
     }
@@ -92,8 +94,12 @@ impl Relay {
             }
         };
         let span = spans::batch(messages.iter().map(|message| &message.span));
+        let check = self.publisher.check_bus(!messages.is_empty());
         let published = self.publisher.publish(messages, &mut limits, pending()).instrument(span);
-        let (published, changes) = tokio::join!(published, send_changes);
+        let (mut published, changes, missing) = tokio::join!(published, send_changes, check);
+        if let Some(missing) = missing {
+            published.dropped(missing);
+        }
         signals::report(records, &published, &changes, self.function_version.as_deref());
         let response = response(&published, &changes);
         memory.remember(published, changes);

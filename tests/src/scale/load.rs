@@ -42,7 +42,7 @@ impl Load {
     pub const THROTTLE_RATE: f64 = 500.0;
     /// The maximum of `EventTypeShards`.
     pub const MAX_EVENT_TYPE_SHARDS: f64 = 64.0;
-    /// Lambda's quota of concurrent executions, and the default of `AccountConcurrency`.
+    /// Lambda's quota of concurrent executions.
     pub const CONCURRENCY: f64 = 1_000.0;
     /// The write units in a second for which a new table has partitions.
     pub const NEW_TABLE: f64 = 4_000.0;

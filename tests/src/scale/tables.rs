@@ -119,7 +119,7 @@ fn settings() -> Table {
         "`ThrottleRate`",
         "`EventTypeShards`",
         "event types, at least",
-        "`AccountConcurrency`",
+        "quota of Lambda",
         "warm write units",
         "quota of the table",
         "quota of API Gateway",

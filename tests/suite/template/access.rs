@@ -62,6 +62,7 @@ impl Stack {
 
     fn holds(&self, condition: &Yaml) -> bool {
         let (verb, operands) = match condition {
+            Yaml::Tagged(tagged) if tagged.tag == "Condition" => return self.condition(tagged.value.as_str().unwrap()),
             Yaml::Tagged(tagged) => (tagged.tag.to_string(), &tagged.value),
             Yaml::Mapping(long) => {
                 let (verb, operands) = long.iter().next().unwrap();
@@ -83,6 +84,7 @@ impl Stack {
     fn is_accepted(&self) -> bool {
         let rules = self.template["Rules"].as_mapping().unwrap().values();
         rules
+            .filter(|rule| rule.get("RuleCondition").is_none_or(|condition| self.holds(condition)))
             .flat_map(|rule| rule["Assertions"].as_sequence().unwrap())
             .all(|assertion| self.holds(&assertion["Assert"]))
     }
@@ -116,7 +118,7 @@ const ORIGINS: (&str, &str) = ("AllowedOrigins", "https://app.example");
 #[test]
 fn each_route_requires_an_authenticated_caller() {
     let routes = |parameters: &[(&str, &str)]| {
-        let stack = Stack::with(parameters);
+        let stack = Stack::with(&[parameters, &[("AlarmEmail", "none")]].concat());
         assert!(stack.is_accepted(), "{parameters:?}");
         stack.routes()
     };
@@ -132,56 +134,33 @@ fn each_route_requires_an_authenticated_caller() {
 #[test]
 fn incomplete_jwt_parameters_are_rejected_and_open_no_route() {
     for half in [ISSUER, AUDIENCE] {
-        let stack = Stack::with(&[half]);
+        let stack = Stack::with(&[half, ("AlarmEmail", "none")]);
         assert!(!stack.is_accepted(), "{half:?}");
         assert_eq!(stack.routes(), [("$default".to_owned(), "AWS_IAM".to_owned())]);
     }
 }
 
 #[test]
-fn domain_maps_the_base_path_and_needs_a_certificate() {
-    const DOMAIN: (&str, &str) = ("DomainName", "api.example.com");
-    const CERTIFICATE: (&str, &str) = ("CertificateArn", "arn:aws:acm:eu-central-1:123456789012:certificate/1");
-    for half in [DOMAIN, CERTIFICATE] {
-        let stack = Stack::with(&[half]);
-        assert!(!stack.is_accepted() && stack.resources("AWS::ApiGatewayV2::DomainName").is_empty(), "{half:?}");
-    }
-    assert!(Stack::with(&[]).resources("AWS::ApiGatewayV2::ApiMapping").is_empty());
-    for (base_path, key) in [("", "AWS::NoValue"), ("/v1", "v1"), ("/teams/a", "teams/a")] {
-        let stack = Stack::with(&[DOMAIN, CERTIFICATE, ("BasePath", base_path)]);
-        assert!(stack.is_accepted());
-        let [mapping] = stack.resources("AWS::ApiGatewayV2::ApiMapping")[..] else { panic!("not one mapping") };
-        assert_eq!(stack.text(&mapping["Properties"]["ApiMappingKey"]), key);
-    }
+fn policy_for_a_key_exists_only_with_the_key() {
+    let policies = |parameters: &[_]| Stack::with(parameters).resources("AWS::IAM::ManagedPolicy").len();
+    assert_eq!(policies(&[("KmsKeyArn", "arn:aws:kms:eu-central-1:1:key/2")]), policies(&[]) + 1);
 }
 
 #[test]
-fn concurrency_is_reserved_and_a_key_is_used_only_if_set() {
-    let stack = Stack::with(&[]);
-    let set = Stack::with(&[("CommandHandlerConcurrency", "50"), ("KmsKeyArn", "arn:aws:kms:eu-central-1:1:key/2")]);
-    let reserved = |stack: &Stack| {
-        let handler = &stack.template["Resources"]["CommandHandler"]["Properties"]["ReservedConcurrentExecutions"];
-        stack.text(handler)
-    };
-    assert_eq!((reserved(&stack), reserved(&set)), ("AWS::NoValue".to_owned(), "50".to_owned()));
-    let policies = |stack: &Stack| stack.resources("AWS::IAM::ManagedPolicy").len();
-    assert_eq!(policies(&set), policies(&stack) + 1);
-}
-
-#[test]
-fn instances_are_used_only_with_subnets_and_security_groups() {
-    const SUBNETS: (&str, &str) = ("InstanceSubnets", "subnet-1,subnet-2");
-    const GROUPS: (&str, &str) = ("InstanceSecurityGroups", "sg-1");
-    for half in [SUBNETS, GROUPS] {
-        let stack = Stack::with(&[half]);
-        assert!(!stack.is_accepted() && !stack.condition("HasInstances"), "{half:?}");
-    }
-    for (stack, functions) in [(Stack::with(&[]), 3), (Stack::with(&[SUBNETS, GROUPS]), 4)] {
-        assert!(stack.is_accepted());
-        assert_eq!(stack.resources("AWS::Serverless::Function").len(), functions);
-        assert_eq!(stack.resources("AWS::Lambda::CapacityProvider").len(), functions - 3);
-        // The way back stays open.
-        assert_eq!(stack.resources("AWS::Lambda::Permission").len(), functions - 2);
+fn protected_stack_needs_alarms_and_another_may_have_none() {
+    let unprotected = ("DeletionProtection", "false");
+    for (parameters, accepted, alarms, mails) in [
+        (&[][..], false, 0, 0),
+        (&[unprotected], true, 0, 0),
+        (&[("AlarmEmail", "none")], true, 1, 0),
+        (&[("AlarmEmail", "on-call@example.com")], true, 1, 2),
+    ] {
+        let stack = Stack::with(parameters);
+        let counted = |of_type| stack.resources(of_type).len();
+        // The nested stack with the alarms.
+        assert_eq!(counted("AWS::CloudFormation::Stack"), alarms, "{parameters:?}");
+        assert_eq!(counted("AWS::SNS::Subscription"), mails, "{parameters:?}");
+        assert_eq!(stack.is_accepted(), accepted, "{parameters:?}");
     }
 }
 

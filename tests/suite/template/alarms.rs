@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 
 use self::evaluation::{Alarm, Series};
-use self::failures::{BEGIN, END, FAILURES, Failure, Moves, Tried, healthy, idle};
+use self::failures::{BEGIN, END, FAILURES, Failure, Moves, Tried, api_with_requests, healthy, idle};
+use self::names::SERVER_ERRORS;
 use self::trials::{Observed, Trial};
 use super::monitoring::{all_templates, templates};
 use super::{plain, read, resources, text};
@@ -68,6 +69,28 @@ fn each_failure_rings_the_alarms_in_the_runbook_after_the_minutes_there() {
     assert!(missing.is_empty(), "docs/runbook.md lacks\n{}", missing.join("\n"));
     let never: Vec<_> = alarms.keys().filter(|section| !rung.contains(*section)).collect();
     assert!(never.is_empty(), "no failure rings {never:?}");
+}
+
+#[test]
+fn failing_or_slow_api_rings_at_one_four_and_sixty_requests_a_minute() {
+    let alarms = alarms();
+    let rings = |series: &Series| {
+        let ringing = ringing(&alarms, series).into_iter();
+        ringing.filter(|(_, section)| section.starts_with("api-")).collect::<Vec<_>>()
+    };
+    for requests in [1.0, 4.0, 60.0] {
+        let first = |series, section: &str| {
+            let found = rings(&series).into_iter().find(|(_, ringing)| ringing == section);
+            found.unwrap_or_else(|| panic!("{section} is silent at {requests} requests a minute")).0
+        };
+        assert!(first(api_with_requests(requests, 1.0, 50.0), "api-failing") <= 3);
+        assert!(first(api_with_requests(requests, 0.25, 50.0), "api-failing") <= 12);
+        assert!(first(api_with_requests(requests, 0.0, 3_000.0), "api-slow") <= 3);
+        // A single failed request among others needs nobody.
+        let mut series = api_with_requests(requests, 0.0, 50.0);
+        series.replace(SERVER_ERRORS, BEGIN..BEGIN + 1, |_| Some(1.0));
+        assert_eq!(rings(&series), []);
+    }
 }
 
 /// Whether a trial observed the value that a failure assumes.
@@ -161,8 +184,9 @@ fn each_alarm_notifies_when_it_ends() {
     for template in all_templates() {
         for (name, alarm) in resources(&template, "AWS::CloudWatch::Alarm") {
             let properties = &alarm["Properties"];
-            // An arrival has no end.
-            let expected = if name == "DeadLetterArrived" { &Value::Null } else { &properties["AlarmActions"] };
+            // An arrival has no end, and the messages of an empty queue may have expired.
+            let silent = ["ChangesUnread", "DeadLetterArrived", "DeadLetterMessages", "DeadLetterOld"];
+            let expected = if silent.contains(&name.as_str()) { &Value::Null } else { &properties["AlarmActions"] };
             assert_eq!(properties.get("OKActions").unwrap_or(&Value::Null), expected, "{name}");
         }
     }
@@ -179,7 +203,7 @@ fn alarms_are_within_the_limits_of_cloudwatch() {
 
 #[test]
 fn timeouts_in_an_alarm_are_those_of_the_functions() {
-    let (template, (_, nested)) = (plain(&text()), templates());
+    let (template, [_, nested, _]) = (plain(&text()), all_templates());
     let expression = nested["Resources"]["FunctionsNearTimeout"]["Properties"]["Metrics"][0]["Expression"].to_string();
     for (id, metric) in [("CommandHandler", "handler"), ("StreamRelay", "relay"), ("Snapshotter", "snapshotter")] {
         let own = &template["Resources"][id]["Properties"]["Timeout"];
@@ -192,12 +216,16 @@ fn timeouts_in_an_alarm_are_those_of_the_functions() {
 fn costs_page_counts_the_metrics_of_the_alarms() {
     let (outer, nested) = templates();
     let all = [outer, nested].map(|template| resources(&template, "AWS::CloudWatch::Alarm").into_values());
-    // The alarm on managed instances exists only with them.
+    // Those on the projector exist only with read models.
     let usual = all.into_iter().flatten().filter(|alarm| alarm.get("Condition").is_none());
     let count: usize = usual.map(|alarm| Alarm::read(&alarm["Properties"]).billed()).sum();
     let page = read("docs/deploy.md");
     assert!(page.contains(&format!("{count} metrics under alarms cost 0.10 each")), "{count} metrics are under alarms");
-    let of_read_models = resources(&plain(&read("deploy/read-models.yaml")), "AWS::CloudWatch::Alarm");
-    let count: usize = of_read_models.values().map(|alarm| Alarm::read(&alarm["Properties"]).billed()).sum();
-    assert!(read("docs/read-models.md").contains(&format!("{count} metrics under alarms")), "{count} are under alarms");
+    let of_deployments = resources(&templates().0, "AWS::CloudWatch::Alarm").into_values();
+    let always: usize = of_deployments.map(|alarm| Alarm::read(&alarm["Properties"]).billed()).sum();
+    assert!(page.contains(&format!("only the {always} metrics of deployments")), "{always} metrics without AlarmEmail");
+    let all = all_templates().map(|template| resources(&template, "AWS::CloudWatch::Alarm").into_values());
+    let with: usize = all.into_iter().flatten().map(|alarm| Alarm::read(&alarm["Properties"]).billed()).sum();
+    let further = with - count;
+    assert!(read("docs/read-models.md").contains(&format!("{further} metrics under alarms")), "{further} more");
 }

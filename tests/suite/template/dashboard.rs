@@ -139,17 +139,12 @@ fn substituted(value: &Value, template: &Value) -> String {
     }
 }
 
-/// The body of the dashboard, with the default objectives.
+/// The body of the dashboard.
 fn body(read_models: bool) -> Value {
     let plain = if read_models { plain_with_read_models } else { plain };
-    let (outer, nested) = (plain(&text()), plain(&read("deploy/monitoring.yaml")));
+    let nested = plain(&read("deploy/monitoring.yaml"));
     let body = substituted(&nested["Resources"]["Dashboard"]["Properties"]["DashboardBody"], &nested);
-    let with_objectives =
-        ["AvailabilityObjective", "LatencyObjective", "LatencyThresholdMs"].into_iter().fold(body, |body, name| {
-            let default = outer["Parameters"][name]["Default"].to_string();
-            body.replace(&format!("${{{name}}}"), &default)
-        });
-    serde_json::from_str(&with_objectives).unwrap_or_else(|error| panic!("{error}: {with_objectives}"))
+    serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
 /// The widgets that show metrics.
@@ -218,7 +213,7 @@ fn dashboard_shows_read_models_only_if_they_are_deployed() {
 
 /// A million commands, with the quantities of the table "Costs" in docs/deploy.md.
 const MILLION: [(&str, f64); 17] = [
-    ("MetricsNamespace CommandsExecuted", 1e6),
+    ("Daybook/MonitoredStack CommandsExecuted", 1e6),
     ("AWS/ApiGateway Count HttpApi", 1e6),
     ("AWS/Lambda Invocations CommandHandler", 1e6),
     ("AWS/Lambda Invocations StreamRelay", 1e6),
@@ -230,11 +225,11 @@ const MILLION: [(&str, f64); 17] = [
     ("AWS/DynamoDB ConsumedWriteCapacityUnits Table gsi1", 2e6),
     ("AWS/DynamoDB ConsumedReadCapacityUnits Table", 2_110_000.0),
     ("AWS/DynamoDB ConsumedReadCapacityUnits Table gsi1", 260_000.0),
-    ("MetricsNamespace MessagesSent", 1e6),
+    ("Daybook/MonitoredStack MessagesSent", 1e6),
     ("AWS/Logs IncomingBytes ApiLogs", 0.5e9),
-    ("AWS/Logs IncomingBytes CommandHandlerLogs", 0.9e9),
-    ("AWS/Logs IncomingBytes StreamRelayLogs", 1.0e9),
-    ("AWS/Logs IncomingBytes SnapshotterLogs", 0.1e9),
+    ("AWS/Logs IncomingBytes /aws/lambda/MonitoredStack/command-handler", 0.9e9),
+    ("AWS/Logs IncomingBytes /aws/lambda/MonitoredStack/stream-relay", 1.0e9),
+    ("AWS/Logs IncomingBytes /aws/lambda/MonitoredStack/snapshotter", 0.1e9),
 ];
 
 #[test]
@@ -264,7 +259,10 @@ fn cost_of_a_million_commands_is_that_of_the_costs_page() {
     assert!((together - (last("| **together**") - last("| EventBridge, archive"))).abs() < 0.01, "{together}");
     // Half as many commands with the same requests cost twice as much.
     let mut half = account;
-    half.set("MetricsNamespace CommandsExecuted", |minute| if minute == 0 { vec![(500_000.0, 1.0)] } else { vec![] });
+    half.set(
+        "Daybook/MonitoredStack CommandsExecuted",
+        |minute| if minute == 0 { vec![(500_000.0, 1.0)] } else { vec![] },
+    );
     assert_near(costs.value("together", &half, 0), 2.0 * together, "half as many commands");
 }
 

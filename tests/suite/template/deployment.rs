@@ -121,7 +121,9 @@ fn deployment_roles_give_permissions_only_within_the_boundary() {
 
 #[test]
 fn boundary_allows_the_actions_of_all_roles_of_the_stack() {
-    let templates = [plain_with_read_models(&text()), plain(&read("deploy/read-models.yaml"))];
+    let others = ["deploy/read-models.yaml", "deploy/instances.yaml"].map(|file| plain(&read(file)));
+    let [read_models, instances] = others;
+    let templates = [plain_with_read_models(&text()), read_models, instances];
     let allowed: BTreeSet<_> = statements(&account()["Resources"]["Boundary"]["Properties"]["PolicyDocument"])
         .flat_map(|one| one.actions)
         .collect();
@@ -168,8 +170,9 @@ fn boundary_allows_the_actions_of_all_roles_of_the_stack() {
 fn each_role_of_the_stack_has_the_boundary() {
     let template = plain(&text());
     let boundary = json!(["HasBoundary", "PermissionsBoundary", "AWS::NoValue"]);
-    let of_read_models = resources(&plain(&read("deploy/read-models.yaml")), "AWS::IAM::Role");
-    for (name, role) in resources(&template, "AWS::IAM::Role").into_iter().chain(of_read_models) {
+    let others = ["deploy/read-models.yaml", "deploy/instances.yaml"].map(|file| plain(&read(file)));
+    let of_others = others.iter().flat_map(|template| resources(template, "AWS::IAM::Role"));
+    for (name, role) in resources(&template, "AWS::IAM::Role").into_iter().chain(of_others) {
         assert_eq!(role["Properties"]["PermissionsBoundary"], boundary, "{name}");
     }
     // Without these, SAM would create roles without a boundary.
@@ -212,9 +215,22 @@ fn stack_policy_protects_each_resource_that_outlives_the_stack() {
     assert_eq!(denied["Action"], json!(["Update:Replace", "Update:Delete"]));
     let names = retained(&plain(&text())).into_keys().map(|name| format!("LogicalResourceId/{name}"));
     assert_eq!(denied["Resource"], json!(names.collect::<Vec<_>>()));
-    // The role that deploys cannot lift the policy.
-    let set = of_deployment_roles().into_iter().flat_map(|statement| statement.actions);
-    assert!(!set.collect::<BTreeSet<_>>().contains("cloudformation:SetStackPolicy"));
+    // The role that deploys can set only the policy of an operator, and cannot replace its file.
+    let file = "stack-policy.json";
+    for statement in of_deployment_roles() {
+        if statement.actions.iter().any(|action| action == "cloudformation:SetStackPolicy") {
+            let url = format!("https://${{Packages}}.s3.${{AWS::Region}}.amazonaws.com/{file}");
+            assert_eq!(statement.condition, json!({"StringEquals": {"cloudformation:StackPolicyUrl": url}}));
+        }
+        if statement.actions.iter().any(|action| action == "s3:PutObject") {
+            assert_eq!(statement.resources, ["${Packages.Arn}/${StackName}/*"]);
+        }
+    }
+    let workflow = read(".github/workflows/deploy-to.yml");
+    assert!(workflow.contains(&format!(".amazonaws.com/{file}\n")));
+    for environment in ["staging", "prod"] {
+        assert!(read("samconfig.toml").contains(&format!("s3_prefix = \"daybook-{environment}\"")));
+    }
 }
 
 #[test]

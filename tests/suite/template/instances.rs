@@ -1,50 +1,42 @@
-//! The command handler on managed instances: the same function as the other command handler, with an environment that handles
-//! several requests at a time.
+//! The add-on that runs the command handler on managed instances: the same function as the other command handler, with an
+//! environment that handles several requests at a time.
 
-use std::collections::BTreeMap;
-
-use daybook_event_source_mapping::Template;
 use serde_json::{Map, Value, json};
 
-use super::{plain, plain_with_instances, read, text};
+use super::{plain, plain_with_read_models, read, text};
 
-const ON: [(&str, &str); 2] = [("InstanceSubnets", "subnet-1"), ("InstanceSecurityGroups", "sg-1")];
-
-#[test]
-fn function_on_instances_exists_only_with_subnets_and_equals_the_other() {
-    let without = Template::parse(&text()).unwrap().functions;
-    assert_eq!(without.keys().collect::<Vec<_>>(), ["CommandHandler", "Snapshotter", "StreamRelay"]);
-    let mut with = Template::with_parameters(&text(), &ON).unwrap().functions;
-    let on_instances = with.remove("CommandHandlerOnInstances").unwrap();
-    assert_eq!(on_instances, with["CommandHandler"]);
-    assert_eq!(with, without);
+fn add_on() -> Value {
+    plain(&read("deploy/instances.yaml"))
 }
 
-/// The properties of a function, without those that may differ.
+/// The properties of a function with those of `Globals`, without those that may differ.
 fn shared(template: &Value, id: &str) -> Map<String, Value> {
     let own = [
         "CapacityProviderConfig",
+        "CodeUri",
         "DeploymentPreference",
         "Description",
+        "Environment",
+        "LoggingConfig",
         "MemorySize",
         "PublishToLatestPublished",
-        "ReservedConcurrentExecutions",
+        "Role",
     ];
-    let properties = template["Resources"][id]["Properties"].as_object().unwrap().iter();
+    let of_all = template["Globals"]["Function"].as_object().into_iter().flatten();
+    let properties = of_all.chain(template["Resources"][id]["Properties"].as_object().unwrap());
     let properties = properties.filter(|(name, _)| !own.contains(&name.as_str()));
     properties.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 #[test]
 fn function_on_instances_has_the_properties_of_the_other_and_one_vcpu() {
-    let template = plain_with_instances(&text());
-    let both = ["CommandHandler", "CommandHandlerOnInstances"].map(|id| shared(&template, id));
-    assert_eq!(both[0], both[1]);
-    let own = &template["Resources"]["CommandHandlerOnInstances"]["Properties"];
+    let (outer, add_on) = (plain_with_read_models(&text()), add_on());
+    assert_eq!(shared(&outer, "CommandHandler"), shared(&add_on, "CommandHandlerOnInstances"));
+    let own = &add_on["Resources"]["CommandHandlerOnInstances"]["Properties"];
     let provider = json!({
         "Arn": "Instances.Arn",
         "ExecutionEnvironmentMemoryGiBPerVCpu": 2,
-        "PerExecutionEnvironmentMaxConcurrency": "InstanceConcurrency",
+        "PerExecutionEnvironmentMaxConcurrency": "Concurrency",
     });
     assert_eq!(own["CapacityProviderConfig"], provider);
     // More than one vCPU would be of no use: the process has one thread.
@@ -55,78 +47,59 @@ fn function_on_instances_has_the_properties_of_the_other_and_one_vcpu() {
     assert_eq!(own["PublishToLatestPublished"], false);
 }
 
-#[test]
-fn stack_uses_the_function_on_instances_where_it_used_the_other() {
-    let of = |template: &Value| {
-        let all = &template["Resources"];
-        let integration = all["CommandHandlerIntegration"]["Properties"]["IntegrationUri"].clone();
-        let monitored = all["Monitoring"]["Properties"]["Parameters"]["CommandHandler"].clone();
-        let invoked = all["DeploymentHookRole"]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"][0].clone();
-        let checked = all["DeploymentHook"]["Properties"]["Environment"]["Variables"].clone();
-        (integration, monitored, invoked["Resource"].clone(), checked)
+/// What a parameter of the add-on stands for in the stack of the API.
+fn passed(outer: &Value) -> Map<String, Value> {
+    let [text, variables] = &outer["Outputs"]["AddOnParameters"]["Value"].as_array().unwrap()[..] else { panic!() };
+    let assignment = |text: &str| {
+        let (name, value) = text.split_once('=').unwrap();
+        let value = value.trim_matches('"').strip_prefix("${").unwrap().strip_suffix('}').unwrap();
+        (name.to_owned(), variables.get(value).cloned().unwrap_or(value.into()))
     };
-    let uri = |alias: &str| {
-        format!(
-            "arn:${{AWS::Partition}}:apigateway:${{AWS::Region}}:lambda:path/2015-03-31/functions/{alias}/invocations"
-        )
-    };
-    let permission = "ApiMayInvokeCommandHandlerOnInstances";
-    assert_eq!(
-        of(&plain(&text())),
-        (
-            json!(uri("${CommandHandler.Arn}:live")),
-            json!("CommandHandler"),
-            json!(["${CommandHandler.Arn}:*"]),
-            json!({"NEW_VERSION": "CommandHandler.Version", "LIMIT_SECONDS": "70"}),
-        )
-    );
-    assert_eq!(
-        of(&plain_with_instances(&text())),
-        (
-            json!([uri("${Alias}"), {"Alias": [0, ["CommandHandlerOnInstances.Alias", permission]]}]),
-            json!("CommandHandlerOnInstances"),
-            json!(["${CommandHandler.Arn}:*", "${CommandHandlerOnInstances.Arn}:*"]),
-            json!({
-                "NEW_VERSION": "CommandHandler.Version",
-                "NEW_VERSION_ON_INSTANCES": "CommandHandlerOnInstances.Version",
-                "LIMIT_SECONDS": "70",
-            }),
-        )
-    );
+    text.as_str().unwrap().split_whitespace().map(assignment).collect()
 }
 
 #[test]
-fn function_on_instances_gets_requests_after_the_hook_and_the_deployment_of_the_other() {
-    let template = plain_with_instances(&text());
-    let all = &template["Resources"];
-    let alarms = &all["CommandHandlerOnInstances"]["Properties"]["DeploymentPreference"]["Alarms"];
-    let name = "CommandHandlerOnInstancesNewVersionErrors";
-    assert_eq!(*alarms, json!(["ShiftsGradually", [name, "ApiServerErrors"], [name]]));
-    // SAM names the alias after the function and `live`. Its deployment needs the alarm.
-    assert_eq!(template["Globals"]["Function"]["AutoPublishAlias"], "live");
-    assert_eq!(all[name]["DependsOn"], "CommandHandlerAliaslive");
-    // The API needs the permission.
-    assert_eq!(all["ApiMayInvokeCommandHandlerOnInstances"]["DependsOn"], "CommandHandlerAliaslive");
+fn function_on_instances_gets_the_variables_of_the_other_from_the_output_of_its_stack() {
+    let (outer, add_on) = (plain_with_read_models(&text()), add_on());
+    let passed = passed(&outer);
+    let declared = add_on["Parameters"].as_object().unwrap();
+    for (name, parameter) in declared {
+        let is_own = ["Concurrency", "MaxVCpus", "Release", "SecurityGroups", "Subnets", "TrafficShift"]
+            .contains(&name.as_str());
+        assert_eq!(passed.contains_key(name), !is_own, "{name}");
+        // Otherwise, a value that is not passed would be missed.
+        assert!(is_own || parameter["Type"] == "String" || parameter["Type"] == "Number", "{name}");
+    }
+    assert!(passed.keys().all(|name| declared.contains_key(name)), "{passed:?}");
+    let variables = |template: &Value, id: &str| {
+        let variables = template["Resources"][id]["Properties"]["Environment"]["Variables"].clone();
+        let mut variables = variables.as_object().unwrap().clone();
+        variables.insert("RUST_LOG".to_owned(), "info".into());
+        variables
+    };
+    let expected = variables(&outer, "CommandHandler");
+    let on_instances = variables(&add_on, "CommandHandlerOnInstances");
+    assert_eq!(on_instances.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    for (name, value) in &on_instances {
+        let value = value.as_str().unwrap();
+        let value = passed.get(value).cloned().unwrap_or(value.replace("MainStack", "AWS::StackName").into());
+        assert_eq!(value, expected[name], "{name}");
+    }
 }
 
 #[test]
-fn resources_of_instances_exist_only_with_subnets() {
-    let template = plain(&text());
-    let all = template["Resources"].as_object().unwrap().iter();
-    let of_instances: BTreeMap<_, _> =
-        all.filter(|(name, _)| name.contains("Instance")).map(|(name, it)| (name.as_str(), &it["Condition"])).collect();
-    assert_eq!(
-        of_instances.keys().copied().collect::<Vec<_>>(),
-        [
-            "ApiMayInvokeCommandHandlerOnInstances",
-            "CommandHandlerOnInstances",
-            "CommandHandlerOnInstancesNewVersionErrors",
-            "InstanceOperatorRole",
-            "Instances",
-        ]
-    );
-    assert!(of_instances.values().all(|condition| *condition == "HasInstances"), "{of_instances:?}");
-    // What SAM makes of the function has its condition, except the deployment group, which needs to be told.
-    let preference = &template["Resources"]["CommandHandlerOnInstances"]["Properties"]["DeploymentPreference"];
-    assert_eq!(preference["PassthroughCondition"], true);
+fn route_of_the_add_on_is_more_specific_and_has_the_authorizer_of_the_other() {
+    let (outer, add_on) = (plain(&text()), add_on());
+    let (usual, own) = (&outer["Resources"]["AnyRequest"]["Properties"], &add_on["Resources"]["AnyRequest"]);
+    assert_eq!((&usual["RouteKey"], &own["Properties"]["RouteKey"]), (&json!("$default"), &json!("ANY /{proxy+}")));
+    assert_eq!(own["Properties"]["AuthorizationType"], usual["AuthorizationType"]);
+    assert_eq!(own["Properties"]["AuthorizerId"], json!(["UsesJwt", "AuthorizerId", "AWS::NoValue"]));
+    // Before that, API Gateway may not invoke the function.
+    assert_eq!(own["DependsOn"], "ApiMayInvokeCommandHandlerOnInstances");
+    for name in ["IntegrationType", "PayloadFormatVersion", "TimeoutInMillis"] {
+        let of = |template: &Value| template["Resources"]["CommandHandlerIntegration"]["Properties"][name].clone();
+        assert_eq!(of(&add_on), of(&outer), "{name}");
+    }
+    // Nothing of the API's stack depends on the add-on.
+    assert!(!text().contains("OnInstances"));
 }

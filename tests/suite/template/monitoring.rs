@@ -19,7 +19,8 @@ pub(super) fn templates() -> (Value, Value) {
 
 /// All templates of the stack, with read models.
 pub(super) fn all_templates() -> [Value; 3] {
-    let (outer, nested) = templates();
+    let outer = plain(&text());
+    let nested = plain_with_read_models(&nested_text(&outer));
     [outer, nested, plain(&read("deploy/read-models.yaml"))]
 }
 
@@ -54,9 +55,14 @@ fn nested_stack_gets_each_parameter_that_it_declares() {
             assert!(parameter.get("Default").is_none(), "{name} has a default");
         }
     }
-    let namespaces = ["CommandHandler", "StreamRelay", "Snapshotter"].map(|id| {
-        outer["Resources"][id]["Properties"]["Environment"]["Variables"]["METRICS_NAMESPACE"].as_str().unwrap()
-    });
+    // The nested stack derives the names of the namespace and of log groups from that of the stack.
+    for id in ["CommandHandler", "StreamRelay", "Snapshotter"] {
+        let variables = &outer["Resources"][id]["Properties"]["Environment"]["Variables"];
+        assert_eq!(variables["METRICS_NAMESPACE"], "Daybook/${AWS::StackName}");
+        let group = &outer["Resources"][format!("{id}Logs")]["Properties"]["LogGroupName"];
+        let name = group.as_str().unwrap().replace("${AWS::StackName}", "${MonitoredStack}");
+        assert_eq!(all_templates()[1]["Resources"][format!("{id}ErrorLines")]["Properties"]["LogGroupName"], name);
+    }
     for (name, value) in passed(&outer, "Monitoring").into_iter().chain(passed(&outer, "ReadModelsStack")) {
         match name {
             "MainStack" | "MonitoredStack" => assert_eq!(value, "AWS::StackName"),
@@ -67,7 +73,6 @@ fn nested_stack_gets_each_parameter_that_it_declares() {
                 let value = &with["Resources"]["Monitoring"]["Properties"]["Parameters"][name];
                 assert_eq!(*value, format!("ReadModelsStack.Outputs.{name}"));
             }
-            "MetricsNamespace" => assert_eq!(namespaces, [value, value, value]),
             // A parameter has the name of the resource that supplies its value.
             _ => assert_eq!(value.split('.').next(), Some(name)),
         }
@@ -111,7 +116,7 @@ fn outer_template_contains_only_alarms_of_deployments() {
     let (outer, nested) = templates();
     let alarms = |template| resources(template, ALARM).into_keys().collect::<BTreeSet<_>>();
     let of_deployments = deployment_alarms(&outer);
-    assert_eq!(of_deployments.len(), 7, "{of_deployments:?}");
+    assert_eq!(of_deployments.len(), 6, "{of_deployments:?}");
     assert_eq!(alarms(&outer), of_deployments);
     assert!(alarms(&nested).is_disjoint(&of_deployments));
 }
@@ -195,17 +200,19 @@ fn lacking(runbook: &str, [meaning, check, fix]: [&str; 3]) -> Option<&'static s
 #[test]
 fn each_alarm_is_documented_shown_and_notifies() {
     let [outer, nested, read_models] = all_templates();
-    let passed = passed(&outer, "Monitoring");
+    let instances = plain(&read("deploy/instances.yaml"));
     let of_stack = |template, prefix| resources(template, ALARM).into_iter().map(move |alarm| (prefix, alarm));
     let alarms: Vec<_> = of_stack(&outer, "${AWS::StackName}-")
         .chain(of_stack(&nested, "${MonitoredStack}-"))
         .chain(of_stack(&read_models, "${MainStack}-"))
+        .chain(of_stack(&instances, "${MainStack}-"))
         .collect();
     assert!(alarms.len() > 15, "{}", alarms.len());
     let runbook = read("docs/runbook.md");
     let entries = entries(&runbook);
     let dashboard = nested_text(&outer);
-    let of_deployments: BTreeSet<_> = [&outer, &read_models].into_iter().flat_map(deployment_alarms).collect();
+    let of_deployments: BTreeSet<_> =
+        [&outer, &read_models, &instances].into_iter().flat_map(deployment_alarms).collect();
     let (mut missing, mut documented) = (BTreeSet::new(), BTreeSet::new());
     for (prefix, (name, alarm)) in &alarms {
         let properties = &alarm["Properties"];
@@ -217,22 +224,19 @@ fn each_alarm_is_documented_shown_and_notifies() {
         missing.extend(lacking(&runbook, *entry).map(|lacking| format!("{section}: {lacking}")));
         documented.insert(section);
         // An API without requests has no data. A mapping that polls always has.
-        let missing = if name.ends_with("Silent") { "breaching" } else { "notBreaching" };
+        let polls = ["StreamRelaySilent", "SnapshotterSilent"].contains(&name.as_str());
+        let missing = if polls { "breaching" } else { "notBreaching" };
         assert_eq!(properties["TreatMissingData"], missing, "{name}");
         if properties.get("AlarmActions").is_some() {
-            // The topic, or the parameter of that name.
-            assert_eq!(properties["AlarmActions"], json!(["Notifications"]), "{name}");
+            // A topic, or the parameter of that name.
+            assert!([json!(["Notifications"]), json!(["Tickets"])].contains(&properties["AlarmActions"]), "{name}");
             assert_eq!(alarm_name, section, "{name}");
-            if *prefix == "${MainStack}-" {
-                assert!(
-                    dashboard.contains(&format!(":alarm:${{MonitoredStack}}-{section}\"")),
-                    "{name} is not on the dashboard"
-                );
-                continue;
-            }
-            let arn = format!("{name}.Arn");
-            let shown = if passed.get(name.as_str()) == Some(&arn.as_str()) { name } else { &arn };
-            assert!(dashboard.contains(&format!("\"${{{shown}}}\"")), "{name} is not on the dashboard");
+            let by_name = dashboard.contains(&format!(":alarm:${{MonitoredStack}}-{section}\""));
+            let is_add_on = *prefix == "${MainStack}-";
+            assert!(
+                is_add_on || by_name || dashboard.contains(&format!("\"${{{name}.Arn}}\"")),
+                "{name} is not on the dashboard"
+            );
         } else {
             assert!(alarm_name.contains(&format!("-{section}-${{")), "{name}");
             assert!(of_deployments.contains(name), "{name} notifies nobody");
@@ -251,10 +255,10 @@ fn each_monitored_metric_is_emitted() {
     // On the dashboard, "." stands for the namespace of the preceding metric. So each name follows a namespace, or is
     // in the list that begins with one.
     let text = nested_text(&outer);
-    let lists = text.split("[\"${MetricsNamespace}\",").skip(1).map(|rest| rest.split("] }").next().unwrap());
+    let lists = text.split("[\"Daybook/${MonitoredStack}\",").skip(1).map(|rest| rest.split("] }").next().unwrap());
     let shown = lists.flat_map(|list| list.split('"').filter(|name| name.starts_with(char::is_uppercase)));
     let alarms = [&outer, &nested, &read_models].into_iter().flat_map(|it| resources(it, ALARM).into_values());
-    let namespaces = ["Daybook/${AWS::StackName}", "MetricsNamespace", "Daybook/${MainStack}"];
+    let namespaces = ["Daybook/${AWS::StackName}", "Daybook/${MonitoredStack}", "Daybook/${MainStack}"];
     let metrics = alarms.flat_map(|alarm| {
         let of_math = alarm["Properties"]["Metrics"].as_array().into_iter().flatten();
         let of_math: Vec<_> = of_math.map(|metric| metric["MetricStat"]["Metric"].clone()).collect();

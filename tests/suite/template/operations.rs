@@ -167,7 +167,7 @@ fn log_groups_have_the_documented_retention() {
     let template = plain(&text());
     let groups = resources(&template, "AWS::Logs::LogGroup");
     for (name, group) in &groups {
-        assert_eq!(group["Properties"]["RetentionInDays"], "LogRetentionDays", "{name}");
+        assert_eq!(group["Properties"]["RetentionInDays"], "RetentionDays", "{name}");
     }
     // A function without its own log group would get one that is stored forever.
     for (name, function) in resources(&template, FUNCTION) {

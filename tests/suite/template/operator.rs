@@ -29,7 +29,7 @@ fn assignments(template: &Value) -> BTreeMap<String, String> {
     let value = format!("{}{of_read_models}", of_all.strip_suffix("${OfReadModels}").unwrap());
     let assignment = |text: &str| {
         let (name, value) = text.split_once('=').unwrap();
-        let value = value.strip_prefix("${").unwrap().strip_suffix('}').unwrap();
+        let value = value.strip_prefix("${").and_then(|value| value.strip_suffix('}')).unwrap_or(value);
         (name.to_owned(), variables[value].as_str().unwrap_or(value).to_owned())
     };
     value.split_whitespace().map(assignment).collect()
@@ -88,8 +88,10 @@ fn operator_commands_require_every_variable_of_the_output() {
         // A value that only a deployment knows is replaced by a text.
         let value = |value: &str| {
             let default = &template["Parameters"][value]["Default"];
-            if default.is_null() {
+            if default.is_null() && value.parse::<u32>().is_err() {
                 "deployed".to_owned()
+            } else if default.is_null() {
+                value.to_owned()
             } else {
                 default.as_str().map_or(default.to_string(), str::to_owned)
             }

@@ -1,4 +1,4 @@
-//! Values of parameters that a deployment must accept.
+//! The number of parameters, and values that a deployment must accept.
 
 use serde_json::json;
 use serde_yaml_ng::Value as Yaml;
@@ -30,7 +30,7 @@ fn selections(yaml: &Yaml, found: &mut Vec<(usize, String, String)>) {
 #[test]
 fn selections_succeed_when_each_parameter_is_empty() {
     let mut found = Vec::new();
-    for file in ["template.yaml", "deploy/read-models.yaml", "deploy/monitoring.yaml", "deploy/fan-out.yaml"] {
+    for file in ["template.yaml", "deploy/read-models.yaml", "deploy/instances.yaml", "deploy/fan-out.yaml"] {
         selections(&serde_yaml_ng::from_str(&read(file)).unwrap(), &mut found);
     }
     assert!(found.len() > 10, "{found:?}");
@@ -43,9 +43,19 @@ fn selections_succeed_when_each_parameter_is_empty() {
     }
 }
 
+/// `sam deploy --guided` asks for each of them.
+#[test]
+fn template_has_at_most_twenty_parameters_and_nine_hundred_lines() {
+    let text = read("template.yaml");
+    assert!(plain(&text)["Parameters"].as_object().unwrap().len() <= 20);
+    assert!(text.lines().count() <= 900, "{}", text.lines().count());
+    // Older versions of SAM do not know managed instances.
+    assert!(!text.contains("CapacityProvider"));
+}
+
 #[test]
 fn no_parameter_makes_a_guided_deployment_ask_for_ever() {
-    for file in ["template.yaml", "deploy/read-models.yaml", "deploy/fan-out.yaml"] {
+    for file in ["template.yaml", "deploy/instances.yaml", "deploy/domain.yaml", "deploy/fan-out.yaml"] {
         for (name, parameter) in plain(&read(file))["Parameters"].as_object().unwrap() {
             let is_hidden = parameter["NoEcho"] == true;
             assert!(

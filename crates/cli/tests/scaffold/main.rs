@@ -18,7 +18,7 @@ const LIB: &str = "app/aggregates/src/lib.rs";
 fn new_project_is_small_and_complete() {
     let (_parent, shop) = shop();
     let mut files = files(&shop);
-    for template in ["template.yaml", "deploy/monitoring.yaml", "deploy/read-models.yaml"] {
+    for template in ["template.yaml", "deploy/hook/hook.py", "deploy/monitoring.yaml", "deploy/read-models.yaml"] {
         assert_eq!(files.remove(template).unwrap(), fs::read_to_string(workspace().join(template)).unwrap());
     }
     let texts = files.iter().filter(|(name, _)| !name.ends_with(".gz"));

@@ -75,7 +75,7 @@ fn older_shop() -> (TempDir, PathBuf) {
         "AWSTemplateFormatVersion: \"2010-09-09\" # mine\n",
     );
     created_with(&shop, ".github/workflows/ci.yml", "      - run: cargo fmt --all --check\n", "");
-    edit(&shop, "samconfig.toml", "LogRetentionDays=7", "LogRetentionDays=14");
+    edit(&shop, "samconfig.toml", "RetentionDays=7", "RetentionDays=14");
     created_as(&shop, "deploy/monitoring.yaml", None);
     created_as(&shop, "tests/Cargo.toml", Some("[package]\n"));
     edit(&shop, "app/aggregates/src/invoice.rs", "the title is empty", "no title");
@@ -146,13 +146,13 @@ fn upgrade_merges_the_changes_of_the_release_and_of_the_user() {
 fn conflicting_changes_stay_in_the_file_until_the_user_chooses() {
     let (_parent, shop) = shop();
     created_with(&shop, "samconfig.toml", "TrafficShift=AllAtOnce", "Traffic=AllAtOnce");
-    edit(&shop, "samconfig.toml", "LogRetentionDays=7", "LogRetentionDays=14");
+    edit(&shop, "samconfig.toml", "RetentionDays=7", "RetentionDays=14");
     let printed = find(&shop, &["upgrade"]);
     assert!(printed.contains("samconfig.toml: changed by Daybook and by you in the same place: edit it"), "{printed}");
     let merged = fs::read_to_string(shop.join("samconfig.toml")).unwrap();
     let line = |traffic: &str, days: u8| {
         format!(
-            "parameter_overrides = [\"{traffic}=AllAtOnce\", \"DeletionProtection=false\", \"LogRetentionDays={days}\"]\n"
+            "parameter_overrides = [\"{traffic}=AllAtOnce\", \"DeletionProtection=false\", \"RetentionDays={days}\"]\n"
         )
     };
     let conflict = format!(
@@ -278,7 +278,7 @@ fn project_without_originals_is_upgraded_from_an_unchanged_one() {
             created_as(folder, "tests/Cargo.toml", Some("[package]\n"));
             fs::remove_dir_all(folder.join(".daybook")).unwrap();
         }
-        edit(&shop, "samconfig.toml", "LogRetentionDays=7", "LogRetentionDays=14");
+        edit(&shop, "samconfig.toml", "RetentionDays=7", "RetentionDays=14");
         let before = files(&shop);
         let error = fail(&shop, &["upgrade"]);
         assert!(
@@ -293,7 +293,7 @@ fn project_without_originals_is_upgraded_from_an_unchanged_one() {
         let printed = run(&shop, &["upgrade", "--from", unchanged.to_str().unwrap()]);
         assert_eq!(printed.lines().count(), 4, "{printed}");
         assert!(fs::read_to_string(shop.join("template.yaml")).unwrap().contains("  SnapshotEvery:\n"));
-        assert!(fs::read_to_string(shop.join("samconfig.toml")).unwrap().contains("LogRetentionDays=14"));
+        assert!(fs::read_to_string(shop.join("samconfig.toml")).unwrap().contains("RetentionDays=14"));
         let printed = run(&shop, &["upgrade"]);
         assert_eq!(printed, format!("samconfig.toml: changed by you only (Daybook +0 -0, you +1 -1)\n{NOTHING}"));
     }

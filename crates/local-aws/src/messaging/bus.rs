@@ -160,6 +160,11 @@ impl Bus {
         self.state().event_buses.insert(event_bus_name(name).to_owned());
     }
 
+    /// Deletes an event bus, by its name or ARN. Entries for it are accepted and dropped.
+    pub fn delete_event_bus(&self, name: &str) {
+        self.state().event_buses.remove(event_bus_name(name));
+    }
+
     /// Creates a queue, unless it exists, by its name or URL.
     pub fn create_queue(&self, name: &str) {
         self.state().queues.create(name);

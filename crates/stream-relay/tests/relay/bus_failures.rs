@@ -411,6 +411,54 @@ async fn relay_does_not_start_without_its_bus() {
     );
 }
 
+/// Lets the next batch check the bus.
+async fn minute_passes() {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn messages_to_a_deleted_bus_stay_unsettled_until_it_exists_again() {
+    let setup = setup(json!({"putEvents": [
+        {"failEntries": [{"index": 1, "code": "MalformedDetail"}]},
+    ]}))
+    .await;
+    setup.bus.delete_event_bus("main");
+    minute_passes().await;
+    take_log();
+    let records = [insert(1, "a", 1), insert(2, "b", 1), insert(3, "c", 1)];
+    for _ in 0..2 {
+        // The bus accepts each message, and drops it.
+        assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("1"));
+        let lines = take_log();
+        let line = lines.iter().find(|line| line["level"] == "ERROR").unwrap();
+        let message = "the bus rejects this deployment, stopped sending";
+        assert_eq!((&line["code"], &line["message"]), (&json!("NoSuchBus"), &json!(message)));
+    }
+    assert_eq!((setup.bus.delivered().len(), setup.dead_letters().len()), (0, 1));
+    setup.bus.create_event_bus("main");
+    assert_eq!(setup.checkpoint(&records).await, None);
+    assert_eq!((setup.delivered().len(), setup.dead_letters().len()), (2, 1));
+}
+
+#[tokio::test]
+async fn bus_is_checked_once_a_minute_at_most_and_never_without_messages() {
+    let missing = json!({"code": "ResourceNotFoundException"});
+    let setup = setup(json!({"describeEventBus": [missing, {"code": "ThrottlingException"}, missing]})).await;
+    // The function has just checked it.
+    assert_eq!(setup.checkpoint(&[insert(1, "a", 1)]).await, None);
+    minute_passes().await;
+    assert_eq!(setup.checkpoint(&[]).await, None);
+    assert_eq!(setup.checkpoint(&[insert(2, "a", 2)]).await.as_deref(), Some("2"));
+    // No result, and no check in the same minute: the last fault is left.
+    for n in 3..100 {
+        assert_eq!(setup.checkpoint(&[insert(n, "a", n)]).await, None, "{n}");
+    }
+    minute_passes().await;
+    assert_eq!(setup.checkpoint(&[insert(100, "a", 100)]).await.as_deref(), Some("100"));
+}
+
 #[tokio::test]
 async fn relay_starts_when_its_bus_cannot_be_checked() {
     for fault in [

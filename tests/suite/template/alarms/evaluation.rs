@@ -54,9 +54,19 @@ impl Metric {
     /// The statistic of the minutes of a period that have a value.
     fn statistic(&self, series: &Series, minutes: std::ops::Range<i64>) -> Option<f64> {
         let values = minutes.filter_map(|minute| series.value(&self.name, minute));
+        // The share of the values up to a bound, in percent.
+        if let Some(bound) = self.statistic.strip_prefix("PR(:").and_then(|rest| rest.strip_suffix(')')) {
+            let (values, bound): (Vec<_>, f64) = (values.collect(), bound.parse().unwrap());
+            #[expect(clippy::cast_precision_loss, reason = "a few minutes")]
+            let [all, within] =
+                [values.len(), values.iter().filter(|value| **value <= bound).count()].map(|count| count as f64);
+            return (all > 0.0).then(|| 100.0 * within / all);
+        }
         match self.statistic.as_str() {
             "Sum" | "SampleCount" => values.reduce(|one, other| one + other),
-            "Maximum" | "p99" => values.reduce(f64::max),
+            "Maximum" => values.reduce(f64::max),
+            // A percentile of few values is not evaluated: p99 needs 1,000 of them in each period.
+            // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/percentiles-with-low-samples.html
             other => panic!("{other} is not known here"),
         }
     }
@@ -85,7 +95,7 @@ impl Alarm {
         let (mut expression, mut metrics, mut seconds) = (None, BTreeMap::new(), properties["Period"].as_i64());
         for part in properties["Metrics"].as_array().into_iter().flatten() {
             if let Some(text) = part["Expression"].as_str() {
-                expression = Some(text.replace("${AccountConcurrency}", "1000"));
+                expression = Some(text.to_owned());
             } else {
                 let of_metric = &part["MetricStat"];
                 assert_eq!(part["ReturnData"], false);

@@ -4,10 +4,10 @@ use futures_util::FutureExt;
 
 use super::evaluation::Series;
 use super::names::{
-    API_TIME, APPENDED, BREAKER, CHANGES_UNREAD, CONFLICTS, DEAD_LETTERED, DISCARDED, FAILED, FORBIDDEN, HANDLER_TIME,
-    INDEX_THROTTLED, LOGGED, POLLED, PROJECTOR_BEHIND, PROJECTOR_ERRORS, QUEUED, RELAY_AGE, RELAY_TIME, REQUESTS, SENT,
-    SENT_TO_QUEUE, SERVER_ERRORS, SNAPSHOTTER_AGE, SNAPSHOTTER_FAILED, SUSPENDED, SYSTEM_ERRORS, TABLE_THROTTLED,
-    TOO_LARGE, UNREADABLE,
+    API_TIME, APPENDED, ARCHIVED, BREAKER, CHANGES_UNREAD, DEAD_LETTER_AGE, DEAD_LETTERED, DISCARDED, FAILED,
+    FORBIDDEN, HANDLER_TIME, INDEX_THROTTLED, LOGGED, LOGGED_5XX, POLLED, PROJECTOR_BEHIND, PROJECTOR_ERRORS, QUEUED,
+    RELAY_AGE, RELAY_TIME, REQUESTS, SENT, SENT_TO_QUEUE, SERVER_ERRORS, SNAPSHOTTER_AGE, SNAPSHOTTER_FAILED,
+    SUSPENDED, TABLE_THROTTLED, TOO_LARGE, UNREADABLE,
 };
 use super::trials::{self, Trial};
 
@@ -44,6 +44,17 @@ enum Load {
     NoRequests,
 }
 use Load::{NoRequests, Normal};
+
+/// An API that gets this many requests a minute, all of which fail or are slow from the minute of the failure on.
+pub(super) fn api_with_requests(requests: f64, share_failing: f64, latency: f64) -> Series {
+    let mut series = healthy();
+    series.set(REQUESTS, move |_| Some(requests));
+    for metric in [SERVER_ERRORS, LOGGED_5XX] {
+        series.set(metric, move |minute| Some(if minute < BEGIN { 0.0 } else { requests * share_failing }));
+    }
+    series.set(API_TIME, move |minute| Some(if minute < BEGIN { 50.0 } else { latency }));
+    series
+}
 
 /// Whether a test causes the failure.
 pub(super) enum Tried {
@@ -89,20 +100,25 @@ const RELAY_WAITS: f64 = 24_500.0;
 const HANDLER_WAITS: f64 = 25_000.0;
 
 /// Metrics that have values with and without load.
-const ALWAYS: [(&str, f64); 7] = [
+const ALWAYS: [(&str, f64); 8] = [
+    (DEAD_LETTER_AGE, 0.0),
     (PROJECTOR_BEHIND, 0.0),
     (CHANGES_UNREAD, 0.0),
     (POLLED[0], 60.0),
     (POLLED[1], 60.0),
     (QUEUED, 0.0),
     (SENT_TO_QUEUE, 0.0),
-    ("AWS/Lambda ConcurrentExecutions", 5.0),
+    ("AWS/Usage ResourceCount Lambda Resource ConcurrentExecutions None", 5.0),
 ];
 
 /// Metrics that have values only with load.
-const WITH_LOAD: [(&str, f64); 27] = [
+const WITH_LOAD: [(&str, f64); 30] = [
     (PROJECTOR_ERRORS, 0.0),
+    ("AWS/Lambda Throttles ProjectorName", 0.0),
+    ("AWS/Lambda Duration ProjectorName", 200.0),
     (REQUESTS, 100.0),
+    (LOGGED_5XX, 0.0),
+    (ARCHIVED, 12.0),
     (SERVER_ERRORS, 0.0),
     (API_TIME, 50.0),
     ("AWS/Lambda Errors CommandHandler", 0.0),
@@ -124,14 +140,13 @@ const WITH_LOAD: [(&str, f64); 27] = [
     ("AWS/Lambda OnFailureDestinationDeliveredEventCount SnapshotterDueEvents", 0.0),
     (APPENDED, 12.0),
     (SENT, 12.0),
-    ("MetricsNamespace Responses401", 0.0),
+    ("Daybook/${MonitoredStack} Responses401", 0.0),
     (FORBIDDEN, 0.0),
-    (CONFLICTS, 3.0),
-    ("MetricsNamespace Responses429", 0.0),
+    ("Daybook/${MonitoredStack} Responses429", 0.0),
 ];
 
 /// Metrics that have values only in failures.
-const IN_FAILURES: [&str; 14] = [
+const IN_FAILURES: [&str; 10] = [
     SUSPENDED,
     LOGGED,
     DEAD_LETTERED,
@@ -142,10 +157,6 @@ const IN_FAILURES: [&str; 14] = [
     TABLE_THROTTLED,
     "AWS/DynamoDB ReadThrottleEvents Table gsi1",
     INDEX_THROTTLED,
-    SYSTEM_ERRORS,
-    "AWS/DynamoDB SystemErrors Table Query",
-    "AWS/DynamoDB SystemErrors Table GetItem",
-    "AWS/DynamoDB SystemErrors Table PutItem",
 ];
 
 /// Normal operation, a message every five seconds. A message can be sent in the minute after it was appended.
@@ -262,6 +273,18 @@ pub(super) const FAILURES: &[Failure] = &[
         tried: By(&[|| trials::queue_rejects_messages().boxed_local()]),
     },
     Failure {
+        name: "a dead-letter message is left for ten days",
+        moves: &[(QUEUED, To(1.0)), (DEAD_LETTER_AGE, To(900_000.0))],
+        load: Normal,
+        tried: Not("SQS counts the age of its messages; the local queue does not"),
+    },
+    Failure {
+        name: "the bus was deleted within the last minute, or its archive was deleted",
+        moves: &[(ARCHIVED, Stops)],
+        load: Normal,
+        tried: Not("EventBridge counts the messages that rules match; the local bus does not"),
+    },
+    Failure {
         name: "a mapping discards records after 23 hours",
         moves: &[(DISCARDED, To(10.0))],
         load: Normal,
@@ -290,6 +313,7 @@ pub(super) const FAILURES: &[Failure] = &[
         moves: &[
             ("AWS/Lambda Errors CommandHandler", To(100.0)),
             (SERVER_ERRORS, To(100.0)),
+            (LOGGED_5XX, To(100.0)),
             (APPENDED, Stops),
             (SENT, Stops),
         ],
@@ -304,25 +328,39 @@ pub(super) const FAILURES: &[Failure] = &[
     },
     Failure {
         name: "the command handler may not read or write the table",
-        moves: &[(SERVER_ERRORS, To(12.0)), (LOGGED, To(12.0)), (APPENDED, Stops), (SENT, Stops)],
+        moves: &[
+            (SERVER_ERRORS, To(12.0)),
+            (LOGGED_5XX, To(12.0)),
+            (LOGGED, To(12.0)),
+            (APPENDED, Stops),
+            (SENT, Stops),
+        ],
         load: Normal,
         tried: By(&[|| trials::table_denies_commands().boxed_local()]),
     },
     Failure {
         name: "requests wait for the table until their time is up",
-        moves: &[(HANDLER_TIME, To(HANDLER_WAITS)), (API_TIME, To(HANDLER_WAITS)), (SERVER_ERRORS, To(50.0))],
+        moves: &[
+            (HANDLER_TIME, To(HANDLER_WAITS)),
+            (API_TIME, To(HANDLER_WAITS)),
+            (SERVER_ERRORS, To(50.0)),
+            (LOGGED_5XX, To(50.0)),
+        ],
         load: Normal,
         tried: By(&[|| trials::table_hangs().boxed_local()]),
     },
     Failure {
         name: "the account's concurrency is used up",
-        moves: &[("AWS/Lambda ConcurrentExecutions", To(1_000.0)), ("AWS/Lambda Throttles CommandHandler", To(10.0))],
+        moves: &[
+            ("AWS/Usage ResourceCount Lambda Resource ConcurrentExecutions None", To(1_000.0)),
+            ("AWS/Lambda Throttles CommandHandler", To(10.0)),
+        ],
         load: Normal,
         tried: Not("Lambda limits and counts concurrent executions"),
     },
     Failure {
         name: "the tokens of callers are rejected",
-        moves: &[("MetricsNamespace Responses401", To(50.0))],
+        moves: &[("Daybook/${MonitoredStack} Responses401", To(50.0))],
         load: Normal,
         tried: Not("API Gateway rejects tokens, and writes the log that the metric is read from"),
     },
@@ -333,14 +371,8 @@ pub(super) const FAILURES: &[Failure] = &[
         tried: By(&[|| trials::callers_are_forbidden().boxed_local()]),
     },
     Failure {
-        name: "callers use outdated versions",
-        moves: &[(CONFLICTS, To(50.0))],
-        load: Normal,
-        tried: By(&[|| trials::versions_are_outdated().boxed_local()]),
-    },
-    Failure {
         name: "callers exceed the rate",
-        moves: &[("MetricsNamespace Responses429", To(50.0))],
+        moves: &[("Daybook/${MonitoredStack} Responses429", To(50.0))],
         load: Normal,
         tried: Not("API Gateway limits the rate, and writes the log that the metric is read from"),
     },
@@ -355,12 +387,6 @@ pub(super) const FAILURES: &[Failure] = &[
         moves: &[(INDEX_THROTTLED, To(10.0))],
         load: Normal,
         tried: By(&[|| trials::index_throttles().boxed_local()]),
-    },
-    Failure {
-        name: "DynamoDB has internal errors",
-        moves: &[(SYSTEM_ERRORS, To(1.0))],
-        load: Normal,
-        tried: By(&[|| trials::dynamodb_fails().boxed_local()]),
     },
     Failure {
         name: "a stored row cannot be read",

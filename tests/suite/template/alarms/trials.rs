@@ -27,8 +27,8 @@ use tokio::time::Instant;
 pub(super) use self::bench::Observed;
 use self::bench::{Bench, MESSAGES, Signals};
 use super::names::{
-    API_TIME, CONFLICTS, HANDLER_TIME, INDEX_THROTTLED, LOGGED, RELAY_TIME, SENT, SERVER_ERRORS, SNAPSHOTTER_AGE,
-    SNAPSHOTTER_FAILED, SUSPENDED, SYSTEM_ERRORS, TABLE_THROTTLED, TOO_LARGE,
+    API_TIME, HANDLER_TIME, INDEX_THROTTLED, LOGGED, LOGGED_5XX, RELAY_TIME, SENT, SERVER_ERRORS, SNAPSHOTTER_AGE,
+    SNAPSHOTTER_FAILED, SUSPENDED, TABLE_THROTTLED, TOO_LARGE,
 };
 use crate::instance::{Instance, request, time_left};
 
@@ -226,17 +226,6 @@ pub(super) async fn callers_are_forbidden() -> Observed {
     bench.observe().await
 }
 
-pub(super) async fn versions_are_outdated() -> Observed {
-    let bench = Bench::start().await;
-    bench.minute().await;
-    let todo = bench.create("TODO").await;
-    for _ in 0..50 {
-        bench.conflict(&todo).await;
-    }
-    bench.settled(MESSAGES + 1).await;
-    bench.observe().await
-}
-
 pub(super) async fn stored_event_is_unreadable() -> Observed {
     let bench = Bench::start().await;
     bench.minute().await;
@@ -263,7 +252,7 @@ async fn failing_transactions(count: usize, fault: &InjectedFault) -> (Observed,
     join_all((0..MESSAGES).map(create)).await;
     let mut observed = signals.take();
     // There is no relay, and no other request.
-    observed.retain(|metric, _| ![SENT, CONFLICTS].contains(metric));
+    observed.remove(SENT);
     (observed, instance)
 }
 
@@ -288,13 +277,6 @@ pub(super) async fn index_throttles() -> Observed {
     observed
 }
 
-pub(super) async fn dynamodb_fails() -> Observed {
-    let fault = InjectedFault::Refuse { status: 500, code: "InternalServerError" };
-    let (mut observed, instance) = failing_transactions(1, &fault).await;
-    observed.insert(SYSTEM_ERRORS, failed_transactions(&instance, 500));
-    observed
-}
-
 pub(super) async fn table_denies_commands() -> Observed {
     let signals = Signals::start();
     let instance = Instance::start().await;
@@ -303,9 +285,7 @@ pub(super) async fn table_denies_commands() -> Observed {
         let todo = json!({"id": n.to_string(), "title": "TODO", "message": ""});
         signals.count_response(instance.post("/todo", todo).await.expect(500).status.as_u16());
     }
-    let mut observed = signals.take();
-    observed.remove(CONFLICTS);
-    observed
+    signals.take()
 }
 
 /// Requests with less time than in Lambda.
@@ -325,7 +305,7 @@ pub(super) async fn table_hangs() -> Observed {
     let longest = join_all((0..50).map(create)).await.into_iter().max().unwrap();
     let mut observed = signals.take();
     let time = Some((longest + HANDLER_TIMEOUT - TIME).as_secs_f64() * 1_000.0);
-    observed.retain(|metric, _| [SERVER_ERRORS, LOGGED].contains(metric));
+    observed.retain(|metric, _| [SERVER_ERRORS, LOGGED_5XX, LOGGED].contains(metric));
     observed.extend([(HANDLER_TIME, time), (API_TIME, time)]);
     observed
 }

@@ -4,7 +4,7 @@
 //!
 //! | metric | counterpart |
 //! |---|---|
-//! | `MetricsNamespace` | the functions' counters, the number of their log lines of level `ERROR`, and the statuses of responses |
+//! | `Daybook/…` | the functions' counters, the number of their log lines of level `ERROR`, and the statuses of responses |
 //! | `AWS/ApiGateway` | the requests of the trial |
 //! | `AWS/Lambda` of a mapping | `/_dev/mappings` and `/_dev/discarded`: a disabled mapping does not poll; records wait after an invocation that did not settle them |
 //! | `AWS/SQS` | the dead-letter queue |
@@ -24,7 +24,7 @@ use suite_tests::{ApiResponse, PATIENCE, Suite, workspace};
 use tokio::time::{Instant, sleep};
 
 use super::super::names::{
-    APPENDED, BREAKER, CONFLICTS, DEAD_LETTERED, DISCARDED, FAILED, FORBIDDEN, LOGGED, POLLED, QUEUED, RELAY_AGE,
+    APPENDED, BREAKER, DEAD_LETTERED, DISCARDED, FAILED, FORBIDDEN, LOGGED, LOGGED_5XX, POLLED, QUEUED, RELAY_AGE,
     RELAY_TIME, SENT, SENT_TO_QUEUE, SERVER_ERRORS, SNAPSHOTTER_AGE, TOO_LARGE, UNREADABLE,
 };
 use super::metrics::ThreadCounters;
@@ -78,8 +78,8 @@ impl Signals {
         let mut observed = Observed::from(counted);
         observed.insert(LOGGED, (errors > 0).then(|| f64::from(u32::try_from(errors).unwrap())));
         observed.insert(SERVER_ERRORS, with(500..=599));
+        observed.insert(LOGGED_5XX, with(500..=599));
         observed.insert(FORBIDDEN, with(403..=403));
-        observed.insert(CONFLICTS, with(409..=409));
         observed
     }
 }

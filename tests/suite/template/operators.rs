@@ -1,0 +1,94 @@
+//! The roles of operators have the permissions of their commands, as docs/operating.md lists them, and of the steps of a restore.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{plain, read};
+
+/// The actions that a role has.
+fn granted(role: &str) -> BTreeSet<String> {
+    let template = plain(&read("deploy/operators.yaml"));
+    let resources = &template["Resources"];
+    let policies = resources[role]["Properties"]["ManagedPolicyArns"].as_array().unwrap();
+    let policies = policies.iter().map(|name| &resources[name.as_str().unwrap()]["Properties"]["PolicyDocument"]);
+    let statements = policies.flat_map(|policy| policy["Statement"].as_array().unwrap());
+    // That of the key is a branch of a condition.
+    let statements = statements.map(|statement| statement.get(1).unwrap_or(statement));
+    let texts = |value: &Value| match value {
+        Value::Array(all) => all.iter().map(|one| one.as_str().unwrap().to_owned()).collect(),
+        one => vec![one.as_str().unwrap().to_owned()],
+    };
+    statements.flat_map(|statement| texts(&statement["Action"])).collect()
+}
+
+/// The actions in the documented permissions of a command. An action without a service has that of the action before it.
+fn documented(command: &str) -> BTreeSet<String> {
+    let page = read("docs/operating.md");
+    let name = format!("`{command}`");
+    let row = page.lines().filter(|line| line.starts_with("| `")).find(|line| {
+        let permissions = ["dynamodb:", "sqs:", "s3:", "lambda:", "`Query`"];
+        line.split(" | ").next().unwrap().contains(&name) && permissions.iter().any(|service| line.contains(service))
+    });
+    let row = row.unwrap_or_else(|| panic!("docs/operating.md has no permissions of {command}"));
+    let cells = row.split_once(" | ").unwrap().1.replace("with `--allow-writes` those of `dlq redrive --yes`", "");
+    let mut service = "dynamodb".to_owned();
+    let mut found = BTreeSet::new();
+    for word in cells.split('`').skip(1).step_by(2) {
+        match word.split_once(':') {
+            Some((of, _)) => of.clone_into(&mut service),
+            None if !word.starts_with(|first: char| first.is_ascii_uppercase()) => continue,
+            None => {}
+        }
+        let action = word.rsplit(':').next().unwrap();
+        found.insert(format!("{service}:{action}"));
+    }
+    found
+}
+
+const READ: [&str; 10] = [
+    "get",
+    "feed",
+    "console",
+    "verify",
+    "discarded list",
+    "relay status",
+    "dlq list",
+    "export",
+    "projection status",
+    "projection suspended",
+];
+const SEND: [&str; 4] = ["discarded redrive", "republish", "dlq redrive", "dlq delete"];
+
+#[test]
+fn readers_and_redrivers_have_exactly_the_documented_permissions_of_their_commands() {
+    let of = |commands: &[&str]| commands.iter().flat_map(|command| documented(command)).collect::<BTreeSet<_>>();
+    // To load the settings of the stack and of its read models, and to use a key.
+    let others =
+        ["cloudformation:DescribeStackResource", "cloudformation:DescribeStacks", "kms:Decrypt", "kms:GenerateDataKey"];
+    let mut expected: BTreeSet<String> = of(&READ);
+    expected.extend(others.map(str::to_owned));
+    assert_eq!(granted("Reader"), expected);
+    expected.extend(of(&SEND));
+    assert_eq!(granted("Redriver"), expected);
+}
+
+#[test]
+fn restorers_may_execute_each_step_of_a_restore() {
+    let granted = granted("Restorer");
+    let page = read("docs/restore.md");
+    let steps = page.split("\n## ").next().unwrap().len()..page.find("## Another region").unwrap();
+    let mut called = BTreeSet::new();
+    for line in page[steps].lines().filter_map(|line| line.split_once("aws ")).map(|(_, rest)| rest) {
+        let mut words = line.split_whitespace();
+        let (service, command) = (words.next().unwrap(), words.next().unwrap_or_default());
+        if !["cloudformation", "dynamodb", "lambda"].contains(&service) || command == "wait" {
+            continue;
+        }
+        let name: String = command.split('-').map(|word| word[..1].to_uppercase() + &word[1..]).collect();
+        called.insert(format!("{service}:{name}"));
+    }
+    assert!(called.len() > 10, "{called:?}");
+    let missing: Vec<_> = called.difference(&granted).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
