@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use daybook_event_source_mapping::template::{Function, Setting};
 use daybook_event_source_mapping::{MappingSettings, RecordFilter, Template};
+use daybook_event_store::StoreSettings;
 use daybook_function_runtime::aws_config_at;
 use daybook_function_runtime::traces::SpanExporter;
 use daybook_local_aws::messaging::{Bus, Server};
@@ -228,7 +229,7 @@ async fn filter_of_the_relay_passes_exactly_the_records_that_it_processes() {
 
 #[tokio::test]
 async fn filter_of_the_snapshotter_passes_exactly_the_records_that_it_processes() {
-    let settings = daybook_snapshotter::store_settings(&fixtures::environment("Snapshotter")).unwrap();
+    let settings = StoreSettings::read(&fixtures::environment("Snapshotter")).unwrap();
     let table = TestTable::with(settings).await;
     let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), table.store());
     let mut processed = Vec::new();
@@ -300,14 +301,14 @@ fn of_libraries(id: &str) -> &'static [&'static str] {
 fn read_settings(id: &str, environment: &Environment) -> Result<String, SettingError> {
     Ok(match id {
         "CommandHandler" => {
-            let store = daybook_command_handler::store_settings(environment)?;
+            let store = StoreSettings::read(environment)?;
             let views_table = daybook_command_handler::views_table(environment);
             format!("{store:?} {views_table:?} {:?}", daybook_command_handler::ApiSettings::read(environment)?)
         }
         "Projector" => {
             format!("{} {}", environment.required("TABLE_NAME")?, daybook_projector::views_table(environment)?)
         }
-        "Snapshotter" => format!("{:?}", daybook_snapshotter::store_settings(environment)?),
+        "Snapshotter" => format!("{:?}", StoreSettings::read(environment)?),
         "StreamRelay" => {
             let changes_queue = daybook_stream_relay::changes_queue(environment);
             format!("{:?} {changes_queue:?}", daybook_stream_relay::RelaySettings::read(environment)?)

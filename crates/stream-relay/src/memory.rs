@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 use crate::changes_queue::SentChanges;
-use crate::message::{Attempts, PendingMessage};
-use crate::published::Published;
+use crate::message::{Attempts, PendingMessage, Published};
 use crate::record::Coordinates;
 
 /// The memory holds the latest records, up to this number (the size of the largest batch), and as many before them.
@@ -22,7 +21,6 @@ pub(crate) struct Memory(Arc<Mutex<Known>>);
 pub(crate) struct Known {
     /// When the bus was last checked; `None` if it did not exist then.
     pub(crate) bus_checked: Option<Instant>,
-    /// When the bus last accepted a message.
     pub(crate) last_accepted: Option<Instant>,
     /// The code and the id of each message that went to the dead-letter queue without evidence since the bus last accepted
     /// one, with the time of that decision.
@@ -49,7 +47,6 @@ impl Memory {
         }
     }
 
-    /// Remembers the records of an invocation.
     pub(crate) fn remember(&self, published: Published, changes: SentChanges) {
         let mut known = self.lock();
         for (index, PendingMessage { records, attempts, .. }) in published.messages.into_iter().enumerate() {

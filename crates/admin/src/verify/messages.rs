@@ -10,8 +10,7 @@ use serde_json::Value;
 use ulid::Ulid;
 
 use super::events::{Events, Fact, MessageHash};
-use super::finding::Discrepancy;
-use super::report::Report;
+use super::finding::{Discrepancy, Report};
 
 /// The minimum time for which outbox rows are stored: `OUTBOX_TTL_DAYS` is 2 or more.
 const LEAST_TTL: SignedDuration = SignedDuration::from_hours(2 * 24);
