@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tracing::Span;
 
-use crate::bus_check::NoSuchBus;
+use crate::clients::NoSuchBus;
 use crate::queues::{QueueItem, REQUEST_BYTES};
 use crate::record::{self, Content, Coordinates, OutboxRow, Unreadable};
 use crate::settings::RelaySettings;

@@ -10,8 +10,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::breaker::Breaker;
-use crate::bus_check::{BusCheck, NoSuchBus, check_bus};
-use crate::clients::{Queue, WARM};
+use crate::clients::{BusCheck, NoSuchBus, Queue, WARM, check_bus};
 use crate::dead_letter::{self, MAX_ATTEMPTS};
 use crate::memory::Memory;
 use crate::message::{EntryError, PendingMessage, Published};

@@ -26,11 +26,11 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
                   create command take no `If-Match`. Empty `data` may be omitted.",
     request_body: Some(|of, schemas| (body(of, schemas), true)),
     successes: &[
-        changed(Body::OfType(|of, schemas| {
+        changed(Body::Type(|of, schemas| {
             let [one, several] = [of.one(), of.several()].map(|write| write.map(|write| write.outcome));
             written(of, schemas, [("one", one.as_ref()), ("several", several.as_ref())])
         })),
-        created(Body::OfType(|of, schemas| written(of, schemas, [("creation", of.created.as_ref())]))),
+        created(Body::Type(|of, schemas| written(of, schemas, [("creation", of.created.as_ref())]))),
     ],
     problems: &[
         CHANGE_PROBLEMS,

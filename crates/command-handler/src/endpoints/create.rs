@@ -34,7 +34,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     request_headers: &[WRITE_HEADERS],
     request_body: Some(body),
     creates: true,
-    successes: &[created(Body::OfType(|of, schemas| written(of, schemas, [("one", of.created.as_ref())])))],
+    successes: &[created(Body::Type(|of, schemas| written(of, schemas, [("one", of.created.as_ref())])))],
     problems: &[
         &[&problem::ALREADY_EXISTS, &problem::PRECONDITION_FAILED, &problem::BAD_BODY, &problem::INVALID_COMMAND],
         WRITE_PROBLEMS,

@@ -21,7 +21,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     summary: "Delete it",
     description: "The request has no body. A deleted aggregate returns 410; its events and its earlier versions can \
                   still be read, and its id cannot be used again.",
-    successes: &[changed(Body::OfType(|of, schemas| {
+    successes: &[changed(Body::Type(|of, schemas| {
         let example = of.model.commands().delete.and_then(|command| of.write(command));
         written(of, schemas, [("one", example.as_ref().map(|write| &write.outcome))])
     }))],

@@ -27,7 +27,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
         status: StatusCode::OK,
         description: "The document.",
         headers: &[],
-        body: Some(Body::OfService(|_, _| Content {
+        body: Some(Body::Service(|_, _| Content {
             schema: json!({"type": "object"}),
             examples: named([("beginning", Some(json!({"openapi": "3.1.1"})))]),
         })),

@@ -86,9 +86,9 @@ pub(crate) type RequestBody = fn(&AggregateType<'_>, &mut Schemas) -> (Content, 
 
 #[derive(Clone, Copy)]
 pub(crate) enum Body {
-    OfType(fn(&AggregateType<'_>, &mut Schemas) -> Content),
-    OfView(fn(&ViewSubject<'_>, &mut Schemas) -> Content),
-    OfService(fn(&[AggregateType<'_>], &mut Schemas) -> Content),
+    Type(fn(&AggregateType<'_>, &mut Schemas) -> Content),
+    View(fn(&ViewSubject<'_>, &mut Schemas) -> Content),
+    Service(fn(&[AggregateType<'_>], &mut Schemas) -> Content),
 }
 
 /// The response to a request that succeeds, in the document.

@@ -29,7 +29,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
                   aggregate. They include every write before the call. `Link` is the next page, if there is one \
                   already; request later events with `cursor` as `after`.",
     query: Some(|| schema_for!(EventsQuery)),
-    successes: &[Success::page(Body::OfType(|of, schemas| {
+    successes: &[Success::page(Body::Type(|of, schemas| {
         let schema =
             schemas.add_response::<EventPage<'_>>(&format!("{}Events", of.name), &[("events/items", &of.event)]);
         let examples = of.of_creation(|created| {

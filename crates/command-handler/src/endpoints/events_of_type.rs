@@ -33,7 +33,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
                   with `cursor` as `after`, again and again, gets every event exactly once. `Link` is the next page, \
                   if there is one already.",
     query: Some(|| schema_for!(FeedQuery)),
-    successes: &[Success::page(Body::OfService(|types, schemas| {
+    successes: &[Success::page(Body::Service(|types, schemas| {
         let examples = types.first().map(|of| of.of_creation(|created| example(of, created))).unwrap_or_default();
         Content { schema: feed_schema(types, schemas), examples }
     }))],

@@ -36,7 +36,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
             status: StatusCode::OK,
             description: "The state.",
             headers: &[(ResponseHeader::ETag, true)],
-            body: Some(Body::OfType(|of, schemas| Content {
+            body: Some(Body::Type(|of, schemas| Content {
                 schema: schemas.add_response::<StateResponse<'_>>(&format!("{}Read", of.name), &[("state", &of.state)]),
                 examples: of.of_creation(|ExampleOutcome { after, .. }| {
                     let state = of.model.state(after).ok()?;

@@ -29,7 +29,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
                   reader who requests the next page with `cursor` as `after`, again and again, gets every aggregate \
                   exactly once. `Link` is the next page, if there is one already.",
     query: Some(|| schema_for!(ListQuery)),
-    successes: &[Success::page(Body::OfType(|of, schemas| {
+    successes: &[Success::page(Body::Type(|of, schemas| {
         let examples = of.of_creation(|created| {
             let created = created.events.first()?;
             json_of(&AggregatePage {

@@ -23,7 +23,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     description: "The body is the data of the update command. If nothing changes, no event is appended and the \
                   `ETag` stays the same.",
     request_body: Some(body),
-    successes: &[changed(Body::OfType(|of, schemas| {
+    successes: &[changed(Body::Type(|of, schemas| {
         let example = of.model.commands().update.and_then(|command| of.write(command));
         written(of, schemas, [("one", example.as_ref().map(|write| &write.outcome))])
     }))],

@@ -39,7 +39,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
             status: StatusCode::OK,
             description: "The row.",
             headers: &[(ResponseHeader::RowETag, true)],
-            body: Some(Body::OfView(|of, schemas| {
+            body: Some(Body::View(|of, schemas| {
                 let example = of.example.as_ref().and_then(|(key, row)| json_of(&RowResponse { key, row }));
                 Content { schema: row_schema(of, schemas), examples: named([("one", example)]) }
             })),

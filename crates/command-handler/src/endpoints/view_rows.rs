@@ -35,7 +35,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
                   it, but the rows of a page are not read at one moment: an event that changes several of them may show \
                   in some only. `Link` is the next page, if there is one.",
     query: Some(|| schema_for!(RowsQuery)),
-    successes: &[Success::page(Body::OfView(|of, schemas| {
+    successes: &[Success::page(Body::View(|of, schemas| {
         let row = row_schema(of, schemas);
         let example = of
             .example

@@ -68,9 +68,9 @@ impl Subject<'_> {
 
     fn content(self, body: Body, schemas: &mut Schemas) -> Option<Content> {
         match (self, body) {
-            (Self::Type(of), Body::OfType(content)) => Some(content(of, schemas)),
-            (Self::View(of), Body::OfView(content)) => Some(content(of, schemas)),
-            (Self::Service(types), Body::OfService(content)) => Some(content(types, schemas)),
+            (Self::Type(of), Body::Type(content)) => Some(content(of, schemas)),
+            (Self::View(of), Body::View(content)) => Some(content(of, schemas)),
+            (Self::Service(types), Body::Service(content)) => Some(content(types, schemas)),
             _ => None,
         }
     }
