@@ -265,7 +265,7 @@ pub(crate) struct Published {
 
 impl Published {
     /// The bus did not exist meanwhile, so it has dropped every message that it accepted.
-    pub(crate) fn dropped(&mut self, missing: NoSuchBus) {
+    pub(crate) fn dropped(&mut self, missing: &NoSuchBus) {
         // With a permanent error, a message is in the dead-letter queue.
         let messages = self.messages.iter().enumerate();
         self.unsettled

@@ -92,7 +92,7 @@ impl Relay {
         let published = self.publisher.publish(messages, &mut limits, pending()).instrument(span);
         let (mut published, changes, missing) = tokio::join!(published, send_changes, check);
         if let Some(missing) = missing {
-            published.dropped(missing);
+            published.dropped(&missing);
         }
         signals::report(records, &published, &changes, self.function_version.as_deref());
         let response = response(&published, &changes);
