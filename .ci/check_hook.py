@@ -74,7 +74,8 @@ class Aws:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        # The end of each run waits for this interval.
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def run(self, deployment=DEPLOYMENTS[1], limit="20", **changes):
         """Runs the hook in a process, as Lambda does. Returns its exit code, its output and its seconds."""

@@ -2,8 +2,8 @@
 //! time. After each schedule, every guarantee must hold.
 //!
 //! - `cargo test -p suite-tests --test campaign` runs 200 schedules, and the tests of the cost of outages and
-//!   failures. The seeds are always the same, so that a failure is the change's own. `.ci/run` runs 1,000, and sets
-//!   `CAMPAIGN_FIRST_SEED` to the time and so runs new schedules each time.
+//!   failures. The seeds are always the same, so that a failure is the change's own. `.ci/run` runs 400, and sets
+//!   `CAMPAIGN_FIRST_SEED` to the time and so runs new schedules each time. Each night, 20,000 new ones run.
 //! - `CAMPAIGN_SCHEDULES=100000 cargo test --profile campaign -p suite-tests --test campaign schedules` runs that many.
 //!   Every second schedule is followed by one of read models; with `CAMPAIGN_READ_MODELS_EVERY=1` each one is.
 //! - `CAMPAIGN_SEED=7 cargo test -p suite-tests --test campaign schedules -- --nocapture` runs one, and prints its log.

@@ -32,7 +32,7 @@ use self::sheet::Sheet;
 const KIB: usize = 1024;
 
 /// The bytes of the bodies: a small one and a large one show that the growth is linear.
-const SIZES: [usize; 2] = [256 * KIB, 2048 * KIB];
+const SIZES: [usize; 2] = [128 * KIB, 1024 * KIB];
 
 /// The bytes that a request may use at once, besides those for each byte of its body.
 const PEAK_WITHOUT_BODY: usize = 256 * KIB;

@@ -99,7 +99,7 @@ class Test(NamedTuple):
 
     def run(self, limit, mutation=None):
         """Runs the test, with a mutation or without one, for at most `limit` seconds."""
-        environment = {"CAMPAIGN_SCHEDULES": "300", **os.environ, **ENVIRONMENT}
+        environment = {"CAMPAIGN_SCHEDULES": "300", "CONSUMER_SEEDS": "1000", **os.environ, **ENVIRONMENT}
         if mutation is not None:
             environment[VARIABLE] = mutation
         began = time.monotonic()

@@ -272,6 +272,24 @@ fn each_file_is_a_target_or_a_module() {
     }
 }
 
+/// `test = false` and `doctest = false` save the time for a binary without tests, and for reading a crate without examples. Cargo
+/// then silently skips those that are added.
+#[test]
+fn libraries_whose_tests_or_examples_are_skipped_have_none() {
+    let targets = packages().into_iter().flat_map(|package| package["targets"].as_array().unwrap().clone());
+    for library in targets.filter(|target| target["kind"][0] == "lib") {
+        let root = PathBuf::from(library["src_path"].as_str().unwrap());
+        for file in walk(root.parent().unwrap()) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let comments = text.lines().map(str::trim_start);
+            let fences = comments.filter_map(|line| line.strip_prefix("/// ```").or(line.strip_prefix("//! ```")));
+            let has_example = fences.step_by(2).any(|language| ["", "no_run", "rust"].contains(&language));
+            assert!(library["doctest"] == true || !has_example, "an example in {}", file.display());
+            assert!(library["test"] == true || !text.contains("#[cfg(test)]"), "tests in {}", file.display());
+        }
+    }
+}
+
 #[test]
 fn kernel_depends_on_neither_aws_nor_async_crates() {
     for name in ["daybook-decider", "aggregates", "daybook-projection", "projections"] {

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 static ALLOCATIONS: PeakAlloc = PeakAlloc;
 
 const MESSAGES: usize = 400;
-const MESSAGE_BYTES: usize = 250_000;
+const MESSAGE_BYTES: usize = 100_000;
 
 /// A round of four responses with ten messages each, each held several times: by the queue's response, as bytes on the way, and
 /// parsed. All messages together have twice as many bytes.

@@ -1,8 +1,8 @@
 //! Costs of a load, a command, a snapshot and a page of the console of a long and a short event stream on the local stack, in
 //! calls and capacity units. They are counted between the stack and its table.
 //!
-//! In the normal run the long stream has 20,000 events. `LONG_STREAM=1000000 cargo test -p cli --test long_stream --
-//! --nocapture` uses a million, as `.ci/run` does, and prints the costs. Storing them takes one or two minutes.
+//! In the normal run the long stream has 20,000 events. `LONG_STREAM=1000000 cargo test -p operator --test long_stream
+//! -- --nocapture` uses a million, as each night, and prints the costs. Storing them takes one or two minutes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

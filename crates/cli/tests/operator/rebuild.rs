@@ -8,7 +8,7 @@
 //! REBUILD_AGGREGATES=100000 cargo test --profile campaign -p operator --test operator rebuild_while -- --nocapture
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ use tokio::time::sleep;
 use ulid::Ulid;
 
 use crate::support::{Setup, key};
-use crate::views::{ApiReader, HIDDEN_SECONDS, Total, Worker, version_1, versions_1_and_2};
+use crate::views::{ApiReader, Total, Worker, version_1, versions_1_and_2};
 
 const WRITERS: usize = 16;
 
@@ -308,8 +308,14 @@ async fn rebuild_while_writers_readers_faults_and_kills_go_on_equals_the_fold() 
     for version in [2, 1, 2] {
         eprintln!("switched to {version} at {:.1?}", began.elapsed());
         setup.daybook(&format!("projection switch totals {version}")).await.expect(Exit::Clean);
-        // Longer than it takes until the messages of an invocation that was killed are delivered again, and worked off.
-        sleep(Duration::from_secs(2 * u64::from(HIDDEN_SECONDS.unsigned_abs()))).await;
+        // The messages from before, also those of an invocation that was killed, are delivered again and worked off.
+        let before: BTreeSet<_> = setup.bus.queued().into_iter().map(|message| message.message_id).collect();
+        let handled = async {
+            while setup.bus.queued().iter().any(|message| before.contains(&message.message_id)) {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        wait_for(&setup, "the projectors have handled the messages from before a switch", handled).await;
         setup.age_switch().await;
     }
     let (written, reads) = load.end().await;

@@ -1,8 +1,8 @@
 //! Messages in any order, each three times, with faults, killed processes and two instances at the same time: each
 //! message is applied exactly once, and in the order of its aggregate.
 //!
-//! `CONSUMER_SEEDS` sets the number of seeds, 1,000 by default, and `CONSUMER_FIRST_SEED` the first one. A failure prints
-//! its seed.
+//! `CONSUMER_SEEDS` sets the number of seeds, 250 by default, and `CONSUMER_FIRST_SEED` the first one. A failure prints its
+//! seed.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use crate::database::Process;
 use crate::journal::{POISON, Setup, batch, event, failures, first, noted, soon};
 
-const SEEDS: u64 = 1_000;
+const SEEDS: u64 = 250;
 
 /// Longer than any call is under way.
 const QUIET: Duration = Duration::from_secs(10);
