@@ -250,6 +250,16 @@ async fn assert_view_equals(setup: &Setup, version: u32, expected: &BTreeMap<Str
     );
 }
 
+/// Waits until the projectors have handled the messages that `selects` selects.
+async fn wait_until_handled(setup: &Setup, selects: impl Fn(&QueueMessage) -> bool) {
+    let handled = async {
+        while setup.bus.queued().iter().any(&selects) {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    wait_for(setup, "the projectors have handled messages", handled).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rebuild_while_writers_readers_faults_and_kills_go_on_equals_the_fold() {
     let count = aggregates();
@@ -310,23 +320,12 @@ async fn rebuild_while_writers_readers_faults_and_kills_go_on_equals_the_fold() 
         setup.daybook(&format!("projection switch totals {version}")).await.expect(Exit::Clean);
         // The messages from before, also those of an invocation that was killed, are delivered again and worked off.
         let before: BTreeSet<_> = setup.bus.queued().into_iter().map(|message| message.message_id).collect();
-        let handled = async {
-            while setup.bus.queued().iter().any(|message| before.contains(&message.message_id)) {
-                sleep(Duration::from_millis(50)).await;
-            }
-        };
-        wait_for(&setup, "the projectors have handled the messages from before a switch", handled).await;
+        wait_until_handled(&setup, |message| before.contains(&message.message_id)).await;
         setup.age_switch().await;
     }
     let (written, reads) = load.end().await;
     // Whatever is still hidden is delivered again.
-    let is_changes = |message: &QueueMessage| message.queue_url.ends_with("/changes");
-    let drained = async {
-        while setup.bus.queued().iter().any(is_changes) {
-            sleep(Duration::from_millis(50)).await;
-        }
-    };
-    wait_for(&setup, "the projectors have handled all messages", drained).await;
+    wait_until_handled(&setup, |message| message.queue_url.ends_with("/changes")).await;
     stop_projectors.store(true, Relaxed);
     let ProjectorUsage(usage) = projectors.await.unwrap();
     for (operation, (calls, units, failed)) in usage {
