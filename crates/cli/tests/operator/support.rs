@@ -249,8 +249,8 @@ impl Setup {
     }
 }
 
-/// A server's calls, in which nobody waits for messages of the dead-letter queue: none is sent while a command reads them, and
-/// each command would wait for seconds.
+/// The calls of a bus, except that none waits for messages of the dead-letter queue: each command that reads the queue would wait
+/// for seconds, although no message is sent meanwhile.
 fn without_waits(bus: &Bus) -> Router {
     bus.router().layer(middleware::from_fn(async |request: Request, next: Next| {
         let (parts, body) = request.into_parts();
