@@ -2,17 +2,22 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// A clock that is some time ahead of the machine's, and is only moved forward. Clones share it.
+/// A clock that is some time ahead of the machine's, and is only moved forward: when that of the machine is set back, it goes
+/// on, because the ids of later events sort after those of earlier ones. Clones share it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(from = "Ahead", into = "Ahead")]
-pub struct LocalClock(Arc<AtomicU64>);
+#[serde(from = "(Ahead, SystemTime)", into = "(Ahead, SystemTime)")]
+pub struct LocalClock {
+    seconds_ahead: Arc<AtomicU64>,
+    /// The latest time, and when it was.
+    latest: Arc<Mutex<Option<(SystemTime, Instant)>>>,
+}
 
 /// How far a clock is ahead of the machine's, or is moved forward, in whole seconds. It is shown as a sum such as `14d 2h`, and read
 /// as one number with a unit: `90s`, `30m`, `2h` or `14d`.
@@ -60,7 +65,16 @@ impl Ahead {
 
 impl LocalClock {
     pub fn now(&self) -> SystemTime {
-        SystemTime::now() + self.ahead().duration()
+        self.at(SystemTime::now())
+    }
+
+    /// The time while the machine's clock shows this.
+    fn at(&self, machine: SystemTime) -> SystemTime {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let continued = latest.map(|(time, at)| time + at.elapsed());
+        let now = (machine + self.ahead().duration()).max(continued.unwrap_or(UNIX_EPOCH));
+        *latest = Some((now, Instant::now()));
+        now
     }
 
     pub fn timestamp(&self) -> Timestamp {
@@ -78,12 +92,12 @@ impl LocalClock {
 
     /// How far it is ahead of the machine's clock.
     pub fn ahead(&self) -> Ahead {
-        Ahead { seconds: self.0.load(Ordering::SeqCst) }
+        Ahead { seconds: self.seconds_ahead.load(Ordering::SeqCst) }
     }
 
     /// Moves it so that it is this far ahead, unless it is further.
     pub fn advance_to(&self, ahead: Ahead) {
-        self.0.fetch_max(ahead.seconds.min(Ahead::MAX.seconds), Ordering::SeqCst);
+        self.seconds_ahead.fetch_max(ahead.seconds.min(Ahead::MAX.seconds), Ordering::SeqCst);
     }
 }
 
@@ -95,9 +109,15 @@ impl From<Ahead> for LocalClock {
     }
 }
 
-impl From<LocalClock> for Ahead {
+impl From<(Ahead, SystemTime)> for LocalClock {
+    fn from((ahead, now): (Ahead, SystemTime)) -> Self {
+        Self { latest: Arc::new(Mutex::new(Some((now, Instant::now())))), ..ahead.into() }
+    }
+}
+
+impl From<LocalClock> for (Ahead, SystemTime) {
     fn from(clock: LocalClock) -> Self {
-        clock.ahead()
+        (clock.ahead(), clock.now())
     }
 }
 
@@ -188,9 +208,24 @@ mod tests {
     #[test]
     fn clock_of_another_process_is_as_far_ahead() {
         let clock = LocalClock::from(Ahead { seconds: 90 });
-        let text = serde_json::to_string(&clock).unwrap();
-        let other: LocalClock = serde_json::from_str(&text).unwrap();
+        let other = in_another_process(&clock);
+        assert_eq!(other.ahead().seconds, 90);
         other.advance_to(Ahead { seconds: 100 });
-        assert_eq!((text.as_str(), clock.ahead().seconds, other.ahead().seconds), ("90", 90, 100));
+        assert_eq!((clock.ahead().seconds, other.ahead().seconds), (90, 100));
+    }
+
+    fn in_another_process(clock: &LocalClock) -> LocalClock {
+        serde_json::from_str(&serde_json::to_string(clock).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn clock_goes_on_when_that_of_the_machine_is_set_back() {
+        let clock = LocalClock::default();
+        let later = SystemTime::now() + Duration::from_hours(1);
+        assert_eq!(clock.at(later), later);
+        let set_back = [clock.now(), in_another_process(&clock).now(), clock.now()];
+        assert!(later <= set_back[0] && set_back.is_sorted(), "{later:?}, {set_back:?}");
+        let past = SystemTime::now() + Duration::from_hours(2);
+        assert_eq!(clock.at(past), past);
     }
 }

@@ -155,8 +155,10 @@ impl<'a, D: Decide> Transaction<'a, D> {
         let left = self.race_until.saturating_duration_since(Instant::now());
         let has_time = match &self.retry {
             Some(Retry::Failed(_)) => self.backoff.wait().await,
-            // With an expected version, there is no race to repeat: the state that is read decides the response.
-            Some(Retry::Race) => !left.is_zero() || self.options.expected_version.is_some(),
+            // After the expected version, there is no race to repeat: the state that is read decides the response.
+            Some(Retry::Race) => {
+                !left.is_zero() || self.options.expected_version.is_some_and(|expected| expected < self.at_least)
+            }
             None => true,
         };
         if !has_time {

@@ -1,19 +1,13 @@
 //! The end of a transaction whose time is over. Time is simulated, and so is DynamoDB.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
-};
-use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
-use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
-use aws_smithy_types::body::SdkBody;
 use daybook_event_store::{EventStore, TransactError, TransactOptions};
-use daybook_function_runtime::aws_config_at;
+use daybook_test_support::network::{self, AwsCall, ConnectionLost, Reply, Service};
 use daybook_test_support::table::settings;
+use futures_util::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -24,51 +18,67 @@ const SECOND_APPEND: Duration = Duration::from_millis(550);
 
 /// A DynamoDB without a row. The connection of the first append breaks. The second append fails late, because the
 /// metadata is at version 5.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct EmptyTable {
-    has_failed: Arc<AtomicBool>,
+    appends: AtomicUsize,
 }
 
-impl HttpClient for EmptyTable {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
-    }
-}
-
-impl HttpConnector for EmptyTable {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let is_append = request.headers().get("x-amz-target").unwrap().ends_with("TransactWriteItems");
-        let has_failed = is_append && self.has_failed.swap(true, Ordering::Relaxed);
-        HttpConnectorFuture::new(async move {
-            match (is_append, has_failed) {
-                (true, false) => Err(ConnectorError::io("the connection broke".into())),
-                (true, true) => {
+impl Service for EmptyTable {
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, ConnectionLost>> {
+        let is_append = call.operation == "TransactWriteItems";
+        let earlier = if is_append { self.appends.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        async move {
+            match (is_append, earlier) {
+                (true, 0) => Err(ConnectionLost),
+                (true, _) => {
                     sleep(SECOND_APPEND).await;
-                    Ok(response(400, &cancelled_at(5)))
+                    Ok(Reply { status: 400, body: cancelled_at(5).to_string() })
                 }
-                (false, _) => Ok(response(200, &json!({}))),
+                (false, _) => Ok(Reply { status: 200, body: "{}".to_owned() }),
             }
-        })
+        }
+        .boxed()
     }
 }
 
-fn response(status: u16, body: &Value) -> HttpResponse {
-    HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body.to_string()))
+/// A DynamoDB in which another transaction holds the aggregate for ever. A call takes 5 ms.
+#[derive(Clone, Debug, Default)]
+struct BusyTable {
+    appends: Arc<AtomicUsize>,
+}
+
+impl Service for BusyTable {
+    fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, ConnectionLost>> {
+        let (status, body) = if call.operation == "TransactWriteItems" {
+            self.appends.fetch_add(1, Ordering::Relaxed);
+            (400, cancelled(&json!([{"Code": "TransactionConflict"}, {"Code": "None"}, {"Code": "None"}])))
+        } else {
+            (200, json!({}))
+        };
+        async move {
+            sleep(Duration::from_millis(5)).await;
+            Ok(Reply { status, body: body.to_string() })
+        }
+        .boxed()
+    }
+}
+
+/// The error of an append.
+fn cancelled(reasons: &Value) -> Value {
+    json!({
+        "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException", "CancellationReasons": reasons,
+    })
 }
 
 /// The error of an append whose metadata is at another version.
 fn cancelled_at(version: u64) -> Value {
     let metadata = json!({"currentSeqNum": {"N": version.to_string()}, "messageSeq": {"N": version.to_string()}});
-    json!({
-        "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
-        "CancellationReasons": [{"Code": "ConditionalCheckFailed", "Item": metadata}, {"Code": "None"}, {"Code": "None"}],
-    })
+    cancelled(&json!([{"Code": "ConditionalCheckFailed", "Item": metadata}, {"Code": "None"}, {"Code": "None"}]))
 }
 
 #[tokio::test(start_paused = true)]
 async fn search_for_a_lost_append_ends_with_the_last_calls() {
-    let aws = aws_config_at("http://localhost").into_builder().http_client(EmptyTable::default()).build();
-    let store = EventStore::new(&aws, settings());
+    let store = EventStore::new(&network::config(EmptyTable::default()), settings());
     let todo = Subject::shipped("todo", "1");
     let creation = Write::new(&todo, "CreateTodo", json!({"title": "A", "message": ""}));
     let deadline = Instant::now() + Duration::from_millis(100);
@@ -79,4 +89,21 @@ async fn search_for_a_lost_append_ends_with_the_last_calls() {
     assert!(late > SECOND_APPEND, "{late:?}");
     // The timer of the runtime rounds to milliseconds.
     assert!(late <= TransactOptions::LAST_CALLS + Duration::from_millis(5), "{late:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn append_that_is_always_busy_is_repeated_for_ten_seconds_also_with_an_expected_version() {
+    let todo = Subject::shipped("todo", "1");
+    for expected_version in [None, Some(0)] {
+        let table = BusyTable::default();
+        let store = EventStore::new(&network::config(table.clone()), settings());
+        let creation =
+            Write::new(&todo, "CreateTodo", json!({"title": "A", "message": ""})).expecting(expected_version);
+        let began = Instant::now();
+        let error = creation.send_until(&store, began + Duration::from_secs(25)).await.unwrap_err();
+        assert!(matches!(error, TransactError::Contended), "{expected_version:?}: {error:?}");
+        // Each attempt makes the next pauses longer.
+        let appends = table.appends.load(Ordering::Relaxed);
+        assert!(appends < 200 && began.elapsed() < Duration::from_secs(11), "{expected_version:?}: {appends} appends");
+    }
 }

@@ -30,6 +30,7 @@ pub(crate) struct Write<'a> {
     subject: &'a Subject,
     commands: Vec<CommandRequest>,
     creates: bool,
+    expected_version: Option<u64>,
     first_decision_takes: Duration,
     decisions: Mutex<Vec<Decided>>,
 }
@@ -38,7 +39,12 @@ impl<'a> Write<'a> {
     pub(crate) fn new(subject: &'a Subject, command: &str, data: Value) -> Self {
         let creates = subject.model().commands().create == command;
         let (commands, decisions) = (requests(&[(command, data)]), Mutex::default());
-        Self { subject, commands, creates, first_decision_takes: Duration::ZERO, decisions }
+        let (expected_version, first_decision_takes) = (None, Duration::ZERO);
+        Self { subject, commands, creates, expected_version, first_decision_takes, decisions }
+    }
+
+    pub(crate) fn expecting(self, expected_version: Option<u64>) -> Self {
+        Self { expected_version, ..self }
     }
 
     /// Makes the first decision take this long.
@@ -58,7 +64,7 @@ impl<'a> Write<'a> {
         let options = TransactOptions {
             policy: LoadPolicy::Incremental,
             creates: self.creates,
-            expected_version: None,
+            expected_version: self.expected_version,
             idempotency: None,
             deadline,
         };

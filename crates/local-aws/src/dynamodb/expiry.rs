@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use dynoxide::Database;
 use rusqlite::{Connection, ErrorCode};
@@ -47,12 +47,15 @@ impl fmt::Debug for TableClock {
 }
 
 impl TableClock {
-    /// The clock of an open database, as far ahead as it was when the database was closed. If that was during a move, the move
-    /// is completed.
+    /// The clock of an open database, as far ahead as it was when the database was closed, and not before its last record. If
+    /// it was closed during a move, the move is completed.
     pub(super) fn of(database: Database, name: String) -> Result<Self, ForwardError> {
         let connection = connect(&name)?;
-        let seconds = connection.query_row("SELECT ahead_seconds FROM _daybook_clock", [], |row| row.get(0))?;
-        let clock = Self { database, name, clock: Ahead { seconds }.into(), moving: Arc::default() };
+        let latest = "SELECT created_at FROM _stream_records ORDER BY id DESC LIMIT 1";
+        let sql = format!("SELECT ahead_seconds, COALESCE(({latest}), 0) FROM _daybook_clock");
+        let (seconds, latest) = connection.query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let clock = (Ahead { seconds }, UNIX_EPOCH + Duration::from_secs(latest)).into();
+        let clock = Self { database, name, clock, moving: Arc::default() };
         if seconds > 0 {
             clock.delete_expired(&connection)?;
         }
@@ -193,6 +196,22 @@ mod tests {
         drop(clock);
         let (database, name) = open(Some(&path)).unwrap();
         assert_eq!(TableClock::of(database, name).unwrap().clock().ahead().to_string(), "14d 2h");
+    }
+
+    #[test]
+    fn clock_of_a_database_file_goes_on_after_its_last_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("daybook.db");
+        let (database, name) = open(Some(&path)).unwrap();
+        create_table(&database);
+        put(&database, "1", None);
+        // The machine's clock is set back.
+        connect(&name).unwrap().execute("UPDATE _stream_records SET created_at = created_at + 3600", []).unwrap();
+        drop(database);
+        let before = LocalClock::default().since_1970();
+        let (database, name) = open(Some(&path)).unwrap();
+        let ahead = TableClock::of(database, name).unwrap().clock().since_1970().saturating_sub(before);
+        assert!(ahead > Duration::from_mins(59), "{ahead:?}");
     }
 
     #[test]
