@@ -130,6 +130,7 @@ const ARROWS: [(&str, &[&str]); 34] = [
         &[
             "daybook-admin",
             "daybook-command-handler",
+            "daybook-console",
             "daybook-decider",
             "daybook-event-store",
             "daybook-function-runtime",

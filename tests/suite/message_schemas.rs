@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use daybook_api_documents::{asyncapi, breaks, json_schema};
-use daybook_cli::commands::schemas::{asyncapi_text, json_schema_text};
+use daybook_cli::commands::documents::{asyncapi_text, json_schema_text};
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Message, Registry};
 use jsonschema::{Draft, Validator};
 use schemars::{JsonSchema, Schema, schema_for};

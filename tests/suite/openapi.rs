@@ -40,7 +40,7 @@ fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Va
 fn copy_in_the_docs_equals_the_generated_document() {
     let checked_in = std::fs::read_to_string(workspace().join("docs/openapi.json")).unwrap_or_default();
     assert!(
-        checked_in == daybook_cli::commands::openapi::text(suite_tests::SAMPLES).unwrap(),
+        checked_in == daybook_cli::commands::documents::openapi_text(suite_tests::SAMPLES).unwrap(),
         "docs/openapi.json differs from the generated document; write it again, and review the difference:\n\
          cargo run -- openapi > docs/openapi.json"
     );

@@ -61,7 +61,7 @@ async fn concurrent_requests_to_the_local_stack_share_transactions() {
     suite.post("/account", &json!({"id": "hot"})).await.expect(201);
     let transactions = async || {
         let usage = suite.get("/_dev/usage").await.expect(200);
-        usage.body["dynamodbCalls"]["TransactWriteItems"].as_i64().unwrap()
+        usage.body["calls"]["TransactWriteItems"].as_i64().unwrap()
     };
     let before = transactions().await;
     // All at once, so that many wait for the same transaction, even on a busy machine.

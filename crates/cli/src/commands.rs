@@ -2,31 +2,27 @@
 //!
 //! In reading order:
 //! - `dev`: runs the local stack until Ctrl-C, or the functions of a stack.
-//! - [`openapi`]: prints the OpenAPI document of the API. [`schemas`]: prints the description of the messages. `completions`: prints the completions for a shell.
+//! - [`documents`]: prints the OpenAPI document of the API, the description of the messages, and the completions for a shell.
 //! - `new`, `add`, `upgrade`: write the files of a project.
 //! - `console`: serves the console of a stack until Ctrl-C.
-//! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`,
-//!   `import`, `projection`: the operator commands.
+//! - `reads`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`, `import`,
+//!   `projection`: the operator commands.
 
 mod add;
 mod check_deployment;
-mod completions;
 mod console;
 mod dev;
 mod discarded;
 mod dlq;
-mod events;
+pub mod documents;
 mod export;
-mod feed;
-mod get;
 mod import;
 mod load;
 mod new;
-pub mod openapi;
 mod projection;
+mod reads;
 mod relay;
 mod republish;
-pub mod schemas;
 mod snapshot;
 mod upgrade;
 mod verify;
@@ -39,22 +35,19 @@ use daybook_scaffold::ScaffoldError;
 
 use self::add::AddCommand;
 use self::check_deployment::CheckDeploymentArgs;
-use self::completions::CompletionsArgs;
 use self::console::ConsoleArgs;
 use self::dev::{DevCommandArgs, DevFunctionsArgs};
 use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
-use self::events::EventsArgs;
+use self::documents::{CompletionsArgs, SchemasArgs};
 use self::export::ExportArgs;
-use self::feed::FeedArgs;
-use self::get::GetArgs;
 use self::import::ImportArgs;
 use self::load::LoadArgs;
 use self::new::NewArgs;
 use self::projection::ProjectionCommand;
+use self::reads::{EventsArgs, FeedArgs, GetArgs};
 use self::relay::RelayCommand;
 use self::republish::RepublishArgs;
-use self::schemas::SchemasArgs;
 use self::snapshot::SnapshotCommand;
 use self::upgrade::UpgradeArgs;
 use self::verify::VerifyArgs;
@@ -155,9 +148,9 @@ impl DaybookArgs {
         match self.command.unwrap_or(Command::Dev(self.dev)) {
             Command::Dev(args) => Ok(dev::run(args, project).await?),
             Command::DevFunctions(_) => Ok(dev::run_functions(project).await?),
-            Command::Openapi => Ok(openapi::print(project)?),
-            Command::Schemas(args) => Ok(schemas::run(&args, &(project.aggregates)().map_err(OperatorError::from)?)?),
-            Command::Completions(args) => Ok(completions::print(args, Self::command())?),
+            Command::Openapi => Ok(documents::print_openapi(project)?),
+            Command::Schemas(args) => Ok(documents::run(&args, &(project.aggregates)().map_err(OperatorError::from)?)?),
+            Command::Completions(args) => Ok(documents::print_completions(args, Self::command())?),
             Command::New(args) => Ok(new::run(&args)?),
             Command::Add(command) => Ok(command.run(project)?),
             Command::Upgrade(args) => Ok(upgrade::run(&args)?),
@@ -170,9 +163,9 @@ impl OperatorCommand {
     /// Runs the command.
     pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
         match self {
-            Self::Get(command) => command.run(context, get::run).await,
-            Self::Events(command) => command.run(context, events::run).await,
-            Self::Feed(command) => command.run(context, feed::run).await,
+            Self::Get(command) => command.run(context, reads::get).await,
+            Self::Events(command) => command.run(context, reads::events).await,
+            Self::Feed(command) => command.run(context, reads::feed).await,
             Self::Console(args) => {
                 let stack = args.stack.clone();
                 context.run(&stack, false, async |session| console::run(args, session).await).await

@@ -3,8 +3,7 @@
 //! In reading order:
 //! - [`commands`]: the command line; one file for each command.
 //! - [`operator`]: the shared parts of operator commands: the options that select the stack, and the output.
-//! - [`logs`]: the logs of the process, and the traces of the local stack.
-//! - `entry`: runs a process.
+//! - `entry`: runs a process, with its logs and the traces of the local stack.
 //!
 //! What the operator commands do is in the crates `daybook-operations` and `daybook-deployment-check`. The local stack,
 //! [`Project`] and [`fixtures`] are in `daybook-local-stack`, the files of a project in `daybook-scaffold`, and the documents
@@ -12,7 +11,6 @@
 
 pub mod commands;
 mod entry;
-pub mod logs;
 pub mod operator;
 
 pub use daybook_local_stack::{Project, fixtures};

@@ -9,13 +9,12 @@
 //! In reading order:
 //! - `exit`: the exit status. [`target`]: the options that select the stack. `args`: the options that select aggregates and
 //!   messages.
-//! - `progress`, `output`: what a command prints. `context`: the environment of a command.
+//! - `output`: what a command prints, and its progress. `context`: the environment of a command.
 
 pub(crate) mod args;
 mod context;
 mod exit;
 pub(crate) mod output;
-mod progress;
 pub mod target;
 
 pub use context::OperatorContext;

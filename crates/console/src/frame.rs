@@ -3,20 +3,22 @@
 //! A handler returns the content of a page, and [`add_frame`] adds the frame, which depends on the kind of the stack.
 //! So also the page of an error has the right navigation.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use daybook_event_store::StoreError;
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
 use crate::console::{Console, FAULTS, StackKind};
 use crate::paths::page;
-use crate::stack::Notices;
+use crate::stack::{Notices, StackError};
 use crate::time;
 
 /// A page whose frame is not added yet.
@@ -140,4 +142,54 @@ pub(crate) fn assets<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .route(STYLESHEET, file("text/css; charset=utf-8", include_str!("../assets/console.css")))
         .route(SCRIPT, file("text/javascript; charset=utf-8", include_str!("../assets/console.js")))
         .route(ICON, file("image/svg+xml", include_str!("../assets/icon.svg")))
+}
+
+/// Why a page cannot be shown.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: StatusCode,
+    title: &'static str,
+    detail: String,
+}
+
+impl Failure {
+    /// Nothing is at this address.
+    pub(crate) fn missing(detail: impl Into<String>) -> Self {
+        Self { status: StatusCode::NOT_FOUND, title: "Not found", detail: detail.into() }
+    }
+
+    /// The request cannot be understood.
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, title: "This cannot be shown", detail: detail.into() }
+    }
+}
+
+/// An error with all of its causes.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    std::iter::successors(error.source(), |&cause| cause.source())
+        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Self { status, title: "The table cannot be read", detail: with_causes(&error) }
+    }
+}
+
+impl From<StackError> for Failure {
+    fn from(error: StackError) -> Self {
+        let status = StatusCode::BAD_GATEWAY;
+        Self { status, title: "The stack did not return the data of this page", detail: error.to_string() }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let Self { status, title, detail } = self;
+        let body = html! {
+            div.notice.bad role="alert" { h1 { (title) } p { (detail) } }
+        };
+        (status, Page::new(title, "", body)).into_response()
+    }
 }

@@ -13,12 +13,11 @@
 //!   the pages get from a stack, over the trait [`StackSource`](stack::StackSource).
 //! - `router`: the pages by path. `guard`: which requests are admitted.
 //! - `paths`: the addresses of the pages, for links. `request`: what a page reads from a request.
-//! - `pages`: one file for each page. `failure`: the page of a request that fails. `schema_fields`: the form of a command,
+//! - `pages`: one file for each page. `schema_fields`: the form of a command,
 //!   from its JSON Schema.
-//! - What the pages share: `frame`, with the files that they load, `time` and `json`.
+//! - What the pages share: `frame`, with the files that they load and the page of a request that fails, `time` and `json`.
 
 mod console;
-mod failure;
 mod frame;
 mod guard;
 mod json;

@@ -14,7 +14,7 @@ use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer};
 
 use crate::console::Console;
-use crate::failure::Failure;
+use crate::frame::Failure;
 
 /// The parameters in the path of a page. A wrong value in them is an error page of the console: no page has this address.
 pub(crate) struct PagePath<T>(pub(crate) T);

@@ -9,8 +9,7 @@ use axum::response::Redirect;
 use axum::routing::{get, post};
 
 use crate::console::{Console, StackKind};
-use crate::failure::Failure;
-use crate::frame::{add_frame, assets};
+use crate::frame::{Failure, add_frame, assets};
 use crate::guard::guard;
 use crate::pages::{
     aggregate, aggregates, bus, command, copied_test, correlation, dead_letters, faults, health, messages, raw, stream,

@@ -319,7 +319,7 @@ pub struct StreamState {
     pub rules: Vec<Rule>,
     /// The batches of records that mappings discarded.
     pub discarded: Vec<Value>,
-    /// Counts by name, some of them in objects: `{"apiRequests": 1, "dynamodbCalls": {"Query": 2}}`.
+    /// Counts by name, some of them in objects: `{"apiRequests": 1, "calls": {"Query": 2}}`.
     pub usage: Value,
 }
 

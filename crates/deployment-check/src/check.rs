@@ -1,11 +1,10 @@
-//! A check.
+//! A check, and its result.
 
 use futures_util::future::LocalBoxFuture;
 use serde::Serialize;
 
-use super::aws_calls::CallError;
-use super::deployment::Deployment;
-use super::result::CheckResult;
+use crate::aws_calls::CallError;
+use crate::deployment::Deployment;
 
 /// A check of one assumption about AWS.
 #[derive(Serialize)]
@@ -21,4 +20,38 @@ pub struct Check {
     pub permissions: &'static [&'static str],
     #[serde(skip)]
     pub(super) run: for<'a> fn(&'a mut Deployment) -> LocalBoxFuture<'a, Result<CheckResult, CallError>>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "result", rename_all = "kebab-case")]
+pub enum CheckResult {
+    /// AWS behaves as the code relies on.
+    AsExpected { seen: String },
+    /// It does not.
+    Differs { expected: String, seen: String },
+    /// A call failed, or what should be seen did not happen.
+    NotChecked { reason: String },
+    /// The local stack has no such behaviour.
+    NotModelled { reason: String },
+}
+
+impl CheckResult {
+    /// As expected if both are equal.
+    pub(super) fn compare(expected: impl Into<String>, seen: impl Into<String>) -> Self {
+        let (expected, seen) = (expected.into(), seen.into());
+        if expected == seen { Self::AsExpected { seen } } else { Self::Differs { expected, seen } }
+    }
+
+    pub(super) fn not_checked(error: &CallError, is_local: bool) -> Self {
+        let reason = error.to_string();
+        if is_local && error.is_unknown_operation() {
+            Self::NotModelled { reason }
+        } else {
+            Self::NotChecked { reason }
+        }
+    }
+
+    pub(super) fn differs(expected: impl Into<String>, seen: impl Into<String>) -> Self {
+        Self::Differs { expected: expected.into(), seen: seen.into() }
+    }
 }

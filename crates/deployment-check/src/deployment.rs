@@ -2,16 +2,14 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use daybook_operations::OperatorError;
-use daybook_operations::Stack;
 use daybook_operations::signed_calls::DYNAMODB;
+use daybook_operations::{OperatorError, Stack};
 use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
 use serde_json::{Value, json};
 use ulid::Ulid;
 
 use super::aws_calls::{AwsCalls, CallError};
 use super::observer::{CHECK_TYPE, Observer};
-use super::result::CheckResult;
 
 pub(super) const MESSAGE_TYPE: &str = "DeploymentChecked";
 
@@ -48,8 +46,8 @@ impl Deployment {
             table: store.table_name,
             bus: relay.event_bus_name,
             source: relay.event_source,
-            dlq_url: stack.dlq_url()?,
-            stack: stack.stack_name(),
+            dlq_url: stack.required("DLQ_URL")?,
+            stack: stack.optional("STACK"),
             feed_delay: store.feed_delay,
             has_views: stack.has_views(),
             is_local,
@@ -58,14 +56,6 @@ impl Deployment {
             rows: Vec::new(),
             observer: None,
         })
-    }
-
-    pub(super) fn not_checked(&self, error: &CallError) -> CheckResult {
-        let reason = error.to_string();
-        match self.is_local && error.is_unknown_operation() {
-            true => CheckResult::NotModelled { reason },
-            false => CheckResult::NotChecked { reason },
-        }
     }
 
     pub(super) async fn dynamodb(&self, operation: &str, body: Value) -> Result<Value, CallError> {

@@ -4,7 +4,7 @@
 //! registered under; the checks delete at the end what they have created, and return the names of what they could not delete.
 //!
 //! In reading order:
-//! - `check`, `result`: a check and its result. `checks`: all checks, by subject, and the assumptions that none of them covers.
+//! - `check`: a check and its result. `checks`: all checks, by subject, and the assumptions that none of them covers.
 //! - `deployment`: the stack that is checked, and what the checks have created. `aws_calls`: calls to AWS as JSON.
 //!   `observer`: a rule and a queue, with which the checks see the messages on the bus.
 
@@ -13,17 +13,15 @@ mod check;
 mod checks;
 mod deployment;
 mod observer;
-mod result;
 
 use std::io;
 use std::time::Duration;
 
 use daybook_operations::{OperatorError, Stack};
 
-pub use self::check::Check;
+pub use self::check::{Check, CheckResult};
 pub use self::checks::NOT_SEEN;
 use self::deployment::Deployment;
-pub use self::result::CheckResult;
 
 /// The checks of these names, or all, without those to skip.
 pub fn checks(only: &[String], skip: &[String]) -> Result<Vec<Check>, OperatorError> {
@@ -52,9 +50,10 @@ pub async fn check_deployment(
         }
         // An interrupt ends a check that waits, but not the deletion of what it has created.
         let result = tokio::select! {
-            result = (check.run)(&mut deployment) => result.unwrap_or_else(|error| deployment.not_checked(&error)),
+            result = (check.run)(&mut deployment) => result,
             () = stack.interrupt.wait() => break,
         };
+        let result = result.unwrap_or_else(|error| CheckResult::not_checked(&error, deployment.is_local));
         reported = report(check, &result);
     }
     let left_over = deployment.clean_up().await;

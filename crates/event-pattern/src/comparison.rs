@@ -4,8 +4,6 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 
-use crate::service::Service;
-
 /// A comparison with one value of an event.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Comparison {
@@ -240,6 +238,16 @@ fn holds_wildcard(parts: &[String], text: &str) -> bool {
         }
         None => false,
     })
+}
+
+/// The service that reads a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Service {
+    /// An event bus, with all operators.
+    EventBridge,
+    /// An event source mapping. It has neither `wildcard` nor `cidr`, `prefix` and `suffix` do not ignore case, and
+    /// `anything-but` takes only values or one prefix.
+    Lambda,
 }
 
 #[cfg(test)]

@@ -7,17 +7,15 @@
 //! - An array in an event stands for its elements, as in [event-ruler], the library of the services: a value matches if
 //!   one of the elements does, and if the elements are objects, all fields of a pattern must match in the same element.
 //!
-//! `comparison`: the operators. `service`: which of them a service has.
+//! `comparison`: the operators, and which of them a service has.
 //!
 //! [event-ruler]: https://github.com/aws/event-ruler
 
 mod comparison;
-mod service;
 
 use serde_json::{Map, Value};
 
-use crate::comparison::Comparison;
-use crate::service::Service;
+use crate::comparison::{Comparison, Service};
 
 /// A pattern: an object with a member for each field of the event, and alternatives.
 #[derive(Clone, Debug, PartialEq)]

@@ -36,14 +36,13 @@
 //!
 //! In reading order:
 //! - [`template`]: the functions of a SAM template and their mappings.
-//! - [`settings`]: the settings of a mapping, with Lambda's defaults and ranges.
-//! - [`filter`]: the patterns that decide which records a function receives.
+//! - [`settings`]: the settings of a mapping, with Lambda's defaults and ranges, and the patterns that decide which records a function
+//!   receives.
 //! - [`mapping`]: the state machine. `record_queue` holds the records in order, `outcome` reads a function's response.
 //! - [`record`]: stream records and the payload that a function is invoked with.
 //! - [`destination`]: the document that the on-failure destination receives.
 
 pub mod destination;
-pub mod filter;
 pub mod mapping;
 mod outcome;
 pub mod record;
@@ -53,9 +52,8 @@ pub mod template;
 
 pub use daybook_stream_batch::SequenceNumber;
 pub use destination::{DiscardReason, Discarded, Source};
-pub use filter::RecordFilter;
 pub use mapping::{Batch, Mapping, Position, Step};
 pub use outcome::InvocationOutcome;
 pub use record::Record;
-pub use settings::MappingSettings;
+pub use settings::{MappingSettings, RecordFilter};
 pub use template::Template;

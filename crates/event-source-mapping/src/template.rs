@@ -6,18 +6,13 @@
 //! out.
 //!
 //! - `function`: the template and its functions; `stream_event`: their mappings.
-//! - `node`: values with their paths, for errors; `long_form`: the template as JSON.
-//! - `conditions`: the branches of `!If`.
-//! - `error`: errors in a template.
+//! - `node`: values with their paths, and errors. `conditions`: the template as JSON, with the branches of `!If`.
 
 mod conditions;
-mod error;
 mod function;
-mod long_form;
 mod node;
 mod stream_event;
 
-pub use error::TemplateError;
 pub use function::{Function, Template};
-pub use node::Setting;
+pub use node::{Setting, TemplateError};
 pub use stream_event::StreamEvent;

@@ -1,7 +1,9 @@
-//! The lines of a history file. docs/operating.md describes them.
+//! The lines of a history file, and how it is written. docs/operating.md describes them.
 
 #[cfg(test)]
 mod tests;
+
+use std::io::{self, Write};
 
 use daybook_decider::record::timestamp;
 use daybook_decider::{Json, Meta, RecordedEvent};
@@ -9,6 +11,7 @@ use daybook_table::AggregateKey;
 use daybook_table::keys::{MAX_ID, is_id};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
+use sha2::{Digest, Sha256};
 use ulid::Ulid;
 
 /// The version of the format that this code writes, and the latest that it reads.
@@ -67,26 +70,26 @@ pub struct HistorySummary {
 /// The first line of a file.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HeaderOut {
-    pub daybook_history: u32,
+struct HeaderOut {
+    daybook_history: u32,
 }
 
 /// The line of an incomplete aggregate.
 #[derive(Serialize)]
-pub struct IncompleteOut<'a> {
-    pub incomplete: &'a IncompleteLine,
+struct IncompleteOut<'a> {
+    incomplete: &'a IncompleteLine,
 }
 
 /// The last line of a file.
 #[derive(Serialize)]
-pub struct SummaryOut<'a> {
-    pub summary: &'a HistorySummary,
+struct SummaryOut<'a> {
+    summary: &'a HistorySummary,
 }
 
 /// The line of an event.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct EventOut<'a> {
+struct EventOut<'a> {
     aggregate_type: &'a str,
     aggregate_id: &'a str,
     seq_num: u64,
@@ -100,7 +103,7 @@ pub struct EventOut<'a> {
 }
 
 impl<'a> EventOut<'a> {
-    pub fn new(key: &'a AggregateKey, event: &'a RecordedEvent) -> Self {
+    fn new(key: &'a AggregateKey, event: &'a RecordedEvent) -> Self {
         Self {
             aggregate_type: &key.aggregate_type,
             aggregate_id: &key.id,
@@ -210,4 +213,62 @@ impl Members {
 
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
     Json::deserialize(deserializer).map(Some)
+}
+
+pub struct HistoryWriter<W> {
+    out: W,
+    hash: Sha256,
+    /// The summary so far, without the hash.
+    summary: HistorySummary,
+}
+
+impl<W: Write> HistoryWriter<W> {
+    pub fn begin(out: W) -> io::Result<Self> {
+        let mut this = Self { out, hash: Sha256::new(), summary: HistorySummary::default() };
+        this.write(&HeaderOut { daybook_history: FORMAT_VERSION })?;
+        Ok(this)
+    }
+
+    pub fn event(&mut self, key: &AggregateKey, event: &RecordedEvent) -> io::Result<()> {
+        self.summary.events += 1;
+        self.write(&EventOut::new(key, event))
+    }
+
+    /// The number of aggregates that have been written with all their events.
+    pub fn aggregates(&self) -> u64 {
+        self.summary.aggregates
+    }
+
+    /// Ends an aggregate with all its events.
+    pub fn complete(&mut self) {
+        self.summary.aggregates += 1;
+    }
+
+    /// Ends an aggregate of which not all events could be read.
+    pub fn incomplete(&mut self, incomplete: &IncompleteLine) -> io::Result<()> {
+        self.summary.incomplete += 1;
+        self.write(&IncompleteOut { incomplete })
+    }
+
+    /// Ends the file with its summary. `go_on` describes how to export the remaining aggregates.
+    pub fn finish(mut self, go_on: Option<String>) -> io::Result<HistorySummary> {
+        let sha256 = hex(&self.hash.clone().finalize());
+        let summary = HistorySummary { sha256, go_on, ..self.summary.clone() };
+        self.write(&SummaryOut { summary: &summary })?;
+        self.out.flush()?;
+        Ok(summary)
+    }
+
+    fn write(&mut self, line: &impl Serialize) -> io::Result<()> {
+        // Within stored JSON, a line break can only be insignificant white space.
+        let mut text = serde_json::to_string(line)?.replace(['\n', '\r'], " ");
+        text.push('\n');
+        self.hash.update(text.as_bytes());
+        self.out.write_all(text.as_bytes())
+    }
+}
+
+/// The bytes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

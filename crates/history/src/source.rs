@@ -17,8 +17,7 @@ use daybook_table::AggregateKey;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-use crate::line::{EventLine, HistorySummary, IncompleteLine, Line};
-use crate::writer::hex;
+use crate::line::{EventLine, HistorySummary, IncompleteLine, Line, hex};
 
 /// Maximum bytes of a line: an item of the table holds 400 KB, and the text of a line may be longer by escapes.
 const MAX_LINE: u64 = 4 * 1024 * 1024;

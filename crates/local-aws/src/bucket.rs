@@ -9,7 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::state::{Journal, StateError, StateFile};
+use crate::state::{Journal, StackState, StateError};
 
 /// Maximum keys of a page of the list.
 const PAGE: usize = 1000;
@@ -21,25 +21,22 @@ pub struct Bucket(Arc<Mutex<BucketState>>);
 struct BucketState {
     name: String,
     objects: BTreeMap<String, String>,
-    /// Where the keys of deleted objects are stored; `None` without a file.
-    file: Option<StateFile>,
+    /// Where the keys of deleted objects are stored.
+    stored: StackState,
 }
 
 impl Bucket {
-    /// A bucket of this name with these objects, by key. The keys of objects that are deleted are stored in the file,
-    /// and objects with such a key are left out.
-    pub fn with_file(
+    /// A bucket of this name with these objects, by key, without those whose deletion is stored.
+    pub fn new(
         name: &str,
         objects: impl IntoIterator<Item = (String, String)>,
-        file: Option<StateFile>,
+        stored: StackState,
     ) -> Result<Self, StateError> {
-        let deleted: Vec<String> =
-            file.as_ref().map_or_else(|| Ok(Vec::new()), |file| file.entries(Journal::DeletedObjects))?;
         let mut objects: BTreeMap<_, _> = objects.into_iter().collect();
-        for key in deleted {
+        for key in stored.entries::<String>(Journal::DeletedObjects)? {
             objects.remove(&key);
         }
-        Ok(Self(Arc::new(Mutex::new(BucketState { name: name.to_owned(), objects, file }))))
+        Ok(Self(Arc::new(Mutex::new(BucketState { name: name.to_owned(), objects, stored }))))
     }
 
     pub fn put(&self, key: String, text: String) {
@@ -121,7 +118,7 @@ async fn delete(State(bucket): State<Bucket>, Path((name, key)): Path<(String, S
         return error(StatusCode::NOT_FOUND, "NoSuchBucket");
     }
     if state.objects.remove(&key).is_some()
-        && let Some(Err(failed)) = state.file.as_ref().map(|file| file.append(Journal::DeletedObjects, &key))
+        && let Err(failed) = state.stored.append(Journal::DeletedObjects, &key)
     {
         tracing::error!(error = &failed as &dyn std::error::Error, "cannot store that an object was deleted");
         return error(StatusCode::INTERNAL_SERVER_ERROR, "InternalError");

@@ -3,20 +3,25 @@
 //! Left out: more than one process of a function at a time, extensions, response streams, limits of memory and of the
 //! size of an event.
 //!
-//! A [`LocalFunction`] starts its program when it is first invoked, and again after it has ended. `runtime_api`: the API that the
-//! program calls.
-
-mod runtime_api;
-
-use self::runtime_api::{FunctionFailure, RuntimeApi};
+//! A [`LocalFunction`] starts its program when it is first invoked, and again after it has ended. The program calls a
+//! [`RuntimeApi`]: `next`, `response` and `error` of an invocation, and the error of an initialization.
 
 use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
 use tokio::process::{Child, Command};
-use tokio::sync::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+use crate::server::Server;
 
 #[derive(Clone, Debug)]
 pub struct FunctionProgram {
@@ -33,7 +38,7 @@ pub struct FunctionProgram {
 #[derive(Debug)]
 pub struct LocalFunction {
     program: FunctionProgram,
-    process: Mutex<Option<Process>>,
+    process: tokio::sync::Mutex<Option<Process>>,
 }
 
 /// Why an invocation has no response.
@@ -60,7 +65,7 @@ struct Process {
 impl LocalFunction {
     /// A function. Its program is started by the first invocation.
     pub fn new(program: FunctionProgram) -> Self {
-        Self { program, process: Mutex::default() }
+        Self { program, process: tokio::sync::Mutex::default() }
     }
 
     pub fn name(&self) -> &str {
@@ -122,5 +127,150 @@ impl LocalFunction {
             .spawn()
             .map_err(not_started)?;
         Ok(Process { child, api })
+    }
+}
+
+/// Maximum bytes of a response: 6 MB, as in Lambda.
+const MAX_RESPONSE: usize = 6 * 1024 * 1024;
+
+#[derive(Debug)]
+struct RuntimeApi {
+    server: Server,
+    calls: Calls,
+}
+
+/// An error that the program reported, as `TYPE: MESSAGE`.
+#[derive(Debug)]
+enum FunctionFailure {
+    OfInvocation(String),
+    OfInitialization(String),
+}
+
+/// What the calls of the program share with the invocation.
+#[derive(Clone, Debug)]
+struct Calls {
+    arn: String,
+    current: Arc<Mutex<Current>>,
+    /// Wakes a waiting `next`.
+    invoked: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct Current {
+    invocation: Option<Invocation>,
+    /// The number of invocations so far.
+    invocations: u64,
+}
+
+#[derive(Debug)]
+struct Invocation {
+    request_id: String,
+    /// `None` once the program has it.
+    event: Option<String>,
+    /// Milliseconds since 1970.
+    deadline: u128,
+    result: oneshot::Sender<Result<String, FunctionFailure>>,
+}
+
+impl RuntimeApi {
+    /// Starts the API of a function of this name.
+    async fn start(function: &str) -> io::Result<Self> {
+        let arn = format!("arn:aws:lambda:us-east-1:000000000000:function:{function}");
+        let calls = Calls { arn, current: Arc::default(), invoked: Arc::default() };
+        let router = Router::new()
+            .route("/2018-06-01/runtime/invocation/next", get(next))
+            .route("/2018-06-01/runtime/invocation/{id}/response", post(response))
+            .route("/2018-06-01/runtime/invocation/{id}/error", post(error))
+            .route("/2018-06-01/runtime/init/error", post(initialization_error))
+            .layer(DefaultBodyLimit::max(MAX_RESPONSE))
+            .with_state(calls.clone());
+        Ok(Self { server: Server::start(router).await?, calls })
+    }
+
+    /// The host and port of the API.
+    fn address(&self) -> &str {
+        self.server.url().trim_start_matches("http://")
+    }
+
+    /// Passes an event to the program, and waits for its result, without a time limit.
+    async fn invoke(&self, event: String, timeout: Duration) -> Result<String, FunctionFailure> {
+        let (result, returned) = oneshot::channel();
+        {
+            let mut current = self.calls.current();
+            current.invocations += 1;
+            let request_id = format!("00000000-0000-4000-8000-{:012x}", current.invocations);
+            let deadline = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + timeout;
+            current.invocation =
+                Some(Invocation { request_id, event: Some(event), deadline: deadline.as_millis(), result });
+        }
+        self.calls.invoked.notify_one();
+        // The sender is dropped only with this API.
+        returned.await.unwrap_or_else(|_| Err(FunctionFailure::OfInvocation("it was not finished".to_owned())))
+    }
+}
+
+impl Calls {
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self, id: &str, result: Result<String, FunctionFailure>) -> Response {
+        let mut current = self.current();
+        match current.invocation.take_if(|invocation| invocation.request_id == id && invocation.event.is_none()) {
+            Some(invocation) => {
+                // Fails after a time-out; the process is about to end then.
+                drop(invocation.result.send(result));
+                accepted()
+            }
+            None => {
+                let error = json!({"errorType": "InvalidRequestID", "errorMessage": "Invalid request ID"});
+                (StatusCode::BAD_REQUEST, error.to_string()).into_response()
+            }
+        }
+    }
+}
+
+fn accepted() -> Response {
+    (StatusCode::ACCEPTED, json!({"status": "OK"}).to_string()).into_response()
+}
+
+async fn next(State(calls): State<Calls>) -> Response {
+    loop {
+        if let Some(invocation) = &mut calls.current().invocation
+            && let Some(event) = invocation.event.take()
+        {
+            let headers = [
+                ("Lambda-Runtime-Aws-Request-Id", invocation.request_id.clone()),
+                ("Lambda-Runtime-Deadline-Ms", invocation.deadline.to_string()),
+                ("Lambda-Runtime-Invoked-Function-Arn", calls.arn.clone()),
+                ("Content-Type", "application/json".to_owned()),
+            ];
+            return (headers, event).into_response();
+        }
+        calls.invoked.notified().await;
+    }
+}
+
+async fn response(State(calls): State<Calls>, Path(id): Path<String>, body: String) -> Response {
+    calls.finish(&id, Ok(body))
+}
+
+async fn error(State(calls): State<Calls>, Path(id): Path<String>, body: String) -> Response {
+    calls.finish(&id, Err(FunctionFailure::OfInvocation(reported(&body))))
+}
+
+async fn initialization_error(State(calls): State<Calls>, body: String) -> Response {
+    if let Some(invocation) = calls.current().invocation.take() {
+        drop(invocation.result.send(Err(FunctionFailure::OfInitialization(reported(&body)))));
+    }
+    accepted()
+}
+
+/// The error in a body, or the body if it is not an error of this form.
+fn reported(body: &str) -> String {
+    let error: Value = serde_json::from_str(body).unwrap_or_default();
+    match (error["errorType"].as_str(), error["errorMessage"].as_str()) {
+        (Some(kind), Some(message)) => format!("{kind}: {message}"),
+        _ => body.to_owned(),
     }
 }

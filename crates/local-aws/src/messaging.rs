@@ -9,30 +9,23 @@
 //! queue.
 //!
 //! In reading order:
-//! - [`Bus`]: the accepted entries and messages, and the recorded calls. `bus_index`: finds entries by what they are
-//!   about.
+//! - [`Bus`]: the accepted entries and messages, and the recorded calls.
 //! - [`faults`]: the injected faults.
 //! - `router`: the endpoint of both services.
-//! - `put_events`, `rule_operations` and `sqs`: the operations and their limits. `rules`: which events reach which queues.
-//!   `deliveries`: events on their way to queues. `target_records`: what became of them there.
+//! - `put_events`, `deliveries` and `sqs`: the operations and their limits. `rules`: which events reach which queues.
 
 mod bus;
-mod bus_index;
 mod deliveries;
 pub mod faults;
 mod put_events;
 mod router;
-mod rule_operations;
 mod rules;
 mod sqs;
-mod target_records;
 
-pub use bus::{Bus, Delivered, DeliveredPart, PutEventsCall, PutEventsResultEntry, WaitingMessage};
-pub use bus_index::EntryKey;
+pub use bus::{Bus, Delivered, DeliveredPart, EntryKey, PutEventsCall, PutEventsResultEntry, WaitingMessage};
 pub use daybook_event_pattern::EventPattern;
 pub use deliveries::QueueTarget;
-pub use faults::{CallFault, DeliveryFault, EntryFault, Faults, FunctionFault, Rule};
-pub use sqs::{QueueMessage, ReceivedMessage};
-pub use target_records::{TargetOutcome, TargetRecord};
+pub use faults::{CallFault, DeliveryFault, EntryFault, Faults, FunctionFault, Rule, ViewFaults};
+pub use sqs::{QueueMessage, ReceivedMessage, TargetOutcome, TargetRecord};
 
 pub use crate::server::Server;

@@ -1,6 +1,7 @@
-//! The state of the local stack that survives a restart, in the same file as the table: the positions of the stream's
-//! readers, and journals of the arrivals on the bus, in the queues, and at the on-failure destination.
+//! The state of the local stack besides the table, in the file of the table or in memory: the entries of the bus, the positions
+//! of the stream's readers, and journals of the arrivals in the queues and at the on-failure destination.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,11 +9,11 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::dynamodb::connect;
+use crate::dynamodb::{CHECKPOINTS, connect};
 
-/// The state in a data file. Clones share it.
+/// The state of a stack. Clones share it.
 #[derive(Clone, Debug)]
-pub struct StateFile {
+pub struct StackState {
     /// `None` after it was closed.
     connection: Arc<Mutex<Option<Connection>>>,
     session: u32,
@@ -21,8 +22,6 @@ pub struct StateFile {
 /// A journal: entries are added and never changed or deleted.
 #[derive(Clone, Copy, Debug)]
 pub enum Journal {
-    /// The entries that the bus accepted.
-    Bus,
     /// The messages that a queue accepted.
     Queue,
     /// The ids of messages that were deleted from their queue.
@@ -53,19 +52,66 @@ pub enum StateError {
     Json(#[from] serde_json::Error),
 }
 
-impl StateFile {
+/// Which entries of the bus. Positions are counted from 1.
+pub(crate) struct BusQuery {
+    /// The first position, and the one after the last.
+    pub(crate) positions: Range<usize>,
+    /// A column of the entries, and the values of which they have one, as a JSON array.
+    pub(crate) key: Option<(&'static str, String)>,
+}
+
+impl BusQuery {
+    /// The end of a statement, whose first parameters are the positions and the values. With a key, SQLite uses the index of
+    /// its column: the signs keep it from that of the positions.
+    fn sql(&self) -> String {
+        match &self.key {
+            None => "FROM _daybook_bus WHERE position >= ?1 AND position < ?2 AND ?3 = ''".to_owned(),
+            Some((column, _)) => format!(
+                "FROM _daybook_bus WHERE {column} IN (SELECT value FROM json_each(?3)) AND +position >= ?1 AND +position < ?2"
+            ),
+        }
+    }
+
+    fn parameters(&self) -> (i64, i64, &str) {
+        let [start, end] = [self.positions.start, self.positions.end].map(|at| i64::try_from(at).unwrap_or(i64::MAX));
+        (start, end, self.key.as_ref().map_or("", |(_, values)| values))
+    }
+}
+
+impl StackState {
     /// Opens the state in the file of a running [`LocalDynamoDb`](crate::dynamodb::LocalDynamoDb).
     pub fn open(data: &Path) -> Result<Self, StateError> {
-        let connection = connect(&data.to_string_lossy())?;
-        connection.execute_batch(
-            "CREATE TABLE IF NOT EXISTS _daybook_journal (
+        Self::of(connect(&data.to_string_lossy())?)
+    }
+
+    /// A state that ends with its last clone.
+    pub fn in_memory() -> Result<Self, StateError> {
+        Self::of(Connection::open_in_memory()?)
+    }
+
+    fn of(connection: Connection) -> Result<Self, StateError> {
+        // The columns find entries without reading the others. Only messages of Daybook have all of them.
+        connection.execute_batch(&format!(
+            "{CHECKPOINTS}
+             CREATE TABLE IF NOT EXISTS _daybook_journal (
                id INTEGER PRIMARY KEY AUTOINCREMENT,
                journal TEXT NOT NULL,
                entry TEXT NOT NULL
              );
-             CREATE INDEX IF NOT EXISTS _daybook_journals ON _daybook_journal (journal, id);",
-        )?;
-        let last = "SELECT COALESCE(MAX(id), 0) FROM _daybook_journal";
+             CREATE INDEX IF NOT EXISTS _daybook_journals ON _daybook_journal (journal, id);
+             CREATE TABLE IF NOT EXISTS _daybook_bus (
+               position INTEGER PRIMARY KEY,
+               entry TEXT NOT NULL,
+               resource TEXT AS (json_extract(entry, '$.resources[0]')),
+               message_id TEXT AS (json_extract(json_extract(entry, '$.detail'), '$.metadata.messageId')),
+               correlation_id TEXT AS (json_extract(json_extract(entry, '$.detail'), '$.metadata.correlationId'))
+             );
+             CREATE INDEX IF NOT EXISTS _daybook_resources ON _daybook_bus (resource);
+             CREATE INDEX IF NOT EXISTS _daybook_message_ids ON _daybook_bus (message_id);
+             CREATE INDEX IF NOT EXISTS _daybook_correlation_ids ON _daybook_bus (correlation_id);"
+        ))?;
+        let last = "SELECT (SELECT COALESCE(MAX(id), 0) FROM _daybook_journal)
+                         + (SELECT COALESCE(MAX(position), 0) FROM _daybook_bus)";
         let session = connection.query_row(last, [], |row| row.get(0))?;
         Ok(Self { connection: Arc::new(Mutex::new(Some(connection))), session })
     }
@@ -83,39 +129,57 @@ impl StateFile {
         self.session
     }
 
-    /// Adds an entry to a journal. Once this has returned, a killed process does not lose the entry.
+    /// Adds an entry to a journal. Once this has returned, a killed process does not lose an entry in a file.
     pub fn append(&self, journal: Journal, entry: &impl Serialize) -> Result<(), StateError> {
-        self.append_numbered(journal, entry).map(drop)
-    }
-
-    /// Does the same, and returns the number of the entry in the file.
-    pub(crate) fn append_numbered(&self, journal: Journal, entry: &impl Serialize) -> Result<i64, StateError> {
         let sql = "INSERT INTO _daybook_journal (journal, entry) VALUES (?1, ?2)";
         let entry = serde_json::to_string(entry)?;
-        self.with_connection(|connection| connection.prepare_cached(sql)?.insert((journal.name(), entry)))
+        self.with_connection(|connection| connection.prepare_cached(sql)?.execute((journal.name(), entry)).map(drop))
     }
 
     /// The entries of a journal, in the order in which they were added.
     pub fn entries<T: DeserializeOwned>(&self, journal: Journal) -> Result<Vec<T>, StateError> {
-        Ok(self.numbered_entries(journal)?.into_iter().map(|(_, entry)| entry).collect())
-    }
-
-    /// The entries of a journal with their numbers in the file, in the order in which they were added.
-    pub(crate) fn numbered_entries<T: DeserializeOwned>(&self, journal: Journal) -> Result<Vec<(i64, T)>, StateError> {
-        let sql = "SELECT id, entry FROM _daybook_journal WHERE journal = ?1 ORDER BY id";
-        let texts: Vec<(i64, String)> = self.with_connection(|connection| {
-            let mut statement = connection.prepare_cached(sql)?;
-            statement.query_map([journal.name()], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        let sql = "SELECT entry FROM _daybook_journal WHERE journal = ?1 ORDER BY id";
+        let texts: Vec<String> = self.with_connection(|connection| {
+            connection.prepare_cached(sql)?.query_map([journal.name()], |row| row.get(0))?.collect()
         })?;
-        texts.iter().map(|(number, text)| Ok((*number, serde_json::from_str(text)?))).collect()
+        texts.iter().map(|text| Ok(serde_json::from_str(text)?)).collect()
     }
 
-    /// The entry with this number in the file.
-    pub(crate) fn entry<T: DeserializeOwned>(&self, number: i64) -> Result<T, StateError> {
-        let sql = "SELECT entry FROM _daybook_journal WHERE id = ?1";
-        let text: String =
-            self.with_connection(|connection| connection.prepare_cached(sql)?.query_row([number], |row| row.get(0)))?;
-        Ok(serde_json::from_str(&text)?)
+    /// Adds an entry to the bus, at the next position.
+    pub(crate) fn append_to_bus(&self, entry: &impl Serialize) -> Result<(), StateError> {
+        let entry = serde_json::to_string(entry)?;
+        let sql = "INSERT INTO _daybook_bus (entry) VALUES (?1)";
+        self.with_connection(|connection| connection.prepare_cached(sql)?.execute([entry]).map(drop))
+    }
+
+    /// The position of the last entry of the bus; 0 before the first.
+    pub(crate) fn last_of_bus(&self) -> Result<usize, StateError> {
+        let sql = "SELECT COALESCE(MAX(position), 0) FROM _daybook_bus";
+        self.with_connection(|connection| connection.prepare_cached(sql)?.query_row([], |row| row.get(0)))
+    }
+
+    /// The number of entries of the bus.
+    pub(crate) fn count_of_bus(&self, query: &BusQuery) -> Result<usize, StateError> {
+        let sql = format!("SELECT COUNT(*) {}", query.sql());
+        self.with_connection(|connection| {
+            connection.prepare_cached(&sql)?.query_row(query.parameters(), |row| row.get(0))
+        })
+    }
+
+    /// The last `limit` entries of the bus, each with its position, in order of arrival.
+    pub(crate) fn entries_of_bus<T: DeserializeOwned>(
+        &self,
+        query: &BusQuery,
+        limit: usize,
+    ) -> Result<Vec<(usize, T)>, StateError> {
+        let sql = format!("SELECT position, entry {} ORDER BY position DESC LIMIT ?4", query.sql());
+        let (first, end, values) = query.parameters();
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows: Vec<(usize, String)> = self.with_connection(|connection| {
+            let mut statement = connection.prepare_cached(&sql)?;
+            statement.query_map((first, end, values, limit), |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        })?;
+        rows.into_iter().rev().map(|(position, text)| Ok((position, serde_json::from_str(&text)?))).collect()
     }
 
     /// The checkpoint of a reader; `None` if it has none yet.
@@ -164,7 +228,6 @@ impl Journal {
     /// Its name in the file.
     fn name(self) -> &'static str {
         match self {
-            Self::Bus => "bus",
             Self::Queue => "queue",
             Self::DeletedMessages => "deleted-messages",
             Self::Discarded => "discarded",

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use daybook_local_aws::clock::LocalClock;
 use daybook_local_aws::messaging::{Bus, Delivered, EntryKey, Server};
-use daybook_local_aws::state::StateFile;
+use daybook_local_aws::state::StackState;
 use serde_json::json;
 
 const ALL: Range<usize> = 1..usize::MAX;
@@ -28,8 +28,8 @@ async fn put(server: &Server, numbers: Range<usize>) {
 
 async fn bus(data: Option<&Path>) -> (Bus, Server) {
     let bus = match data {
-        None => Bus::new(),
-        Some(data) => Bus::with_file(StateFile::open(data).unwrap(), LocalClock::default()).unwrap(),
+        None => Bus::in_memory(),
+        Some(data) => Bus::new(StackState::open(data).unwrap(), LocalClock::default()).unwrap(),
     };
     bus.create_event_bus("main");
     let server = Server::start(bus.router()).await.unwrap();
@@ -81,7 +81,7 @@ async fn part_in_a_file_is_read_without_the_other_entries() {
     assert_eq!(part(&bus, &ALL, 1, None, None), (vec![39], 39));
     // From now on, another entry than these cannot be read.
     let file = rusqlite::Connection::open(&data).unwrap();
-    let damaged = "UPDATE _daybook_journal SET entry = '' WHERE journal = 'bus' AND entry NOT LIKE '%m7_\"%' AND entry NOT LIKE '%m39%'";
+    let damaged = "UPDATE _daybook_bus SET entry = json_set(entry, '$.source', NULL) WHERE entry NOT LIKE '%m7_\"%' AND entry NOT LIKE '%m39%'";
     assert_eq!(file.execute(damaged, []).unwrap(), 37);
     assert_eq!(part(&bus, &ALL, 1, None, None), (vec![39], 39));
     assert_eq!(part(&bus, &ALL, 5, Some(EntryKey::MessageIds(vec!["m7"])), None), (vec![7], 1));

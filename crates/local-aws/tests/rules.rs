@@ -7,7 +7,7 @@ use std::time::Duration;
 use daybook_local_aws::clock::LocalClock;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_local_aws::messaging::{Bus, EventPattern, QueueTarget, Server};
-use daybook_local_aws::state::StateFile;
+use daybook_local_aws::state::StackState;
 use serde_json::{Value, json};
 
 async fn call(server: &Server, target: &str, request: Value) -> (u16, Value) {
@@ -73,7 +73,7 @@ async fn events_that_match_a_rule_reach_its_queue_until_its_targets_are_removed(
 
 #[tokio::test]
 async fn rule_of_an_unknown_bus_or_with_a_wrong_pattern_is_rejected() {
-    let server = Server::start(Bus::new().router()).await.unwrap();
+    let server = Server::start(Bus::in_memory().router()).await.unwrap();
     let put = async |bus: &str, pattern: &str| {
         let rule = json!({"Name": "r", "EventBusName": bus, "EventPattern": pattern});
         call(&server, "AWSEvents.PutRule", rule).await.1["__type"].clone()
@@ -101,8 +101,8 @@ async fn messages_of_rules_survive_a_restart_until_they_are_deleted_or_dead() {
     for start in 0..3 {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let database = LocalDynamoDb::start(Some(&data), listener).unwrap();
-        let file = StateFile::open(&data).unwrap();
-        let bus = Bus::with_file(file.clone(), LocalClock::default()).unwrap();
+        let file = StackState::open(&data).unwrap();
+        let bus = Bus::new(file.clone(), LocalClock::default()).unwrap();
         bus.create_event_bus("main");
         let pattern = EventPattern::new(&json!({"source": ["daybook"]})).unwrap();
         bus.create_rule("main", "r", pattern, &QueueTarget { queue: "seen", max_receives: 2 });

@@ -1,10 +1,8 @@
 //! The records that mappings discarded, and the bucket that holds them for operator commands.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use daybook_function_runtime::with_causes;
 use daybook_local_aws::bucket::Bucket;
-use daybook_local_aws::state::{Journal, StateError, StateFile};
+use daybook_local_aws::state::{Journal, StackState, StateError};
 use serde_json::Value;
 
 const BUCKET: &str = "daybook-discarded";
@@ -13,33 +11,30 @@ const BUCKET: &str = "daybook-discarded";
 #[derive(Clone)]
 pub(crate) struct DiscardedRecords {
     /// All that were ever discarded.
-    all: Arc<Mutex<Vec<Value>>>,
-    /// Where they survive a restart.
-    file: Option<StateFile>,
+    state: StackState,
     /// Those that no operator deleted.
     pub(crate) bucket: Bucket,
 }
 
 impl DiscardedRecords {
-    /// Goes on with the records in the file.
-    pub(crate) fn new(file: Option<StateFile>) -> Result<Self, StateError> {
-        let stored = file.as_ref().map(|file| file.entries::<Value>(Journal::Discarded)).transpose()?;
-        let all = stored.unwrap_or_default();
+    /// Goes on with the records in the state.
+    pub(crate) fn new(state: StackState) -> Result<Self, StateError> {
+        let all = state.entries::<Value>(Journal::Discarded)?;
         let objects = all.iter().map(|discarded| (object_key(discarded), discarded.to_string()));
-        let bucket = Bucket::with_file(BUCKET, objects, file.clone())?;
-        Ok(Self { all: Arc::new(Mutex::new(all)), file, bucket })
+        let bucket = Bucket::new(BUCKET, objects, state.clone())?;
+        Ok(Self { state, bucket })
     }
 
     pub(crate) fn all(&self) -> Vec<Value> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let failed = |error: &StateError| tracing::error!(error = with_causes(error), "cannot read discarded records");
+        self.state.entries(Journal::Discarded).inspect_err(failed).unwrap_or_default()
     }
 
-    pub(crate) fn push(&self, discarded: Value) {
-        self.bucket.put(object_key(&discarded), discarded.to_string());
-        if let Some(Err(error)) = self.file.as_ref().map(|file| file.append(Journal::Discarded, &discarded)) {
+    pub(crate) fn push(&self, discarded: &Value) {
+        self.bucket.put(object_key(discarded), discarded.to_string());
+        if let Err(error) = self.state.append(Journal::Discarded, discarded) {
             tracing::error!(error = with_causes(&error), %discarded, "cannot store the discarded records");
         }
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).push(discarded);
     }
 }
 

@@ -14,7 +14,7 @@ use axum::{Json, Router};
 use daybook_function_runtime::{SdkConfig, with_causes};
 use daybook_local_aws::clock::{Ahead, LocalClock};
 use daybook_local_aws::dynamodb::{ForwardError, TableClock};
-use daybook_local_aws::messaging::{Bus, Delivered, QueueMessage};
+use daybook_local_aws::messaging::{Bus, Delivered, Faults, QueueMessage};
 use daybook_stream_relay::RelaySettings;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -22,11 +22,10 @@ use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-use crate::aws::DYNAMODB_ENDPOINT;
 use crate::discarded::DiscardedRecords;
-use crate::faults::{ProjectorFaults, StackFaults};
 use crate::functions::Functions;
-use crate::mapping_states::MappingStates;
+use crate::http::DYNAMODB_ENDPOINT;
+use crate::mapping_worker::MappingStates;
 use crate::rules::RuleStates;
 use crate::usage::{Usage, UsageMeter};
 
@@ -46,7 +45,6 @@ pub(crate) struct StackParts {
     pub(crate) rules: RuleStates,
     pub(crate) meter: UsageMeter,
     pub(crate) functions: Functions,
-    pub(crate) faults: ProjectorFaults,
     /// The faults as they were set last.
     pub(crate) set_faults: Arc<Mutex<Value>>,
     pub(crate) clock: LocalClock,
@@ -168,12 +166,11 @@ impl StackParts {
 
     /// Replaces all faults, or returns why they are not valid.
     pub(crate) async fn set_faults(&self, faults: Value) -> Result<(), String> {
-        let given = StackFaults::deserialize(&faults).map_err(|error| error.to_string())?;
+        let given = Faults::deserialize(&faults).map_err(|error| error.to_string())?;
         *self.set_faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
-        self.mappings.pause(given.paused());
-        self.bus.set_faults(given.of_bus());
-        self.faults.set(&given);
+        self.mappings.pause(given.paused.iter().map(|function| function.name()).collect());
         self.functions.replace_view_faults(&given.views).await;
+        self.bus.set_faults(given);
         Ok(())
     }
 

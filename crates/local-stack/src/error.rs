@@ -10,7 +10,7 @@ use daybook_event_store::StoreError;
 use daybook_settings::SettingError;
 use daybook_stream_relay::NoSuchBus;
 
-use crate::aws::DYNAMODB_ENDPOINT;
+use crate::http::DYNAMODB_ENDPOINT;
 
 /// Why the local stack does not start, or ends.
 #[derive(Debug, thiserror::Error)]

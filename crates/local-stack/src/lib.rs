@@ -8,43 +8,36 @@
 //! In reading order:
 //! - `args`, `error`: the options, the project that the functions serve, and why the stack does not start.
 //! - `stack`: starts and stops all parts.
-//! - `services`: DynamoDB, EventBridge and SQS, its own or external. `servers`: what its HTTP servers share, and how requests are
+//! - `services`: DynamoDB, EventBridge and SQS, its own or external, and the functions' settings. `servers`: what its HTTP servers share, and how requests are
 //!   forwarded to another process.
-//! - `environment`: the functions' settings.
 //! - `functions`: the functions and the console, in one version of their code. `restart`: replaces them after a change of their
 //!   sources. `local_api`: what the API has only here.
-//! - `mapping_worker`: the event source mapping in front of a stream function. `mapping_states`: what the mappings do.
+//! - `mapping_worker`: the event source mapping in front of a stream function.
 //!   `queue_worker`: the event source mapping in front of the projector.
 //! - `stream`: the table's stream, shard by shard. `discarded`: the records that mappings discarded.
-//! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues and workers. `rule_function`: the
-//!   function of a rule.
+//! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues, and the workers that invoke their functions.
 //! - `usage`: the calls of the stack, and the units of the table that they use. `faults`: the injected faults.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`. `console`: those for the console;
 //!   `remote_stack` calls them.
 //! - [`fixtures`]: the events of a project and their responses.
 //!
-//! What operator commands also use: [`aws`], the configuration of AWS clients; [`http`], requests to an API, signed if needed;
-//! [`metered_client`], which counts calls and units; [`termination`], Ctrl-C and SIGTERM.
+//! What operator commands also use: [`http`], the configuration of AWS clients, and requests to an API, signed if needed;
+//! [`CallMeter`], which counts calls and units; [`termination`], Ctrl-C and SIGTERM.
 
 mod args;
-pub mod aws;
 mod console;
 mod discarded;
 mod endpoints;
-mod environment;
 mod error;
 mod faults;
 pub mod fixtures;
 mod functions;
 pub mod http;
 mod local_api;
-mod mapping_states;
 mod mapping_worker;
-pub mod metered_client;
 mod queue_worker;
 mod remote_stack;
 mod restart;
-mod rule_function;
 mod rule_option;
 mod rules;
 mod servers;
@@ -59,4 +52,4 @@ pub use error::DevError;
 pub use restart::{RestartArgs, Restarts, serve};
 pub use rule_option::{RuleOption, rule_warnings};
 pub use stack::Stack;
-pub use usage::Usage;
+pub use usage::{CallMeter, CallUsage, Usage};

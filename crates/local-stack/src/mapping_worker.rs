@@ -1,22 +1,25 @@
-//! The event source mapping in front of a stream function, and the position up to which it has settled a shard. With a data file,
+//! The event source mapping in front of a stream function, its state, and the position up to which it has settled a shard. With a data file,
 //! the position survives a restart.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use daybook_console::stack::{Mapping as ShownMapping, Shard};
 use daybook_event_source_mapping::template::StreamEvent;
 use daybook_event_source_mapping::{
     Batch, Discarded, InvocationOutcome, Mapping, Position, Record, SequenceNumber, Source, Step,
 };
 use daybook_function_runtime::with_causes;
 use daybook_local_aws::clock::LocalClock;
-use daybook_local_aws::state::{Checkpoint, StateFile};
+use daybook_local_aws::state::{Checkpoint, StackState};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc::{self, Receiver};
+use tokio::sync::watch;
 
 use crate::discarded::DiscardedRecords;
 use crate::functions::Function;
-use crate::mapping_states::{MappingStates, ShardState, result_of};
 use crate::stream::TableStream;
 use crate::termination::StopSignal;
 use crate::usage::UsageMeter;
@@ -33,8 +36,8 @@ pub(crate) struct MappingWorker {
     pub(crate) event_name: String,
     pub(crate) event: StreamEvent,
     pub(crate) stream: TableStream,
-    /// Where checkpoints are stored; without it, the mapping begins at the start of the stream.
-    pub(crate) file: Option<StateFile>,
+    /// Where checkpoints are stored.
+    pub(crate) state: StackState,
     pub(crate) discarded: DiscardedRecords,
     pub(crate) states: MappingStates,
     pub(crate) meter: UsageMeter,
@@ -52,7 +55,7 @@ impl MappingWorker {
     async fn run_shard(self, shard: String) {
         let (sender, records) = mpsc::channel(READ_AHEAD);
         let reader = reader_of_stream(self.function.name, &self.event_name, &self.stream.arn);
-        let checkpoint = ShardCheckpoint::load(self.file.clone(), &reader, &shard);
+        let checkpoint = ShardCheckpoint::load(self.state.clone(), &reader, &shard);
         let read = self.stream.read(&shard, checkpoint.position(), sender);
         tokio::select! {
             () = self.invoke_with(records, &shard, checkpoint) => {}
@@ -118,7 +121,7 @@ impl MappingWorker {
         let stream_arn = &self.stream.arn;
         let source = Source { function_arn, stream_arn, shard_id: shard, request_id: "daybook-dev" };
         tracing::error!(function = function_arn, reason = ?discarded.reason, "records discarded");
-        self.discarded.push(discarded.document(&source));
+        self.discarded.push(&discarded.document(&source));
     }
 
     async fn invoke(&self, batch: Batch) -> (Batch, InvocationOutcome) {
@@ -134,49 +137,147 @@ pub(crate) fn reader_of_stream(function: &str, event: &str, stream_arn: &str) ->
 }
 
 /// The position of a mapping in a shard.
-pub(crate) struct ShardCheckpoint {
-    file: Option<StateFile>,
+struct ShardCheckpoint {
+    state: StackState,
     reader: String,
     saved: Position,
 }
 
 impl ShardCheckpoint {
     /// The stored position, or the start of the shard. `reader` is the mapping's name.
-    pub(crate) fn load(file: Option<StateFile>, reader: &str, shard: &str) -> Self {
+    fn load(state: StackState, reader: &str, shard: &str) -> Self {
         let reader = format!("{reader} {shard}");
-        let stored = file.as_ref().and_then(|file| {
-            file.checkpoint(&reader).unwrap_or_else(|error| {
-                tracing::error!(
-                    error = with_causes(&error),
-                    "cannot read the checkpoint, will read the shard from its start"
-                );
-                None
-            })
+        let stored = state.checkpoint(&reader).unwrap_or_else(|error| {
+            tracing::error!(
+                error = with_causes(&error),
+                "cannot read the checkpoint, will read the shard from its start"
+            );
+            None
         });
         let position = stored.and_then(|Checkpoint { sequence_number, is_settled }| {
             let number = SequenceNumber::parse(&sequence_number)?;
             Some(if is_settled { Position::After(number) } else { Position::At(number) })
         });
-        Self { file, reader, saved: position.unwrap_or(Position::Start) }
+        Self { state, reader, saved: position.unwrap_or(Position::Start) }
     }
 
     /// The position that was stored last.
-    pub(crate) fn position(&self) -> Position {
+    fn position(&self) -> Position {
         self.saved.clone()
     }
 
     /// Stores a position. If that fails, records are delivered again after a restart.
-    pub(crate) fn save(&mut self, position: Position) {
+    fn save(&mut self, position: Position) {
         let (number, is_settled) = match &position {
             Position::Start => return,
             Position::At(number) => (number, false),
             Position::After(number) => (number, true),
         };
-        let Some(file) = self.file.as_ref().filter(|_| position != self.saved) else { return };
+        if position == self.saved {
+            return;
+        }
         let checkpoint = Checkpoint { sequence_number: number.as_str().to_owned(), is_settled };
-        match file.save_checkpoint(&self.reader, &checkpoint) {
+        match self.state.save_checkpoint(&self.reader, &checkpoint) {
             Ok(()) => self.saved = position,
             Err(error) => tracing::error!(error = with_causes(&error), "cannot store the checkpoint"),
         }
+    }
+}
+
+/// The states of all mappings. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct MappingStates {
+    states: Arc<Mutex<BTreeMap<MappingName, MappingState>>>,
+    paused: watch::Sender<BTreeSet<&'static str>>,
+    clock: LocalClock,
+}
+
+/// The function of a mapping, and the mapping's name in the template.
+type MappingName = (&'static str, String);
+
+#[derive(Default)]
+struct MappingState {
+    enabled: bool,
+    shards: BTreeMap<String, ShardState>,
+}
+
+/// The state of a mapping in a shard.
+#[derive(Clone, Default)]
+struct ShardState {
+    /// The number of records that are not settled.
+    waiting: usize,
+    /// The creation time of the oldest of them, since 1970.
+    oldest: Option<Duration>,
+    /// The result of the last invocation; `None` before the first.
+    last_result: Option<&'static str>,
+}
+
+impl MappingStates {
+    /// No mappings. Their records have the times of this clock.
+    pub(crate) fn new(clock: LocalClock) -> Self {
+        Self { clock, ..Self::default() }
+    }
+
+    pub(crate) fn add(&self, function: &'static str, mapping: &str, enabled: bool) {
+        self.lock().insert((function, mapping.to_owned()), MappingState { enabled, ..MappingState::default() });
+    }
+
+    /// Replaces the state of a mapping in a shard.
+    fn set(&self, function: &'static str, mapping: &str, shard: &str, state: ShardState) {
+        if let Some(mapping) = self.lock().get_mut(&(function, mapping.to_owned())) {
+            mapping.shards.insert(shard.to_owned(), state);
+        }
+    }
+
+    /// Replaces the functions that are not invoked, as if their mappings were disabled: their records wait in the stream.
+    pub(crate) fn pause(&self, functions: BTreeSet<&'static str>) {
+        self.paused.send_replace(functions);
+    }
+
+    /// The paused functions, and when they change.
+    fn paused(&self) -> watch::Receiver<BTreeSet<&'static str>> {
+        self.paused.subscribe()
+    }
+
+    /// Whether no record waits for a function, except for paused functions.
+    pub(crate) fn are_idle(&self) -> bool {
+        let paused = self.paused.borrow().clone();
+        let states = self.lock();
+        let running = states.iter().filter(|((function, _), _)| !paused.contains(function));
+        running.flat_map(|(_, state)| state.shards.values()).all(|shard| shard.waiting == 0)
+    }
+
+    pub(crate) fn all(&self) -> Vec<ShownMapping> {
+        let now = self.clock.since_1970();
+        let age = |oldest: Duration| i64::try_from(now.saturating_sub(oldest).as_millis()).unwrap_or(i64::MAX);
+        let shard = |(shard, state): (&String, &ShardState)| Shard {
+            shard: shard.clone(),
+            waiting: state.waiting,
+            oldest_age_ms: state.oldest.map(age),
+            last_result: state.last_result.map(str::to_owned),
+        };
+        let states = self.lock();
+        let mapping = |((function, mapping), state): (&MappingName, &MappingState)| ShownMapping {
+            function: (*function).to_owned(),
+            mapping: mapping.clone(),
+            enabled: state.enabled,
+            paused: self.paused.borrow().contains(function),
+            shards: state.shards.iter().map(shard).collect(),
+        };
+        states.iter().map(mapping).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<MappingName, MappingState>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The outcome of an invocation in the words of the endpoint.
+fn result_of(outcome: &InvocationOutcome) -> &'static str {
+    match outcome {
+        InvocationOutcome::Returned(response) if response.contains("itemIdentifier") => "some records are unsettled",
+        InvocationOutcome::Returned(_) => "OK",
+        InvocationOutcome::FunctionError => "PROBLEM: the function failed",
+        InvocationOutcome::NotInvoked => "PROBLEM: the function was not invoked",
     }
 }

@@ -6,10 +6,10 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message};
 use daybook_event_source_mapping::InvocationOutcome;
 use daybook_function_runtime::with_causes;
+use daybook_local_aws::messaging::Bus;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::faults::ProjectorFaults;
 use crate::functions::Function;
 use crate::termination::StopSignal;
 
@@ -25,7 +25,8 @@ pub(crate) struct QueueWorker {
     pub(crate) timeout: Duration,
     pub(crate) sqs: Client,
     pub(crate) url: String,
-    pub(crate) faults: ProjectorFaults,
+    /// Where the faults of invocations are.
+    pub(crate) bus: Bus,
     pub(crate) stop: StopSignal,
 }
 
@@ -60,7 +61,7 @@ impl QueueWorker {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let record = |message: &Message| json!({"messageId": text(&message.message_id), "body": text(&message.body)});
         let event = json!({"Records": messages.iter().map(record).collect::<Vec<_>>()}).to_string();
-        let killed_after = self.faults.next_invocation().unwrap_or(self.timeout);
+        let killed_after = self.bus.projector_fault().unwrap_or(self.timeout);
         let InvocationOutcome::Returned(response) =
             self.projector.invoke_until(event, self.timeout, killed_after).await
         else {

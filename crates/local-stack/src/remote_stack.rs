@@ -3,24 +3,21 @@
 use std::fmt::Display;
 use std::net::SocketAddr;
 
-use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::http::Request;
-use axum::http::header::CONTENT_TYPE;
 use daybook_console::stack::{
     BusPart, ControlAction, Controls, DeadLetterAction, DeadLetters, MessageQuery, Reply, StackError, StackSource,
     StreamState,
 };
+use daybook_function_runtime::with_causes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tower::ServiceExt;
 
-use crate::servers::forwarding_to;
+use crate::http::HttpClient;
 use crate::usage::{Usage, UsageMeter};
 
 pub(crate) struct RemoteStack {
-    /// Forwards requests to the first process.
-    stack: Router,
+    /// The HTTP interface of the first process.
+    url: String,
+    client: HttpClient,
     /// Counts the calls of the functions in this process.
     meter: UsageMeter,
 }
@@ -28,23 +25,21 @@ pub(crate) struct RemoteStack {
 impl RemoteStack {
     /// The stack whose first process serves at this address.
     pub(crate) fn new(address: SocketAddr, meter: UsageMeter) -> Self {
-        Self { stack: forwarding_to(address), meter }
+        let url = format!("http://{address}/_dev/console");
+        Self { client: HttpClient::new(&url, None), url, meter }
     }
 
     async fn ask<T: DeserializeOwned>(&self, part: &str, question: impl Serialize) -> Result<T, StackError> {
-        let path = format!("/_dev/console/{part}");
-        let failed = |error: &dyn Display| StackError(format!("{path} of the stack cannot be called: {error}"));
+        let url = format!("{}/{part}", self.url);
+        let failed = |error: &dyn Display| StackError(format!("{url} of the stack cannot be called: {error}"));
         let question = serde_json::to_string(&question).map_err(|error| failed(&error))?;
-        let request = Request::post(&path).header(CONTENT_TYPE, "application/json").body(Body::from(question));
-        let request = request.map_err(|error| failed(&error))?;
-        let response = self.stack.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
-        let status = response.status();
-        let body = to_bytes(response.into_body(), usize::MAX).await.map_err(|error| failed(&error))?;
-        if !status.is_success() {
-            let body = String::from_utf8_lossy(&body);
-            return Err(StackError(format!("{path} of the stack returned {status}: {body}")));
+        let headers = [("content-type".to_owned(), "application/json".to_owned())];
+        let response = self.client.send("POST", &url, &headers, Some(question)).await;
+        let response = response.map_err(|error| failed(&with_causes(&*error)))?;
+        if !(200..300).contains(&response.status) {
+            return Err(StackError(format!("{url} of the stack returned {}: {}", response.status, response.body)));
         }
-        serde_json::from_slice(&body).map_err(|error| failed(&error))
+        serde_json::from_str(&response.body).map_err(|error| failed(&error))
     }
 }
 
@@ -60,10 +55,9 @@ impl StackSource for RemoteStack {
     fn stream(&self) -> Reply<'_, StreamState> {
         Box::pin(async {
             let state: StreamState = self.ask("stream", ()).await?;
-            let total = UsageMeter::default();
-            total.add(serde_json::from_value::<Usage>(state.usage).unwrap_or_default());
-            total.add(self.meter.usage());
-            Ok(StreamState { usage: serde_json::to_value(total.usage()).unwrap_or_default(), ..state })
+            let mut total: Usage = serde_json::from_value(state.usage).unwrap_or_default();
+            total += self.meter.usage();
+            Ok(StreamState { usage: serde_json::to_value(total).unwrap_or_default(), ..state })
         })
     }
 

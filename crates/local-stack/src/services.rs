@@ -1,19 +1,23 @@
-//! The services of the local stack: DynamoDB, EventBridge and SQS, and the bucket of discarded records.
+//! The services of the local stack: DynamoDB, EventBridge and SQS, and the bucket of discarded records. The functions' settings: those of
+//! the template, with local names for resources that only a deployment creates.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use daybook_event_source_mapping::Template;
+use daybook_event_source_mapping::template::{Function, Setting};
 use daybook_function_runtime::SdkConfig;
 use daybook_local_aws::clock::LocalClock;
 use daybook_local_aws::dynamodb::{LocalDynamoDb, StartError};
 use daybook_local_aws::messaging::Bus;
 use daybook_local_aws::server::Server;
-use daybook_local_aws::state::StateFile;
+use daybook_local_aws::state::StackState;
 use daybook_settings::Environment;
 
 use crate::args::DevArgs;
-use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 use crate::discarded::DiscardedRecords;
 use crate::error::DevError;
+use crate::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 use crate::servers::listen;
 
 /// How long calls may continue after the stop. The API and the functions have ended by then.
@@ -28,8 +32,8 @@ pub(crate) struct Services {
     pub(crate) database: Option<LocalDynamoDb>,
     /// The clock of the stack, which is the one of its own DynamoDB.
     pub(crate) clock: LocalClock,
-    /// The state in the file of the stack's own DynamoDB.
-    pub(crate) file: Option<StateFile>,
+    /// The state besides the table: in the file of the stack's own DynamoDB, or in memory.
+    pub(crate) state: StackState,
     /// The stack's own EventBridge and SQS; without a server if both are external.
     pub(crate) bus: Bus,
     /// The discarded records, whose bucket is at the endpoint of the bus.
@@ -47,18 +51,18 @@ impl Services {
         let elsewhere = endpoints.into_iter().filter_map(|variable| Some((variable, process.optional(variable)?)));
         let elsewhere: Vec<_> = elsewhere.collect();
         let is_elsewhere = |variable| elsewhere.iter().any(|(name, _)| *name == variable);
-        let (mut database, mut file) = (None, None);
+        let mut database = None;
         if !is_elsewhere(DYNAMODB_ENDPOINT) {
             let listener = listen(args.host, args.dynamodb_port, "--dynamodb-port").await?;
             database = Some(LocalDynamoDb::start(args.data.as_deref(), listener)?);
-            file = args.data.as_deref().map(StateFile::open).transpose()?;
         }
         let clock = database.as_ref().map(|database| database.clock().clock().clone()).unwrap_or_default();
-        let bus = match file.clone() {
-            Some(file) => Bus::with_file(file, clock.clone())?,
-            None => Bus::with_clock(clock.clone()),
+        let state = match args.data.as_deref().filter(|_| database.is_some()) {
+            Some(data) => StackState::open(data)?,
+            None => StackState::in_memory()?,
         };
-        let discarded = DiscardedRecords::new(file.clone())?;
+        let bus = Bus::new(state.clone(), clock.clone())?;
+        let discarded = DiscardedRecords::new(state.clone())?;
         let mut bus_server = None;
         if !(is_elsewhere(EVENTBRIDGE_ENDPOINT) && is_elsewhere(SQS_ENDPOINT)) {
             let listener = listen(args.host, args.bus_port, "--bus-port").await?;
@@ -72,7 +76,7 @@ impl Services {
             sqs: service_config(&process, SQS_ENDPOINT, bus_url).await,
             database,
             clock,
-            file,
+            state,
             bus,
             discarded,
             bus_server,
@@ -95,11 +99,47 @@ impl Services {
             server.stop(GRACE).await;
         }
         // Before the database, which may be closed at any time after its server has stopped.
-        if let Some(file) = self.file {
-            file.close();
-        }
+        self.state.close();
         if let Some(database) = self.database {
             database.stop(GRACE).await;
         }
     }
+}
+
+/// Not "daybook": for table names under 8 characters, AWS SDKs reject the shard ids of the engine's stream.
+const TABLE_NAME: &str = "daybook-dev";
+
+pub(crate) type Variables = BTreeMap<String, String>;
+
+/// The environment with these variables.
+pub(crate) fn environment_of(variables: &Variables) -> Environment {
+    variables.iter().collect()
+}
+
+/// The function of a template that runs a binary, and its environment variables. A variable of this process overrides the
+/// template's. Feeds have no delay, because one process with one clock appends and reads. The stack has read models.
+pub(crate) fn function_of<'a>(
+    template: &'a Template,
+    binary: &'static str,
+    sqs: &SdkConfig,
+) -> Result<(&'a Function, Variables), DevError> {
+    let is_built = |function: &&Function| function.binary == Some(Setting::Known(binary.to_owned()));
+    let function = template.functions.values().find(is_built).ok_or(DevError::NoFunction { binary })?;
+    let process = Environment::of_process();
+    let variable = |(name, setting): (&String, &Setting)| {
+        let of_template = if let Setting::Known(value) = setting { Some(value.clone()) } else { None };
+        let of_local_stack = (name == "FEED_DELAY_MS").then(|| "0".to_owned());
+        let of_stack = match name.as_str() {
+            "TABLE_NAME" => Some(TABLE_NAME.to_owned()),
+            "EVENT_BUS_NAME" => Some("daybook".to_owned()),
+            "VIEWS_TABLE_NAME" => Some(format!("{TABLE_NAME}-views")),
+            "DLQ_URL" => Some(format!("{}/000000000000/daybook-dlq", sqs.endpoint_url().unwrap_or_default())),
+            "CHANGES_QUEUE_URL" => {
+                Some(format!("{}/000000000000/daybook-changes", sqs.endpoint_url().unwrap_or_default()))
+            }
+            _ => None,
+        };
+        Some((name.clone(), process.optional(name).or(of_local_stack).or(of_template).or(of_stack)?))
+    };
+    Ok((function, function.environment.iter().filter_map(variable).collect()))
 }

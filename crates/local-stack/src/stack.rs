@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_sdk_dynamodbstreams::Client as StreamsClient;
+use axum::Router;
 use axum::extract::Request;
 use axum::http::header::ACCEPT;
 use axum::http::{HeaderName, HeaderValue, Method};
-use axum::middleware::Next;
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::{Router, middleware};
 use daybook_admin::AdminCalls;
 use daybook_console::stack::Notices;
 use daybook_console::{Access, new_token};
@@ -28,21 +28,16 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{console, endpoints, environment, functions, rules};
-use crate::args::DevArgs;
-use crate::args::Project;
+use super::{console, endpoints, functions, rules};
+use crate::args::{DevArgs, Project};
 use crate::endpoints::StackParts;
-use crate::environment::Variables;
 use crate::error::DevError;
-use crate::faults::ProjectorFaults;
 use crate::functions::{ConsoleSettings, FunctionSettings, Functions, queue_of_projector};
-use crate::mapping_states::MappingStates;
-use crate::mapping_worker::MappingWorker;
-use crate::mapping_worker::reader_of_stream;
+use crate::mapping_worker::{MappingStates, MappingWorker, reader_of_stream};
 use crate::queue_worker::QueueWorker;
 use crate::restart::{Rebuilder, Restarts};
 use crate::servers::{address_here, listen, read_whole};
-use crate::services::Services;
+use crate::services::{Services, Variables, environment_of, function_of};
 use crate::stream::TableStream;
 use crate::termination::StopSignal;
 use crate::usage::UsageMeter;
@@ -108,15 +103,15 @@ impl Stack {
                 functions
             }
         };
-        let (states, faults) = (MappingStates::new(services.clock.clone()), ProjectorFaults::default());
+        let states = MappingStates::new(services.clock.clone());
         let mappings = Mappings { template: &template, services: &services, functions: &functions, stop: &stop_signal };
-        let table_name = environment::of(&settings.command_handler).required("TABLE_NAME")?;
+        let table_name = environment_of(&settings.command_handler).required("TABLE_NAME")?;
         mappings.start_streams(&table_name, &states, &meter, &mut workers).await?;
         if let Some(queue) = queue_of_projector(&settings.stream_relay) {
-            workers.spawn(mappings.projector(queue, &faults)?.run());
+            workers.spawn(mappings.projector(queue)?.run());
         }
         let timeout = Duration::from_secs(args.function_timeout.into());
-        let relay = RelaySettings::read(&environment::of(&settings.stream_relay))?;
+        let relay = RelaySettings::read(&environment_of(&settings.stream_relay))?;
         rules::create_tables(&args.rules, &services).await?;
         let rules = rules::start(&args.rules, timeout, &services, &relay.event_bus_name, &mut workers, &stop_signal)?;
 
@@ -127,7 +122,6 @@ impl Stack {
             rules,
             meter,
             functions,
-            faults,
             set_faults: Arc::new(Mutex::new(json!({}))),
             clock: services.clock.clone(),
             table_clock: services.database.as_ref().map(|database| database.clock().clone()),
@@ -245,7 +239,7 @@ async fn create_resources(
     let own = services.database.is_some();
     let dynamodb = if own { meter.metered(&services.dynamodb) } else { services.dynamodb.clone() };
     create_tables(services, &dynamodb, &settings.command_handler).await?;
-    let relay = RelaySettings::read(&environment::of(&settings.stream_relay))?;
+    let relay = RelaySettings::read(&environment_of(&settings.stream_relay))?;
     services.bus.create_event_bus(&relay.event_bus_name);
     services.bus.create_queue(&relay.dlq_url);
     if let Some(queue) = queue_of_projector(&settings.stream_relay) {
@@ -255,7 +249,7 @@ async fn create_resources(
 }
 
 async fn create_tables(services: &Services, dynamodb: &SdkConfig, command_handler: &Variables) -> Result<(), DevError> {
-    let environment = environment::of(command_handler);
+    let environment = environment_of(command_handler);
     let store = EventStore::new(dynamodb, StoreSettings::read(&environment)?);
     store.admin().create_table().await.map_err(|source| {
         match (&services.database, services.dynamodb.endpoint_url()) {
@@ -289,7 +283,7 @@ impl Mappings<'_> {
         let stream = TableStream::of_table(StreamsClient::new(&services.dynamodb), table_name).await?;
         let mut readers = Vec::new();
         for binary in ["stream-relay", "snapshotter"] {
-            let (declared, _) = environment::function(template, binary, &services.sqs)?;
+            let (declared, _) = function_of(template, binary, &services.sqs)?;
             for (name, event) in &declared.streams {
                 readers.push(reader_of_stream(binary, name, &stream.arn));
                 states.add(binary, name, event.enabled);
@@ -302,7 +296,7 @@ impl Mappings<'_> {
                     event_name: name.clone(),
                     event: event.clone(),
                     stream: stream.clone(),
-                    file: services.file.clone(),
+                    state: services.state.clone(),
                     discarded: services.discarded.clone(),
                     states: states.clone(),
                     meter: meter.clone(),
@@ -312,22 +306,19 @@ impl Mappings<'_> {
                 workers.spawn(worker.run());
             }
         }
-        if let Some(file) = &services.file {
-            let is_of_template = |reader: &str| readers.iter().any(|known| reader.starts_with(known.as_str()));
-            file.retain_checkpoints(is_of_template)?;
-        }
-        Ok(())
+        let is_of_template = |reader: &str| readers.iter().any(|known| reader.starts_with(known.as_str()));
+        Ok(services.state.retain_checkpoints(is_of_template)?)
     }
 
     /// The worker that projects the changes in the queue.
-    fn projector(&self, queue: String, faults: &ProjectorFaults) -> Result<QueueWorker, DevError> {
-        let (declared, _) = environment::function(self.template, "projector", &self.services.sqs)?;
+    fn projector(&self, queue: String) -> Result<QueueWorker, DevError> {
+        let (declared, _) = function_of(self.template, "projector", &self.services.sqs)?;
         Ok(QueueWorker {
             projector: self.functions.function("projector"),
             timeout: declared.timeout,
             sqs: aws_sdk_sqs::Client::new(&self.services.sqs),
             url: queue,
-            faults: faults.clone(),
+            bus: self.services.bus.clone(),
             stop: self.stop.clone(),
         })
     }

@@ -1,19 +1,24 @@
-//! What the stack has used since its start: calls, and the read and write units that the table charges for them.
+//! What the stack has used since its start: calls, and the read and write units that the table charges for them. Operator commands
+//! count their calls with the same clients.
 //!
-//! The calls of the API and the stream functions are counted, not those of other processes. The units are those that the
-//! stack's own DynamoDB reports for successful calls; AWS also charges for transactions that are cancelled.
+//! The calls of the API and the stream functions are counted, not those of other processes. The units are those that
+//! DynamoDB reports for successful calls; AWS also charges for transactions that are cancelled.
 
 use std::collections::BTreeMap;
-use std::mem;
+use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, mem};
 
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::byte_stream::ByteStream;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use daybook_function_runtime::SdkConfig;
 use serde::{Deserialize, Serialize};
-
-use crate::metered_client::{MeteredClient, is_read};
 
 /// What the stack has used since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,14 +27,57 @@ pub struct Usage {
     pub api_requests: u64,
     /// Invocations of the stream functions, by function.
     pub stream_invocations: BTreeMap<String, u64>,
-    pub dynamodb_calls: BTreeMap<String, u64>,
-    /// Units of reads; `None` if DynamoDB is not the stack's own.
-    pub read_units: Option<f64>,
-    /// Units of writes, in the table and the index; `None` if DynamoDB is not the stack's own.
-    pub write_units: Option<f64>,
+    /// The calls to DynamoDB.
+    #[serde(flatten)]
+    pub calls: CallUsage,
     pub put_events_calls: u64,
     /// Entries in these calls.
     pub put_events_entries: u64,
+}
+
+/// The calls of clients, and the units that they use. The units of the local stack are 0 if DynamoDB is not its own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CallUsage {
+    /// Calls, by operation.
+    pub calls: BTreeMap<String, u64>,
+    pub read_units: f64,
+    /// In the table and the index.
+    pub write_units: f64,
+}
+
+impl CallUsage {
+    pub fn total(&self) -> u64 {
+        self.calls.values().sum()
+    }
+
+    fn count(&mut self, operation: &str, units: f64) {
+        *self.calls.entry(operation.to_owned()).or_default() += 1;
+        let is_read = matches!(operation, "GetItem" | "BatchGetItem" | "Query" | "Scan" | "TransactGetItems");
+        *if is_read { &mut self.read_units } else { &mut self.write_units } += units;
+    }
+}
+
+impl AddAssign for CallUsage {
+    fn add_assign(&mut self, other: Self) {
+        add(&mut self.calls, other.calls);
+        self.read_units += other.read_units;
+        self.write_units += other.write_units;
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.api_requests += other.api_requests;
+        add(&mut self.stream_invocations, other.stream_invocations);
+        self.calls += other.calls;
+        self.put_events_calls += other.put_events_calls;
+        self.put_events_entries += other.put_events_entries;
+    }
+}
+
+fn add(counts: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>) {
+    more.into_iter().for_each(|(name, count)| *counts.entry(name).or_default() += count);
 }
 
 /// Counts the usage of a running stack. Clones share the counts.
@@ -43,54 +91,22 @@ impl UsageMeter {
 
     /// Returns the usage, and begins to count anew.
     pub(crate) fn take(&self) -> Usage {
-        let mut counts = self.counts();
-        let nothing = Usage {
-            read_units: counts.read_units.map(|_| 0.0),
-            write_units: counts.write_units.map(|_| 0.0),
-            ..Usage::default()
-        };
-        mem::replace(&mut *counts, nothing)
+        mem::take(&mut *self.counts())
     }
 
     pub(crate) fn add(&self, counted: Usage) {
-        let mut counts = self.counts();
-        counts.api_requests += counted.api_requests;
-        for (function, invocations) in counted.stream_invocations {
-            *counts.stream_invocations.entry(function).or_default() += invocations;
-        }
-        counts.put_events_calls += counted.put_events_calls;
-        counts.put_events_entries += counted.put_events_entries;
-        for (operation, calls) in counted.dynamodb_calls {
-            *counts.dynamodb_calls.entry(operation).or_default() += calls;
-        }
-        counts.read_units = sum(counts.read_units, counted.read_units);
-        counts.write_units = sum(counts.write_units, counted.write_units);
+        *self.counts() += counted;
     }
 
     pub(crate) fn count_invocation(&self, function: &str) {
         *self.counts().stream_invocations.entry(function.to_owned()).or_default() += 1;
     }
 
-    /// The configuration of a DynamoDB client whose calls are counted. The client must not check signatures: the request is
-    /// changed after it was signed.
+    /// The configuration of a DynamoDB client whose calls are counted. The service must not check signatures: the request is
+    /// changed after it was signed, so that it asks for its units.
     pub(crate) fn metered(&self, dynamodb: &SdkConfig) -> SdkConfig {
-        let Some(client) = dynamodb.http_client() else { return dynamodb.clone() };
-        {
-            let mut counts = self.counts();
-            counts.read_units.get_or_insert_default();
-            counts.write_units.get_or_insert_default();
-        }
         let meter = self.clone();
-        let metered =
-            MeteredClient::asking_for_units(client, move |operation, units| meter.count_call(operation, units));
-        dynamodb.to_builder().http_client(metered).build()
-    }
-
-    fn count_call(&self, operation: &str, units: f64) {
-        let mut counts = self.counts();
-        *counts.dynamodb_calls.entry(operation.to_owned()).or_default() += 1;
-        *if is_read(operation) { &mut counts.read_units } else { &mut counts.write_units }.get_or_insert_default() +=
-            units;
+        counted(dynamodb, true, move |operation, units| meter.counts().calls.count(operation, units))
     }
 
     fn counts(&self) -> MutexGuard<'_, Usage> {
@@ -98,11 +114,143 @@ impl UsageMeter {
     }
 }
 
-fn sum(units: Option<f64>, more: Option<f64>) -> Option<f64> {
-    units.zip(more).map(|(units, more)| units + more).or(units).or(more)
-}
-
 pub(crate) async fn count_request(State(meter): State<UsageMeter>, request: Request, next: Next) -> Response {
     meter.counts().api_requests += 1;
     next.run(request).await
+}
+
+/// Counts calls. Clones share the counts.
+#[derive(Clone, Debug, Default)]
+pub struct CallMeter(Arc<Mutex<CallUsage>>);
+
+impl CallMeter {
+    /// The configuration of a client whose calls are counted, with the units of those that ask for them.
+    pub fn metered(&self, config: &SdkConfig) -> SdkConfig {
+        let meter = self.clone();
+        counted(config, false, move |operation, units| meter.counts().count(operation, units))
+    }
+
+    /// What was used since this was last called.
+    pub fn take(&self) -> CallUsage {
+        mem::take(&mut *self.counts())
+    }
+
+    fn counts(&self) -> MutexGuard<'_, CallUsage> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn counted(config: &SdkConfig, asks_for_units: bool, count: impl Fn(&str, f64) + Send + Sync + 'static) -> SdkConfig {
+    let count = Arc::new(count);
+    intercepted(config, move |operation, mut request, connector| {
+        if asks_for_units && let Some(body) = request.body().bytes().and_then(with_consumed_capacity) {
+            request.headers_mut().insert("content-length", body.len().to_string());
+            *request.body_mut() = SdkBody::from(body);
+        }
+        let (operation, count) = (operation.to_owned(), count.clone());
+        HttpConnectorFuture::new(async move {
+            let mut response: HttpResponse = connector.call(request).await?;
+            let body = ByteStream::new(mem::replace(response.body_mut(), SdkBody::taken()));
+            let body = body.collect().await.map_err(|error| ConnectorError::io(error.into()))?.into_bytes();
+            count(&operation, consumed_units(&body));
+            *response.body_mut() = SdkBody::from(body);
+            Ok(response)
+        })
+    })
+}
+
+/// The configuration of a client whose calls `call` makes, with the operation, the request and the connector.
+pub(crate) fn intercepted(
+    config: &SdkConfig,
+    call: impl Fn(&str, HttpRequest, SharedHttpConnector) -> HttpConnectorFuture + Send + Sync + 'static,
+) -> SdkConfig {
+    let Some(client) = config.http_client() else { return config.clone() };
+    let call: Arc<Call> = Arc::new(call);
+    let client = http_client_fn(move |settings, components| {
+        let connector = aws_smithy_runtime_api::client::http::HttpClient::http_connector(&client, settings, components);
+        SharedHttpConnector::new(Intercepted { connector, call: call.clone() })
+    });
+    config.to_builder().http_client(client).build()
+}
+
+type Call = dyn Fn(&str, HttpRequest, SharedHttpConnector) -> HttpConnectorFuture + Send + Sync;
+
+struct Intercepted {
+    connector: SharedHttpConnector,
+    call: Arc<Call>,
+}
+
+impl fmt::Debug for Intercepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Intercepted").finish_non_exhaustive()
+    }
+}
+
+impl HttpConnector for Intercepted {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let target = request.headers().get("x-amz-target").unwrap_or_default();
+        let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
+        (self.call)(&operation, request, self.connector.clone())
+    }
+}
+
+/// The member of a request that asks for the consumed units.
+const ASKS: &[u8] = b"\"ReturnConsumedCapacity\"";
+
+/// The body of a request that also asks for the consumed units; `None` if it asks for them already.
+fn with_consumed_capacity(body: &[u8]) -> Option<Vec<u8>> {
+    if body.windows(ASKS.len()).any(|part| part == ASKS) {
+        return None;
+    }
+    let members = body.strip_prefix(b"{")?;
+    let separator: &[u8] = if members.starts_with(b"}") { b"" } else { b"," };
+    Some([br#"{"ReturnConsumedCapacity":"TOTAL""#, separator, members].concat())
+}
+
+/// The units in a response: of the table and its index together.
+fn consumed_units(body: &[u8]) -> f64 {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Consumed {
+        consumed_capacity: OneOrSeveral,
+    }
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum OneOrSeveral {
+        One(Capacity),
+        Several(Vec<Capacity>),
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Capacity {
+        capacity_units: f64,
+    }
+    match serde_json::from_slice(body) {
+        Ok(Consumed { consumed_capacity: OneOrSeveral::One(one) }) => one.capacity_units,
+        Ok(Consumed { consumed_capacity: OneOrSeveral::Several(several) }) => {
+            several.iter().map(|one| one.capacity_units).sum()
+        }
+        Err(_) => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_of_units_is_added_to_the_members_of_a_body() {
+        let with = |body: &str| String::from_utf8(with_consumed_capacity(body.as_bytes()).unwrap()).unwrap();
+        assert_eq!(with("{}"), r#"{"ReturnConsumedCapacity":"TOTAL"}"#);
+        assert_eq!(with(r#"{"TableName":"t"}"#), r#"{"ReturnConsumedCapacity":"TOTAL","TableName":"t"}"#);
+        assert_eq!(with_consumed_capacity(b""), None);
+        assert_eq!(with_consumed_capacity(br#"{"TableName":"t","ReturnConsumedCapacity":"INDEXES"}"#), None);
+    }
+
+    #[test]
+    fn units_of_all_tables_are_added() {
+        assert_eq!(consumed_units(br#"{"ConsumedCapacity":{"TableName":"t","CapacityUnits":1.5},"Items":[]}"#), 1.5);
+        assert_eq!(consumed_units(br#"{"ConsumedCapacity":[{"CapacityUnits":7.0},{"CapacityUnits":2.0}]}"#), 9.0);
+        assert_eq!(consumed_units(br#"{"Items":[]}"#), 0.0);
+    }
 }

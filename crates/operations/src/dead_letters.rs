@@ -9,18 +9,19 @@ use std::io;
 use std::num::NonZeroU32;
 
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
-use daybook_stream_relay::{Resend, ResendOutcome};
+use daybook_stream_relay::Resend;
 use daybook_table::OutboxItem;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::body_file::BodyFile;
 use crate::dead_letter_message::{DeadLetterMessage, MessageFilter};
-use crate::dead_letter_queue::DeadLetterQueue;
 use crate::error::OperatorError;
-use crate::queue_reading::{NotSeen, QueueReader, QueueReading};
+use crate::queue_reading::{BodyFile, NotSeen, QueueReader, QueueReading};
+use crate::queues::DeadLetterQueue;
 use crate::stack::{Stack, check_bus};
 use crate::unsent::UnsentMessages;
+
+pub use crate::unsent::MessageOutcome;
 
 /// Maximum messages that are sent together. Then those that the bus accepted are deleted from the queue.
 const SENT_TOGETHER: usize = 500;
@@ -35,21 +36,6 @@ const DELETED_TOGETHER: usize = 100;
 pub struct ReadMessage<'a> {
     pub digest: &'a DeadLetterMessage,
     message: &'a Message,
-}
-
-/// What became of a message, or would.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MessageOutcome {
-    WouldSend,
-    Sent,
-    /// The bus rejects it.
-    Rejected(String),
-    SentNotDeleted(String),
-    /// It contains no outbox message.
-    Unsendable,
-    WouldDelete,
-    Deleted,
-    NotDeleted(String),
 }
 
 #[derive(Clone, Debug)]
@@ -103,28 +89,6 @@ impl RedriveCounts {
     /// Whether every message was sent and deleted.
     pub fn is_clean(&self) -> bool {
         self.rejected + self.not_deleted + self.unsendable == 0 && !self.not_seen.any()
-    }
-}
-
-impl MessageOutcome {
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::WouldSend => "would-send",
-            Self::Sent => "sent",
-            Self::Rejected(_) => "rejected",
-            Self::SentNotDeleted(_) => "sent-not-deleted",
-            Self::Unsendable => "unsendable",
-            Self::WouldDelete => "would-delete",
-            Self::Deleted => "deleted",
-            Self::NotDeleted(_) => "not-deleted",
-        }
-    }
-
-    pub fn reason(&self) -> Option<&str> {
-        match self {
-            Self::Rejected(reason) | Self::SentNotDeleted(reason) | Self::NotDeleted(reason) => Some(reason),
-            Self::WouldSend | Self::Sent | Self::Unsendable | Self::WouldDelete | Self::Deleted => None,
-        }
     }
 }
 
@@ -354,22 +318,10 @@ impl<R: FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>> Redrive<'_
         let outcomes = self.resend.send(rows, self.stack.interrupt.wait()).await;
         let (mut sent, mut left) = (Vec::new(), Vec::new());
         for (copies, outcome) in batch.iter().zip(outcomes) {
-            match outcome {
-                ResendOutcome::Sent => {
-                    self.counts.sent += 1;
-                    sent.extend_from_slice(copies);
-                    self.report(&copies[0], &MessageOutcome::Sent);
-                }
-                ResendOutcome::Rejected(error) => {
-                    self.counts.rejected += 1;
-                    left.extend_from_slice(copies);
-                    self.report(&copies[0], &MessageOutcome::Rejected(error.to_string()));
-                }
-                ResendOutcome::Unsent(error) => {
-                    left.extend_from_slice(copies);
-                    self.unsent.add(error);
-                }
-            }
+            let outcome = self.unsent.count(outcome, (&mut self.counts.sent, &mut self.counts.rejected));
+            let is_sent = outcome == Some(MessageOutcome::Sent);
+            if is_sent { &mut sent } else { &mut left }.extend_from_slice(copies);
+            outcome.iter().for_each(|outcome| self.report(&copies[0], outcome));
         }
         for (message, reason) in self.queue.delete(&sent).await {
             self.counts.not_deleted += 1;

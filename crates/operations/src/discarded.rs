@@ -10,12 +10,11 @@ use daybook_stream_relay::{Resend, ResendOutcome};
 use daybook_table::OutboxItem;
 use serde::Serialize;
 
-use crate::changes_queue::ChangesQueue;
-use crate::dead_letters::MessageOutcome;
 use crate::discarded_objects::{DiscardedObject, DiscardedObjects};
 use crate::error::OperatorError;
+use crate::queues::ChangesQueue;
 use crate::stack::{Stack, check_bus};
-use crate::unsent::UnsentMessages;
+use crate::unsent::{MessageOutcome, UnsentMessages};
 
 #[derive(Clone, Debug)]
 pub struct DiscardedOptions {
@@ -151,20 +150,10 @@ impl<R: FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>> Redrive<'_, R>
         let mut reported = Ok(());
         for (row, outcome) in rows.iter().zip(outcomes) {
             are_all_sent &= outcome == ResendOutcome::Sent;
-            let outcome = match outcome {
-                ResendOutcome::Sent => {
-                    self.counts.sent += 1;
-                    MessageOutcome::Sent
-                }
-                ResendOutcome::Rejected(error) => {
-                    self.counts.rejected += 1;
-                    MessageOutcome::Rejected(error.to_string())
-                }
-                ResendOutcome::Unsent(error) => {
-                    self.counts.unsent += 1;
-                    self.unsent.add(error);
-                    continue;
-                }
+            let outcome = self.unsent.count(outcome, (&mut self.counts.sent, &mut self.counts.rejected));
+            let Some(outcome) = outcome else {
+                self.counts.unsent += 1;
+                continue;
             };
             reported = reported.and_then(|()| (self.report)(object, Redriving::Message(row, outcome)));
         }

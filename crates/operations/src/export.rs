@@ -17,8 +17,7 @@ use daybook_table::AggregateKey;
 use futures_util::StreamExt;
 
 use crate::error::OperatorError;
-use crate::history::line::{HistorySummary, IncompleteLine};
-use crate::history::writer::HistoryWriter;
+use crate::history::line::{HistorySummary, HistoryWriter, IncompleteLine};
 use crate::listing::{Listing, Position};
 use crate::pacing::Pacer;
 use crate::stack::{SETTINGS_TO_FIND, Stack};
@@ -55,50 +54,6 @@ pub struct NotExported {
     pub reason: String,
 }
 
-enum Output<'a> {
-    Writer(&'a mut (dyn Write + Send)),
-    File(BufWriter<File>),
-}
-
-impl HistoryTarget<'_> {
-    fn name(&self) -> Option<String> {
-        match self {
-            Self::Writer(_) => None,
-            Self::File(name) => Some((*name).to_owned()),
-        }
-    }
-}
-
-impl<'a> Output<'a> {
-    fn open(target: HistoryTarget<'a>) -> io::Result<Self> {
-        let name = match target {
-            HistoryTarget::Writer(writer) => return Ok(Self::Writer(writer)),
-            HistoryTarget::File(name) => name,
-        };
-        let file = File::create_new(name).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => io::Error::other("it exists: choose another name, or delete it"),
-            _ => error,
-        })?;
-        Ok(Self::File(BufWriter::new(file)))
-    }
-}
-
-impl Write for Output<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Writer(out) => out.write(bytes),
-            Self::File(file) => file.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Writer(out) => out.flush(),
-            Self::File(file) => file.flush(),
-        }
-    }
-}
-
 /// Exports the selected aggregates. The summary describes how to go on if the export was interrupted.
 pub async fn export(
     stack: &Stack,
@@ -108,12 +63,16 @@ pub async fn export(
 ) -> Result<Exported, OperatorError> {
     let store = stack.store(SETTINGS_TO_FIND).await?;
     let listing = options.selection.list(&store, &stack.registry, &Position::Beginning).await?;
-    let name = target.name();
-    let cannot_write = |source| match &name {
-        None => OperatorError::Output(source),
-        Some(name) => OperatorError::File { doing: format!("cannot write {name}"), source },
+    let mut file;
+    let (name, out): (_, &mut (dyn Write + Send)) = match target {
+        HistoryTarget::Writer(out) => (None, out),
+        HistoryTarget::File(name) => {
+            file = BufWriter::new(create(name).map_err(|source| cannot_write(Some(name), source))?);
+            (Some(name), &mut file)
+        }
     };
-    let history = Output::open(target).and_then(HistoryWriter::begin).map_err(cannot_write)?;
+    let cannot_write = |source| cannot_write(name, source);
+    let history = HistoryWriter::begin(out).map_err(cannot_write)?;
     let position = Position::Beginning;
     let mut export = Export { stack, options, store: &store, history, position, report, unreadable: 0 };
     let failure = match export.write_all(listing).await {
@@ -125,6 +84,10 @@ pub async fn export(
     let unreadable = export.unreadable;
     let is_early = failure.is_some() || stack.interrupt.is_set();
     let summary = export.finish(is_early).map_err(cannot_write)?;
+    if let Some(name) = name {
+        // All of it is written; a power failure must not lose it.
+        File::open(name).and_then(|file| file.sync_all()).map_err(cannot_write)?;
+    }
     if let Some(source) = failure {
         let next = summary.go_on.unwrap_or_default();
         return Err(OperatorError::Store { doing: format!("stopped early, {next}"), source });
@@ -132,11 +95,25 @@ pub async fn export(
     Ok(Exported { summary, unreadable })
 }
 
+fn create(name: &str) -> io::Result<File> {
+    File::create_new(name).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => io::Error::other("it exists: choose another name, or delete it"),
+        _ => error,
+    })
+}
+
+fn cannot_write(name: Option<&str>, source: io::Error) -> OperatorError {
+    match name {
+        None => OperatorError::Output(source),
+        Some(name) => OperatorError::File { doing: format!("cannot write {name}"), source },
+    }
+}
+
 struct Export<'a, 'o, R> {
     stack: &'a Stack,
     options: &'a WalkOptions,
     store: &'a EventStore,
-    history: HistoryWriter<Output<'o>>,
+    history: HistoryWriter<&'o mut (dyn Write + Send)>,
     position: Position,
     report: R,
     unreadable: u64,
@@ -240,11 +217,7 @@ impl<R: FnMut(NotExported) -> io::Result<()>> Export<'_, '_, R> {
     /// Ends the file with its summary.
     fn finish(self, is_early: bool) -> io::Result<HistorySummary> {
         let next = is_early.then(|| format!("{}, with another FILE", self.position.how_to_go_on()));
-        let (out, summary) = self.history.finish(next)?;
-        if let Output::File(file) = &out {
-            file.get_ref().sync_all()?;
-        }
-        Ok(summary)
+        self.history.finish(next)
     }
 }
 

@@ -26,16 +26,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::watch;
 
-pub use self::aggregate::Imported;
-use self::aggregate::{FailureCause, ImportFailure, Importer};
+use self::aggregate::{ImportFailure, Importer};
 use crate::checkpoint::Checkpoint;
 use crate::error::OperatorError;
 use crate::history::source::{AggregateLines, HistoryError, HistoryFile, LineError, MAX_ERRORS};
-use crate::interrupt::Interrupt;
-use crate::pacing::Pacer;
-use crate::selection::unregistered;
+use crate::pacing::{Interrupt, Pacer};
+use crate::selection::{check_shards, unregistered};
 use crate::stack::{SETTINGS_TO_IMPORT, SETTINGS_TO_IMPORT_MESSAGES, Stack};
-use crate::table_check::check_shards;
+
+pub use self::aggregate::Imported;
 
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
@@ -116,15 +115,12 @@ pub enum ImportOutcome {
 }
 
 impl ImportOutcome {
-    fn of(imported: Result<Imported, ImportFailure>) -> Self {
-        let ImportFailure { in_table, cause } = match imported {
-            Ok(imported) => return Self::Done(imported),
-            Err(failure) => failure,
-        };
-        match cause.of_table() {
-            Ok(source) => Self::TableFailed { in_table, source },
-            Err(FailureCause::Different(reason)) => Self::Different { in_table, reason },
-            Err(cause) => Self::Failed { in_table, reason: daybook_function_runtime::with_causes(&cause) },
+    fn of((in_table, imported): (u64, Result<Imported, ImportFailure>)) -> Self {
+        match imported {
+            Ok(imported) => Self::Done(imported),
+            Err(ImportFailure::Different(reason)) => Self::Different { in_table, reason },
+            Err(ImportFailure::Failed(reason)) => Self::Failed { in_table, reason },
+            Err(ImportFailure::Table(source)) => Self::TableFailed { in_table, source },
         }
     }
 }

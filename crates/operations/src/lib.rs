@@ -7,41 +7,34 @@
 //!   Before it ends, [`dead_letters::redrive`] deletes the messages that it has sent, and puts the others back.
 //!
 //! In reading order:
-//! - [`stack`]: the stack of an operation, and its clients. [`credentials`]: the account that it is in. `error`, `interrupt`: why an
-//!   operation fails, or ends early.
-//! - [`signed_calls`]: calls to services of which a few operations are needed.
-//! - [`selection`], [`listing`], `table_check`: which aggregates, and their pages. [`moment`]: times before now.
-//! - `pacing`: the rate limit. [`checkpoint`]: the file from which a later run continues. `walk`: visits the aggregates of a
-//!   listing, with all of these.
+//! - [`stack`]: the stack of an operation, and its clients. [`signed_calls`]: the account that it is in, and calls to services of
+//!   which a few operations are needed. `error`: why an operation fails.
+//! - [`selection`], [`listing`]: which aggregates, and their pages. [`moment`]: times before now.
+//! - [`pacing`]: the rate limit, and whether an operation ends early. [`checkpoint`]: the file from which a later run continues.
+//!   `walk`: visits the aggregates of a listing, with all of these.
 //! - [`reads`]: reads of the table with the code of the API.
-//! - [`dead_letter_message`], [`dead_letter_queue`], [`queue_reading`]: the dead-letter queue. [`dead_letters`]: the operations
-//!   on it. `unsent`: messages that the bus did not accept.
-//! - [`changes_queue`]: the queue of the projector. [`call_usage`]: counts the calls and the units of an operation.
+//! - [`queues`]: the dead-letter queue, and the queue of the projector. [`dead_letter_message`], [`queue_reading`]: what is in the
+//!   dead-letter queue. [`dead_letters`]: the operations on it. `unsent`: what became of messages that are sent again.
 //! - [`discarded_objects`]: the records that event source mappings discarded.
 //! - [`relay`], [`alarms`]: the relay, and the alarms with their figures.
 //! - [`verify`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`], [`projections`]: the other
 //!   operations.
 
 pub mod alarms;
-mod body_file;
-pub mod call_usage;
-pub mod changes_queue;
 pub mod checkpoint;
-pub mod credentials;
 pub mod dead_letter_message;
-pub mod dead_letter_queue;
 pub mod dead_letters;
 pub mod discarded;
 pub mod discarded_objects;
 mod error;
 pub mod export;
 pub mod import;
-mod interrupt;
 pub mod listing;
 pub mod moment;
 pub mod pacing;
 pub mod projections;
 pub mod queue_reading;
+pub mod queues;
 pub mod reads;
 pub mod relay;
 pub mod republish;
@@ -49,14 +42,14 @@ pub mod selection;
 pub mod signed_calls;
 pub mod snapshot;
 pub mod stack;
-mod table_check;
-pub mod unsent;
+mod unsent;
 pub mod verify;
 pub mod walk;
 
 pub use daybook_history as history;
-pub use dead_letter_queue::DeadLetterQueue;
+pub use daybook_local_stack::CallMeter;
 pub use error::OperatorError;
-pub use interrupt::Interrupt;
+pub use pacing::Interrupt;
+pub use queues::DeadLetterQueue;
+pub use selection::check_shards;
 pub use stack::{Progress, Stack};
-pub use table_check::check_shards;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 use crate::error::OperatorError;
-use crate::interrupt::Interrupt;
+use crate::pacing::Interrupt;
 
 /// The segments of a scan, which are read in parallel.
 const SEGMENTS: u32 = 16;

@@ -1,4 +1,4 @@
-//! A rate limit that ends with Ctrl-C.
+//! Whether an operation must end, because of Ctrl-C, and a rate limit that ends with it.
 
 #[cfg(test)]
 mod tests;
@@ -7,9 +7,8 @@ use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-
-use crate::interrupt::Interrupt;
 
 /// Turns at a bounded rate, shared by concurrent tasks.
 #[derive(Debug)]
@@ -44,6 +43,29 @@ impl Pacer {
             () = self.interrupt.wait() => None,
             // A timer has a resolution of a millisecond, so a turn that is due does not wait for one.
             () = async { if at > Instant::now() { sleep_until(at).await } } => Some(()),
+        }
+    }
+}
+
+/// Whether an operation must end. Clones share one state.
+#[derive(Clone, Debug)]
+pub struct Interrupt(watch::Receiver<bool>);
+
+impl Interrupt {
+    /// An interrupt that is set when `receiver` gets `true`.
+    pub fn by(receiver: watch::Receiver<bool>) -> Self {
+        Self(receiver)
+    }
+
+    pub fn is_set(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Waits until it is set. If its sender was dropped before, the wait never ends.
+    pub async fn wait(&self) {
+        let mut receiver = self.0.clone();
+        if receiver.wait_for(|set| *set).await.is_err() {
+            std::future::pending().await
         }
     }
 }

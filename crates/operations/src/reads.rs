@@ -12,8 +12,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::OperatorError;
+use crate::selection::check_shards;
 use crate::stack::{SettingNames, Stack};
-use crate::table_check::check_shards;
 
 /// The reads, and a store over the same table.
 pub struct StackReads {

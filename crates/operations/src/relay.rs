@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use daybook_console::stack::{Mapping, RelayMapping};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -36,30 +37,6 @@ pub struct WaitingMessage {
     pub id: String,
     pub logged_at: String,
     pub error_code: String,
-}
-
-/// An event source mapping of the relay of a local stack.
-pub struct LocalMapping {
-    /// As the local stack describes it.
-    pub json: Value,
-    pub name: String,
-    pub is_enabled: bool,
-    pub shards: Vec<LocalShard>,
-}
-
-pub struct LocalShard {
-    pub id: String,
-    /// The records that wait, and how long the oldest has waited.
-    pub waiting: u64,
-    pub oldest_age_ms: u64,
-    pub last_result: String,
-}
-
-/// An event source mapping of the relay.
-pub struct RelayMapping {
-    pub id: String,
-    pub state: String,
-    pub last_result: String,
 }
 
 /// The age of the oldest record of an invocation.
@@ -102,7 +79,7 @@ pub async fn iterator_age(cloudwatch: &SignedCalls, function: &str) -> Result<Op
 }
 
 pub async fn relay_state(stack: &Stack) -> Result<RelayState, OperatorError> {
-    let (function, log_group) = (stack.relay_function()?, stack.relay_logs()?);
+    let (function, log_group) = (stack.required("STREAM_RELAY_NAME")?, stack.required("STREAM_RELAY_LOGS")?);
     let mappings = relay_mappings(&SignedCalls::connect(&stack.environment, LAMBDA).await?, &function).await?;
     let age = iterator_age(&SignedCalls::connect(&stack.environment, CLOUDWATCH).await?, &function).await?;
     let logs = SignedCalls::connect(&stack.environment, CLOUDWATCH_LOGS).await?;
@@ -141,21 +118,10 @@ async fn waiting_messages(logs: &SignedCalls, log_group: &str) -> Result<Vec<Wai
 }
 
 /// The mappings of the relay of the local stack whose API has this URL.
-pub async fn local_mappings(url: &str) -> Result<Vec<LocalMapping>, OperatorError> {
-    let response = SignedCalls::local(url).get("/_dev/mappings").await?;
-    let of_relay = response.as_array().into_iter().flatten().filter(|mapping| mapping["function"] == "stream-relay");
-    let text = |value: &Value, default: &str| value.as_str().unwrap_or(default).to_owned();
-    let shard = |shard: &Value| LocalShard {
-        id: text(&shard["shard"], ""),
-        waiting: shard["waiting"].as_u64().unwrap_or_default(),
-        oldest_age_ms: shard["oldestAgeMs"].as_u64().unwrap_or_default(),
-        last_result: text(&shard["lastResult"], "none"),
-    };
-    let mapping = |mapping: &Value| LocalMapping {
-        json: mapping.clone(),
-        name: text(&mapping["mapping"], ""),
-        is_enabled: mapping["enabled"] == true,
-        shards: mapping["shards"].as_array().into_iter().flatten().map(shard).collect(),
-    };
-    Ok(of_relay.map(mapping).collect())
+pub async fn local_mappings(url: &str) -> Result<Vec<Mapping>, OperatorError> {
+    let calls = SignedCalls::local(url);
+    let mappings = serde_json::from_value::<Vec<Mapping>>(calls.get("/_dev/mappings").await?);
+    let mut mappings = mappings.map_err(|error| calls.failed(error.to_string()))?;
+    mappings.retain(|mapping| mapping.function == "stream-relay");
+    Ok(mappings)
 }

@@ -27,13 +27,12 @@ use ulid::Ulid;
 
 use self::batch::{Batch, Batches, ReadEvent};
 pub use self::window::Window;
-use self::window::{EventId, WindowReader};
+use self::window::{WindowReader, ids_between, time_of};
 use crate::checkpoint::{Checkpoint, CheckpointOwner};
-use crate::dead_letters::MessageOutcome;
 use crate::error::OperatorError;
+use crate::selection::check_shards;
 use crate::stack::{SETTINGS_TO_REPUBLISH, Stack, check_bus};
-use crate::table_check::check_shards;
-use crate::unsent::UnsentMessages;
+use crate::unsent::{MessageOutcome, UnsentMessages};
 
 #[derive(Clone, Debug)]
 pub struct RepublishOptions {
@@ -78,8 +77,8 @@ impl RepublishCounts {
 #[serde(rename_all = "camelCase")]
 struct RepublishProgress {
     /// The first and the last id that an event of the window can have. Relative times are resolved once, by the first run.
-    window: (EventId, EventId),
-    done: Option<EventId>,
+    window: (Ulid, Ulid),
+    done: Option<Ulid>,
     counts: RepublishCounts,
 }
 
@@ -146,8 +145,8 @@ pub async fn republish_from(
     };
     let event_types = options.window.event_names(&stack.registry)?;
     check_shards(store, &event_types).await?;
-    let (EventId(first), EventId(last)) = progress.window;
-    let first = progress.done.map_or(Some(first), |EventId(done)| keys::id_after(done)).unwrap_or(Ulid::max());
+    let (first, last) = progress.window;
+    let first = progress.done.map_or(Some(first), keys::id_after).unwrap_or(Ulid::max());
     let window = WindowReader::new(store, &options.window, &event_types, (first, last));
     let mut batches = Batches::new(store, window, options.rate, &stack.interrupt);
     checkpoint.write_now(&progress)?;
@@ -200,13 +199,13 @@ impl RepublishProgress {
             incomplete_from,
             ..RepublishCounts::default()
         };
-        Ok(Self { window: EventId::window(from, to)?, done: None, counts })
+        Ok(Self { window: ids_between(from, to)?, done: None, counts })
     }
 
     /// The fraction of the window that is done.
     fn fraction(&self) -> f64 {
         let (first, last) = self.window;
-        let milliseconds = |id: EventId| id.0.timestamp_ms().saturating_sub(first.0.timestamp_ms()) as f64;
+        let milliseconds = |id: Ulid| id.timestamp_ms().saturating_sub(first.timestamp_ms()) as f64;
         milliseconds(self.done.unwrap_or(first)) / milliseconds(last).max(1.0)
     }
 }
@@ -219,18 +218,6 @@ struct Republish<'a, R> {
     progress: RepublishProgress,
     checkpoint: Checkpoint,
     unsent: UnsentMessages,
-}
-
-/// An event of a batch whose messages are sent or listed.
-struct SentEvent {
-    event_id: Ulid,
-    aggregate: AggregateKey,
-    seq_num: u64,
-    labels: Vec<MessageLabel>,
-    unreadable: Vec<UnreadableRow>,
-    /// The number of its messages that no longer exist, of all that it published.
-    gone: usize,
-    published: usize,
 }
 
 /// A message, without its content.
@@ -247,13 +234,11 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
     async fn send(&mut self, batch: Batch) -> Result<(), OperatorError> {
         let mut rows = Vec::new();
         let mut events = Vec::new();
-        for ReadEvent { event_id, aggregate, seq_num, messages } in batch.events {
-            let (gone, published) = (messages.gone(), messages.published.unwrap_or_default());
-            let selected = rows.len();
-            rows.extend(messages.rows.into_iter().filter(|row| self.selects(row)));
-            let labels = rows[selected..].iter().map(MessageLabel::of).collect();
-            let unreadable = messages.unreadable;
-            events.push(SentEvent { event_id, aggregate, seq_num, labels, unreadable, gone, published });
+        for mut event in batch.events {
+            let (gone, selected) = (event.messages.gone(), rows.len());
+            rows.extend(std::mem::take(&mut event.messages.rows).into_iter().filter(|row| self.selects(row)));
+            let labels: Vec<_> = rows[selected..].iter().map(MessageLabel::of).collect();
+            events.push((event, labels, gone));
         }
         let outcomes = if !self.options.sends {
             rows.iter().map(|_| None).collect()
@@ -265,18 +250,18 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
         };
         batch.unreadable.iter().try_for_each(|row| self.report_unreadable(row))?;
         let mut outcomes = outcomes.into_iter();
-        for event in events {
-            for (label, outcome) in event.labels.iter().zip(outcomes.by_ref()) {
+        for (event, labels, gone) in events {
+            for (label, outcome) in labels.iter().zip(outcomes.by_ref()) {
                 self.report_message(&event.aggregate, label, outcome)?;
             }
             if !self.unsent.any() {
-                self.finish_event(&event)?;
+                self.finish_event(&event, labels.len(), gone)?;
             }
         }
         if !self.unsent.any() {
-            self.progress.done = batch.through.map(EventId).or(self.progress.done);
+            self.progress.done = batch.through.or(self.progress.done);
         }
-        let at = self.progress.done.and_then(EventId::time).unwrap_or_default();
+        let at = self.progress.done.and_then(time_of).unwrap_or_default();
         let doing = format!("{} events, at {at}", self.progress.counts.events);
         self.stack.progress.show(Some(self.progress.fraction()), doing);
         self.checkpoint.write(&self.progress)
@@ -287,16 +272,16 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
         types.is_empty() || types.contains(&row.message_type)
     }
 
-    /// Counts an event that is done, and reports its messages that cannot be sent.
-    fn finish_event(&mut self, event: &SentEvent) -> Result<(), OperatorError> {
-        let SentEvent { event_id, aggregate, seq_num, gone, published, .. } = event;
+    /// Counts an event that is done, and reports its messages that cannot be sent, such as those that no longer exist.
+    fn finish_event(&mut self, event: &ReadEvent, selected: usize, gone: usize) -> Result<(), OperatorError> {
+        let ReadEvent { event_id, aggregate, seq_num, messages } = event;
         self.progress.counts.events += 1;
-        self.progress.counts.messages += event.labels.len();
-        self.progress.done = Some(EventId(*event_id));
-        event.unreadable.iter().try_for_each(|row| self.report_unreadable(row))?;
-        if *gone > 0 {
+        self.progress.counts.messages += selected;
+        self.progress.done = Some(*event_id);
+        messages.unreadable.iter().try_for_each(|row| self.report_unreadable(row))?;
+        if gone > 0 {
             self.progress.counts.gone += gone;
-            let (seq_num, gone, published) = (*seq_num, *gone, *published);
+            let (seq_num, published) = (*seq_num, messages.published.unwrap_or_default());
             (self.report)(Republishing::Gone { aggregate, seq_num, gone, published })?;
         }
         Ok(())
@@ -304,7 +289,7 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
 
     fn end(mut self, read_error: Option<StoreError>) -> Result<Republished, OperatorError> {
         let RepublishProgress { window, done, counts } = &self.progress;
-        let next = match done.and_then(EventId::time) {
+        let next = match done.and_then(time_of) {
             Some(done) if self.options.sends => format!("go on with --from {done} --to {}", counts.to),
             _ => "run it again".to_owned(),
         };
@@ -337,17 +322,10 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
     ) -> io::Result<()> {
         let outcome = match outcome {
             None => MessageOutcome::WouldSend,
-            Some(ResendOutcome::Sent) => {
-                self.progress.counts.sent += 1;
-                MessageOutcome::Sent
-            }
-            Some(ResendOutcome::Rejected(error)) => {
-                self.progress.counts.rejected += 1;
-                MessageOutcome::Rejected(error.to_string())
-            }
-            Some(ResendOutcome::Unsent(error)) => {
-                self.unsent.add(error);
-                return Ok(());
+            Some(outcome) => {
+                let RepublishCounts { sent, rejected, .. } = &mut self.progress.counts;
+                let Some(outcome) = self.unsent.count(outcome, (sent, rejected)) else { return Ok(()) };
+                outcome
             }
         };
         (self.report)(Republishing::Message { aggregate, message, outcome })

@@ -1,16 +1,17 @@
-//! Calls to AWS services without an SDK client: those of which a command needs one operation, and those whose responses
-//! `check-deployment` compares word for word. A signed request takes less code and less time to build than the SDK crate of
-//! the service.
+//! The AWS configuration of an operation, with a region and credentials. Calls to AWS services without an SDK client: those of
+//! which a command needs one operation, and those whose responses `check-deployment` compares word for word. A signed request
+//! takes less code and less time to build than the SDK crate of the service.
 
 use std::time::Duration;
 
-use daybook_function_runtime::with_causes;
-use daybook_local_stack::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
-use daybook_local_stack::http::{HttpClient, HttpError, Signer, TextResponse};
+use aws_sdk_sqs::config::ProvideCredentials;
+use daybook_function_runtime::{SdkConfig, with_causes};
+use daybook_local_stack::http::{
+    DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, HttpClient, HttpError, SQS_ENDPOINT, Signer, TextResponse, service_config,
+};
 use daybook_settings::Environment;
 use serde_json::Value;
 
-use crate::credentials::aws_config;
 use crate::error::OperatorError;
 
 /// Maximum attempts of a call that AWS throttles or cannot complete, and the pause before the next.
@@ -158,4 +159,31 @@ impl SignedCalls {
         let is_transient = response.status == 429 || response.status >= 500 || text.contains("Throttl");
         Err(Failure { cause: format!("status {}: {text}", response.status), is_transient })
     }
+}
+
+/// The configuration of a service: at the endpoint or in the account that the environment names.
+pub async fn aws_config(environment: &Environment, variable: &str) -> Result<SdkConfig, OperatorError> {
+    let config = service_config(environment, variable, None).await;
+    if config.region().is_none() {
+        return Err(OperatorError::Usage(
+            "no region is set: set AWS_REGION, which the stack's output OperatorEnvironment contains".to_owned(),
+        ));
+    }
+    let why_not = match config.credentials_provider() {
+        None => "no credentials provider is configured".to_owned(),
+        Some(provider) => match provider.provide_credentials().await {
+            Ok(_) => return Ok(config),
+            Err(error) => daybook_function_runtime::with_causes(&error),
+        },
+    };
+    let cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile with keys or a role";
+    Err(OperatorError::Usage(format!("no AWS credentials: {cure}: {why_not}")))
+}
+
+/// Signs requests to a service with the credentials of the operator.
+pub async fn signer(environment: &Environment, variable: &str, service: &'static str) -> Result<Signer, OperatorError> {
+    let config = aws_config(environment, variable).await?;
+    let region = config.region().map(ToString::to_string).unwrap_or_default();
+    let credentials = config.credentials_provider().expect("aws_config checks that there are credentials");
+    Ok(Signer::new(credentials, region, service))
 }

@@ -10,12 +10,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::checkpoint::Checkpoint;
 use crate::error::OperatorError;
 use crate::listing::ListedAggregate;
 use crate::pacing::Pacer;
 use crate::stack::{SETTINGS_TO_TAKE_SNAPSHOTS, Stack};
-use crate::walk::{AggregateWalk, WalkOptions, WalkProgress, Walked};
+use crate::walk::{WalkOptions, Walked};
 
 #[derive(Debug)]
 pub enum SnapshotResult {
@@ -56,18 +55,10 @@ pub async fn rebuild_snapshots(
     force: bool,
     mut report: impl FnMut(&str, &SnapshotResult) -> io::Result<()>,
 ) -> Result<Walked<SnapshotCounts>, OperatorError> {
-    let WalkOptions { selection, rate, concurrency, checkpoint } = options;
     let store = stack.store(SETTINGS_TO_TAKE_SNAPSHOTS).await?;
-    let named = !selection.aggregates.is_empty();
+    let named = !options.selection.aggregates.is_empty();
     let min_events = min_events.unwrap_or(if named { 1 } else { store.settings().snapshot_every });
-    let owner = json!({
-        "types": selection.types, "eventTypes": selection.event_types, "minEvents": min_events, "force": force,
-    });
-    let owner = stack.checkpoint_owner(&store, "snapshot rebuild", owner).await;
-    let (checkpoint, progress) = Checkpoint::open::<WalkProgress<SnapshotCounts>>(checkpoint.as_deref(), owner)?;
-    let mut progress = progress.unwrap_or_default();
-    let listing = selection.list(&store, &stack.registry, &progress.position).await?;
-    let pacer = Pacer::new(*rate, stack.interrupt.clone());
+    let pacer = Pacer::new(options.rate, stack.interrupt.clone());
     let visit = async |aggregate: &ListedAggregate, model: Option<&dyn Model>| match (&aggregate.key, model) {
         _ if let Some(row) = &aggregate.unreadable => {
             Some(Ok(SnapshotResult::Failed(format!("{}: {}", row.sk, row.reason))))
@@ -79,13 +70,13 @@ pub async fn rebuild_snapshots(
         }
         _ => Some(Ok(SnapshotResult::Current)),
     };
-    let walk = AggregateWalk { listing, concurrency: *concurrency, checkpoint };
-    let walked = walk.run(stack, &mut progress, visit, |counts, aggregate, result| {
-        counts.add(&result);
-        report(&aggregate.name, &result)
-    });
-    let how_to_go_on = walked.await?;
-    Ok(Walked { counts: progress.counts, how_to_go_on })
+    let command = ("snapshot rebuild", json!({"minEvents": min_events, "force": force}));
+    let walked =
+        options.walk((stack, &store), command, false, visit, |counts: &mut SnapshotCounts, aggregate, result| {
+            counts.add(&result);
+            report(&aggregate.name, &result)
+        });
+    walked.await
 }
 
 /// Takes a snapshot of an aggregate with at least `min_events` events after its last snapshot; with `force` in any case.

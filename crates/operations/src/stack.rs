@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use daybook_decider::{Model, Registry};
 use daybook_event_store::{EventStore, StoreSettings};
-use daybook_local_stack::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
+use daybook_local_stack::CallMeter;
+use daybook_local_stack::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::{Environment, SettingError};
 use daybook_stream_relay::{BusCheck, RelaySettings, Resend};
@@ -18,14 +19,12 @@ use daybook_view_store::ViewStore;
 use http::Uri;
 use serde_json::{Value, json};
 
-use crate::call_usage::CallMeter;
-use crate::changes_queue::ChangesQueue;
 use crate::checkpoint::CheckpointOwner;
-use crate::credentials::aws_config;
-use crate::dead_letter_queue::DeadLetterQueue;
 use crate::discarded_objects::DiscardedObjects;
 use crate::error::OperatorError;
-use crate::interrupt::Interrupt;
+use crate::pacing::Interrupt;
+use crate::queues::{ChangesQueue, DeadLetterQueue};
+use crate::signed_calls::aws_config;
 
 /// The stack of an operation, with the aggregates and the projections of its project.
 #[derive(Clone)]
@@ -93,11 +92,13 @@ impl Stack {
         read(&self.environment).map_err(|error| OperatorError::Setting { or_give: String::new(), error })
     }
 
-    fn required(&self, name: &'static str) -> Result<String, OperatorError> {
+    /// The value of an environment variable.
+    pub fn required(&self, name: &'static str) -> Result<String, OperatorError> {
         self.read(|given| given.required(name))
     }
 
-    fn optional(&self, name: &str) -> Option<String> {
+    /// The value of an environment variable, if it is set.
+    pub fn optional(&self, name: &str) -> Option<String> {
         self.environment.optional(name)
     }
 
@@ -131,7 +132,7 @@ impl Stack {
     /// The same store, whose calls are counted.
     pub async fn metered_store(&self, required: SettingNames, meter: &CallMeter) -> Result<EventStore, OperatorError> {
         let settings = self.store_settings(required)?;
-        Ok(EventStore::new(&meter.metered(aws_config(&self.environment, DYNAMODB_ENDPOINT).await?), settings))
+        Ok(EventStore::new(&meter.metered(&aws_config(&self.environment, DYNAMODB_ENDPOINT).await?), settings))
     }
 
     pub fn bus_settings(&self) -> Result<RelaySettings, OperatorError> {
@@ -145,45 +146,29 @@ impl Stack {
         Ok(Resend::new(daybook_stream_relay::clients::eventbridge(&aws), settings, per_second))
     }
 
-    pub fn dlq_url(&self) -> Result<String, OperatorError> {
-        self.required("DLQ_URL")
-    }
-
     pub async fn dead_letters(&self) -> Result<DeadLetterQueue, OperatorError> {
-        let url = self.dlq_url()?;
+        let url = self.required("DLQ_URL")?;
         Ok(DeadLetterQueue::new(aws_sdk_sqs::Client::new(&aws_config(&self.environment, SQS_ENDPOINT).await?), url))
     }
 
-    pub fn discarded_bucket(&self) -> Result<String, OperatorError> {
-        self.required("DISCARDED_RECORDS_BUCKET")
-    }
-
     pub async fn discarded(&self) -> Result<DiscardedObjects, OperatorError> {
-        DiscardedObjects::connect(&self.environment, self.discarded_bucket()?).await
+        DiscardedObjects::connect(&self.environment, self.required("DISCARDED_RECORDS_BUCKET")?).await
     }
 
     pub fn has_views(&self) -> bool {
         self.optional("VIEWS_TABLE_NAME").is_some()
     }
 
-    pub fn views_table(&self) -> Result<String, OperatorError> {
-        self.required("VIEWS_TABLE_NAME")
-    }
-
     /// The views, by calls that are counted.
     pub async fn views(&self, meter: &CallMeter) -> Result<ViewStore, OperatorError> {
-        let name = self.views_table()?;
-        Ok(ViewStore::new(&meter.metered(aws_config(&self.environment, DYNAMODB_ENDPOINT).await?), name))
-    }
-
-    pub fn changes_queue_url(&self) -> Result<String, OperatorError> {
-        self.required("CHANGES_QUEUE_URL")
+        let name = self.required("VIEWS_TABLE_NAME")?;
+        Ok(ViewStore::new(&meter.metered(&aws_config(&self.environment, DYNAMODB_ENDPOINT).await?), name))
     }
 
     /// The projector's queue, by calls that are counted.
     pub async fn changes_queue(&self, meter: &CallMeter) -> Result<ChangesQueue, OperatorError> {
-        let url = self.changes_queue_url()?;
-        let config = meter.metered(aws_config(&self.environment, SQS_ENDPOINT).await?);
+        let url = self.required("CHANGES_QUEUE_URL")?;
+        let config = meter.metered(&aws_config(&self.environment, SQS_ENDPOINT).await?);
         Ok(ChangesQueue::new(aws_sdk_sqs::Client::new(&config), url))
     }
 
@@ -193,18 +178,6 @@ impl Stack {
             Some(_) => self.changes_queue(&CallMeter::default()).await.map(Some),
             None => Ok(None),
         }
-    }
-
-    pub fn relay_function(&self) -> Result<String, OperatorError> {
-        self.required("STREAM_RELAY_NAME")
-    }
-
-    pub fn relay_logs(&self) -> Result<String, OperatorError> {
-        self.required("STREAM_RELAY_LOGS")
-    }
-
-    pub fn stack_name(&self) -> Option<String> {
-        self.optional("STACK")
     }
 
     pub fn table_name(&self) -> String {

@@ -1,29 +1,84 @@
-//! Messages that the bus did not accept, with or without a reason.
+//! What became of messages that were sent again, and those that the bus did not accept, with or without a reason.
 
-use daybook_stream_relay::EntryError;
+use daybook_stream_relay::ResendOutcome;
 
 use crate::error::OperatorError;
 
+/// What became of a message, or would.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MessageOutcome {
+    WouldSend,
+    Sent,
+    /// The bus rejects it.
+    Rejected(String),
+    SentNotDeleted(String),
+    /// It contains no outbox message.
+    Unsendable,
+    WouldDelete,
+    Deleted,
+    NotDeleted(String),
+}
+
+impl MessageOutcome {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::WouldSend => "would-send",
+            Self::Sent => "sent",
+            Self::Rejected(_) => "rejected",
+            Self::SentNotDeleted(_) => "sent-not-deleted",
+            Self::Unsendable => "unsendable",
+            Self::WouldDelete => "would-delete",
+            Self::Deleted => "deleted",
+            Self::NotDeleted(_) => "not-deleted",
+        }
+    }
+
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Rejected(reason) | Self::SentNotDeleted(reason) | Self::NotDeleted(reason) => Some(reason),
+            Self::WouldSend | Self::Sent | Self::Unsendable | Self::WouldDelete | Self::Deleted => None,
+        }
+    }
+}
+
 /// The number of messages that were not sent, and the first known reason.
 #[derive(Debug, Default)]
-pub struct UnsentMessages {
+pub(crate) struct UnsentMessages {
     count: usize,
     cause: Option<String>,
 }
 
 impl UnsentMessages {
-    pub fn add(&mut self, error: Option<EntryError>) {
-        self.count += 1;
-        self.cause = self.cause.take().or(error.map(|error| error.to_string()));
+    /// Counts what became of a message; `None` if it was not sent.
+    pub(crate) fn count(
+        &mut self,
+        outcome: ResendOutcome,
+        (sent, rejected): (&mut usize, &mut usize),
+    ) -> Option<MessageOutcome> {
+        match outcome {
+            ResendOutcome::Sent => {
+                *sent += 1;
+                Some(MessageOutcome::Sent)
+            }
+            ResendOutcome::Rejected(error) => {
+                *rejected += 1;
+                Some(MessageOutcome::Rejected(error.to_string()))
+            }
+            ResendOutcome::Unsent(error) => {
+                self.count += 1;
+                self.cause = self.cause.take().or(error.map(|error| error.to_string()));
+                None
+            }
+        }
     }
 
     /// Whether there is any unsent message. Then no later message must be sent: it would overtake the unsent one.
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.count > 0
     }
 
     /// The result of a command that was not interrupted.
-    pub fn into_result(self, next: String) -> Result<(), OperatorError> {
+    pub(crate) fn into_result(self, next: String) -> Result<(), OperatorError> {
         let cause = self.cause.unwrap_or_else(|| "it returned no reason".to_owned());
         if self.count > 0 { Err(OperatorError::Bus { cause, next }) } else { Ok(()) }
     }
@@ -38,7 +93,7 @@ mod tests {
         assert!(!UnsentMessages::default().any());
         assert!(UnsentMessages::default().into_result(String::new()).is_ok());
         let mut unsent = UnsentMessages::default();
-        unsent.add(None);
+        assert!(unsent.count(ResendOutcome::Unsent(None), (&mut 0, &mut 0)).is_none());
         assert!(unsent.any());
         let error = unsent.into_result("run it again".to_owned()).unwrap_err();
         assert_eq!(error.to_string(), "the bus accepts no more messages: it returned no reason; run it again");

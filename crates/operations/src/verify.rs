@@ -8,12 +8,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::checkpoint::Checkpoint;
 use crate::error::OperatorError;
-use crate::listing::{ListedAggregate, Listing};
+use crate::listing::ListedAggregate;
 use crate::pacing::Pacer;
 use crate::stack::{SETTINGS_TO_VERIFY, Stack};
-use crate::walk::{AggregateWalk, WalkOptions, WalkProgress, Walked};
+use crate::walk::{WalkOptions, Walked};
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -45,16 +44,9 @@ pub async fn verify(
     scan: bool,
     mut report: impl FnMut(&str, VerifyFinding) -> io::Result<()>,
 ) -> Result<Walked<VerifyCounts>, OperatorError> {
-    let WalkOptions { selection, rate, concurrency, checkpoint } = options;
     let store = stack.store(SETTINGS_TO_VERIFY).await?;
-    let owner = json!({"types": selection.types, "eventTypes": selection.event_types, "scan": scan});
-    let owner = stack.checkpoint_owner(&store, "verify", owner).await;
-    let (checkpoint, progress) = Checkpoint::open::<WalkProgress<VerifyCounts>>(checkpoint.as_deref(), owner)?;
-    let mut progress = progress.unwrap_or_default();
-    let listing = selection.list(&store, &stack.registry, &progress.position).await?;
-    let listing = if scan { Listing::scan(&store, &progress.position) } else { listing };
-    let named = !selection.aggregates.is_empty();
-    let pacer = Pacer::new(*rate, stack.interrupt.clone());
+    let named = !options.selection.aggregates.is_empty();
+    let pacer = Pacer::new(options.rate, stack.interrupt.clone());
     let visit = async |aggregate: &ListedAggregate, model: Option<&dyn Model>| {
         pacer.turn().await?;
         Some(match (model, &aggregate.key) {
@@ -63,14 +55,14 @@ pub async fn verify(
             _ => Ok(None),
         })
     };
-    let walk = AggregateWalk { listing, concurrency: *concurrency, checkpoint };
-    let walked = walk.run(stack, &mut progress, visit, |counts, aggregate, verified| {
-        let (findings, warnings) = found(aggregate, verified.as_ref(), named);
-        counts.add(verified.as_ref(), findings.len() as u64, warnings.len() as u64);
-        findings.into_iter().chain(warnings).try_for_each(|finding| report(&aggregate.name, finding))
-    });
-    let how_to_go_on = walked.await?;
-    Ok(Walked { counts: progress.counts, how_to_go_on })
+    let command = ("verify", json!({"scan": scan}));
+    let walked =
+        options.walk((stack, &store), command, scan, visit, |counts: &mut VerifyCounts, aggregate, verified| {
+            let (findings, warnings) = found(aggregate, verified.as_ref(), named);
+            counts.add(verified.as_ref(), findings.len() as u64, warnings.len() as u64);
+            findings.into_iter().chain(warnings).try_for_each(|finding| report(&aggregate.name, finding))
+        });
+    walked.await
 }
 
 /// The findings of an aggregate, and the warnings.

@@ -11,22 +11,17 @@ use std::path::PathBuf;
 use std::pin::pin;
 
 use daybook_decider::Model;
-use daybook_event_store::StoreError;
+use daybook_event_store::{EventStore, StoreError};
 use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::OperatorError;
 use crate::listing::{ListedAggregate, Listing, Position};
 use crate::selection::Selection;
 use crate::stack::Stack;
-
-/// Which aggregates are visited, and how many concurrently.
-pub struct AggregateWalk<'a> {
-    pub listing: Listing<'a>,
-    pub concurrency: NonZeroUsize,
-    pub checkpoint: Checkpoint,
-}
 
 /// How the selected aggregates are visited.
 #[derive(Clone, Debug)]
@@ -47,28 +42,35 @@ pub struct Walked<C> {
 }
 
 /// The progress of a walk, as its checkpoint contains it: the position in the listing, and what was counted before it.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub struct WalkProgress<C> {
-    pub position: Position,
-    pub counts: C,
+#[derive(Default, Serialize, Deserialize)]
+struct WalkProgress<C> {
+    position: Position,
+    counts: C,
 }
 
-impl AggregateWalk<'_> {
-    /// Visits each aggregate, and reports the visit's result. If an interrupt ended the walk, returns how to go on.
+impl WalkOptions {
+    /// Visits each selected aggregate, or with `scan` each aggregate of the table, and reports the visit's result. Continues from the
+    /// checkpoint, which belongs to `command` with these `options`.
     ///
     /// `visit` gets the model of the aggregate's type, if there is one, and returns `None` if the interrupt came before it
     /// began.
-    pub async fn run<T, C: Serialize>(
-        self,
-        stack: &Stack,
-        progress: &mut WalkProgress<C>,
+    pub(crate) async fn walk<T, C: Default + Serialize + DeserializeOwned>(
+        &self,
+        (stack, store): (&Stack, &EventStore),
+        (command, mut options): (&str, Value),
+        scan: bool,
         visit: impl AsyncFn(&ListedAggregate, Option<&dyn Model>) -> Option<Result<T, StoreError>>,
         mut report: impl FnMut(&mut C, &ListedAggregate, T) -> io::Result<()>,
-    ) -> Result<Option<String>, OperatorError> {
-        let Stack { registry, interrupt, .. } = stack;
-        let Self { listing, concurrency, mut checkpoint } = self;
+    ) -> Result<Walked<C>, OperatorError> {
+        let (Stack { registry, interrupt, .. }, Self { selection, concurrency, .. }) = (stack, self);
+        (options["types"], options["eventTypes"]) = (json!(selection.types), json!(selection.event_types));
+        let owner = stack.checkpoint_owner(store, command, options).await;
+        let (mut checkpoint, progress) = Checkpoint::open(self.checkpoint.as_deref(), owner)?;
+        let mut progress: WalkProgress<C> = progress.unwrap_or_default();
+        let listing = selection.list(store, registry, &progress.position).await?;
+        let listing = if scan { Listing::scan(store, &progress.position) } else { listing };
         let has_fractions = matches!(listing, Listing::Indexed(_));
-        checkpoint.write_now(&*progress)?;
+        checkpoint.write_now(&progress)?;
         let visits = listing.aggregates(interrupt).map(async |listed| {
             let aggregate = listed?;
             let model = aggregate.key.as_ref().and_then(|key| registry.get(&key.aggregate_type));
@@ -93,18 +95,17 @@ impl AggregateWalk<'_> {
             let doing = format!("{visited} aggregates, at {}", aggregate.name);
             stack.progress.show(has_fractions.then_some(aggregate.fraction), doing);
             progress.position.advance(&aggregate);
-            checkpoint.write(&*progress)?;
+            checkpoint.write(&progress)?;
         }
-        if let Some(source) = failure {
-            checkpoint.write_now(&*progress)?;
-            let doing = format!("stopped early, {}", checkpoint.how_to_go_on(progress.position.how_to_go_on()));
-            return Err(OperatorError::Store { doing, source });
+        if failure.is_none() && !interrupt.is_set() {
+            checkpoint.finish()?;
+            return Ok(Walked { counts: progress.counts, how_to_go_on: None });
         }
-        if interrupt.is_set() {
-            checkpoint.write_now(&*progress)?;
-            return Ok(Some(checkpoint.how_to_go_on(progress.position.how_to_go_on())));
+        checkpoint.write_now(&progress)?;
+        let next = checkpoint.how_to_go_on(progress.position.how_to_go_on());
+        match failure {
+            Some(source) => Err(OperatorError::Store { doing: format!("stopped early, {next}"), source }),
+            None => Ok(Walked { counts: progress.counts, how_to_go_on: Some(next) }),
         }
-        checkpoint.finish()?;
-        Ok(None)
     }
 }

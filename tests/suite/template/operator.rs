@@ -63,12 +63,12 @@ fn read(environment: &Environment) -> Result<(), OperatorError> {
         stack.store_settings(required)?;
     }
     stack.bus_settings()?;
-    stack.dlq_url()?;
-    stack.discarded_bucket()?;
-    stack.views_table()?;
-    stack.changes_queue_url()?;
-    stack.relay_function()?;
-    stack.relay_logs().map(drop)
+    stack.required("DLQ_URL")?;
+    stack.required("DISCARDED_RECORDS_BUCKET")?;
+    stack.required("VIEWS_TABLE_NAME")?;
+    stack.required("CHANGES_QUEUE_URL")?;
+    stack.required("STREAM_RELAY_NAME")?;
+    stack.required("STREAM_RELAY_LOGS").map(drop)
 }
 
 #[test]

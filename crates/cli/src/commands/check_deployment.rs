@@ -63,8 +63,7 @@ pub(super) async fn run(
         }
         print_not_seen(&mut out)?;
         let text = format!("{} checks would run; nothing was written, run it again with --yes", selected.len());
-        out.print_summary(&text, &counts, None)?;
-        return Ok(Exit::Clean);
+        return Ok(out.finish(&text, &counts, None, true)?);
     }
     let timeout = Duration::from_secs(args.timeout);
     let left_over = check_deployment(&stack, &selected, timeout, |check, result| {

@@ -1,28 +1,27 @@
 //! `daybook console`: the console of a deployed stack.
 //!
-//! `args`: the options. `interface`: what the pages get besides the tables. `writes`: what they can change.
+//! `interface`: what the pages get besides the tables. `writes`: what they can change.
 
-mod args;
 mod interface;
 mod writes;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::response::Redirect;
 use axum::routing::get;
+use clap::Args;
 use daybook_console::{Access, Console, StackKind};
 use daybook_local_aws::server::Server;
-use daybook_operations::call_usage::CallMeter;
-use daybook_operations::check_shards;
 use daybook_operations::stack::SETTINGS_TO_FIND;
+use daybook_operations::{CallMeter, check_shards};
 use tokio::net::TcpListener;
 
-pub(super) use self::args::ConsoleArgs;
-use self::interface::DeployedStack;
-use self::writes::{RunningCommands, Writes};
+use crate::commands::console::interface::DeployedStack;
+use crate::commands::console::writes::{RunningCommands, Writes};
+use crate::operator::target::{STACK_HELP, StackArgs};
 use crate::operator::{Exit, OperatorError, Session};
 
 /// How long open requests may continue after Ctrl-C.
@@ -34,7 +33,7 @@ pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'
     let store = stack.store(SETTINGS_TO_FIND).await?;
     check_shards(&store, &stack.first_events()).await?;
     let running = RunningCommands::default();
-    let writes = allow_writes.then(|| Writes::new(&stack, running.clone()));
+    let writes = allow_writes.then(|| Writes { stack: stack.clone(), running: running.clone() });
     if allow_writes {
         // A wrong setting is an error now, and not when somebody presses a button.
         stack.bus_settings()?;
@@ -63,4 +62,28 @@ pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'
     server.stop(GRACE).await;
     running.wait_for_end().await;
     Ok(Exit::Clean)
+}
+
+/// Serve the console of a deployed stack on this machine, until Ctrl-C.
+///
+/// The pages show the aggregates, their events, states and messages, the number of dead-letter messages, and what the
+/// relay and the projector wait for. They read with your credentials, and change nothing. Each page costs a few reads
+/// of the table; docs/console.md lists them. `--allow-writes` adds the dead-letter messages themselves, which can be
+/// sent again and deleted.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = STACK_HELP)]
+pub struct ConsoleArgs {
+    /// Port of the console; 0 for any free port.
+    #[arg(long, default_value_t = 3100)]
+    pub port: u16,
+    /// Address to listen on. With an address that other machines can reach, the console requires a token, which is in
+    /// the printed address.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub host: IpAddr,
+    /// List the dead-letter messages, and allow to send them again and to delete them.
+    #[arg(long)]
+    pub allow_writes: bool,
+    /// Which stack.
+    #[command(flatten)]
+    pub stack: StackArgs,
 }

@@ -67,9 +67,8 @@ async fn list(_: DiscardedListArgs, Session { stack, mut out }: Session<'_>) -> 
     read.await?;
     let text = format!("{listed} objects with {messages} messages, {unreadable} unreadable");
     let summary = json!({"objects": listed, "messages": messages, "unreadable": unreadable});
-    let interrupted = stack.interrupt.is_set();
-    out.print_summary(&text, &summary, interrupted.then_some("run it again"))?;
-    Ok(Exit::of(interrupted, unreadable == 0))
+    let next = stack.interrupt.is_set().then_some("run it again");
+    Ok(out.finish(&text, &summary, next, unreadable == 0)?)
 }
 
 async fn redrive(args: DiscardedRedriveArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
@@ -113,8 +112,7 @@ async fn redrive(args: DiscardedRedriveArgs, Session { stack, mut out }: Session
              {changed} changed aggregates would be sent to the projector; this was a dry run, --yes sends them"
         )
     };
-    let interrupted = stack.interrupt.is_set();
-    out.print_summary(&text, &counts, interrupted.then_some("run it again"))?;
-    failure.map_or(Ok(()), Err)?;
-    Ok(Exit::of(interrupted, rejected + left == 0))
+    let next = stack.interrupt.is_set().then_some("run it again");
+    let exit = out.finish(&text, &counts, next, rejected + left == 0)?;
+    failure.map_or(Ok(exit), Err)
 }

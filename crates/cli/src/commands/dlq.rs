@@ -158,9 +158,8 @@ async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> Res
         "messages": listed, "seen": seen, "unsendable": unsendable, "waiting": before.visible, "hidden": before.hidden,
         "notSeen": not_seen,
     });
-    let interrupted = stack.interrupt.is_set();
-    out.print_summary(&text, &summary, interrupted.then_some("run it again"))?;
-    Ok(Exit::of(interrupted, !not_seen.any()))
+    let next = stack.interrupt.is_set().then_some("run it again");
+    Ok(out.finish(&text, &summary, next, !not_seen.any())?)
 }
 
 async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
@@ -219,9 +218,8 @@ async fn stats(args: DlqStatsArgs, Session { stack, mut out }: Session<'_>) -> R
     let age = oldest.as_ref().map(|oldest| format!(", the oldest of {oldest}")).unwrap_or_default();
     let text = format!("{} of {seen} dead-letter messages counted{age}{}", selected.len(), not_seen_text(not_seen));
     let summary = json!({"messages": selected.len(), "seen": seen, "oldest": oldest, "notSeen": not_seen});
-    let interrupted = stack.interrupt.is_set();
-    out.print_summary(&text, &summary, interrupted.then_some("run it again"))?;
-    Ok(Exit::of(interrupted, !not_seen.any()))
+    let next = stack.interrupt.is_set().then_some("run it again");
+    Ok(out.finish(&text, &summary, next, !not_seen.any())?)
 }
 
 /// The values by which a message is counted.
@@ -258,9 +256,8 @@ async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) ->
     let (seen, not_seen) = (reading.seen, reading.not_seen);
     let text = format!("{exported} of {seen} dead-letter messages exported to {path}{}", not_seen_text(not_seen));
     let summary = json!({"messages": exported, "seen": seen, "notSeen": not_seen});
-    let interrupted = stack.interrupt.is_set();
-    out.print_summary(&text, &summary, interrupted.then_some("run it again with another file"))?;
-    Ok(Exit::of(interrupted, !not_seen.any()))
+    let next = stack.interrupt.is_set().then_some("run it again with another file");
+    Ok(out.finish(&text, &summary, next, !not_seen.any())?)
 }
 
 async fn redrive(args: DlqRedriveArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
@@ -273,26 +270,24 @@ async fn redrive(args: DlqRedriveArgs, Session { stack, mut out }: Session<'_>) 
     let Redriven { counts, failure } = redriven.await?;
     let RedriveCounts { would_send, sent, rejected, not_deleted, unsendable, unsent, not_seen, .. } = counts;
     let not_seen_text = not_seen_text(not_seen);
-    let interrupted = stack.interrupt.is_set();
-    let how_to_go_on = interrupted.then_some("run it again");
-    if yes {
+    let next = stack.interrupt.is_set().then_some("run it again");
+    let exit = if yes {
         let except =
             if not_deleted > 0 { format!(", except {not_deleted} that SQS did not delete") } else { String::new() };
         let text = format!(
             "{sent} messages sent and deleted from the queue{except}; in the queue: {rejected} that the bus rejects, \
              {unsendable} unsendable, {unsent} not sent{not_seen_text}"
         );
-        out.print_summary(&text, &counts, how_to_go_on)?;
+        out.finish(&text, &counts, next, counts.is_clean())?
     } else {
         let text = format!("{would_send} messages would be sent{not_seen_text}; this was a dry run, --yes sends them");
         let summary = json!({
             "dryRun": true, "wouldSend": would_send, "unsendable": unsendable, "hidden": not_seen.hidden,
             "notReceived": not_seen.not_received,
         });
-        out.print_summary(&text, &summary, how_to_go_on)?;
-    }
-    failure.map_or(Ok(()), Err)?;
-    Ok(Exit::of(interrupted, counts.is_clean()))
+        out.finish(&text, &summary, next, counts.is_clean())?
+    };
+    failure.map_or(Ok(exit), Err)
 }
 
 async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
@@ -314,12 +309,11 @@ async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) ->
         "dryRun": !yes, "selected": selected, "deleted": deleted, "notDeleted": not_deleted, "notFound": not_found,
         "notSeen": not_seen,
     });
-    let interrupted = stack.interrupt.is_set();
-    out.print_summary(&text, &summary, interrupted.then_some("run it again"))?;
+    let next = stack.interrupt.is_set().then_some("run it again");
     // Messages that were not seen may be selected too, unless each selected one was named and found.
     let are_all_found = !filter.ids.is_empty() && not_found.is_empty();
     let is_clean = not_deleted == 0 && not_found.is_empty() && (!not_seen.any() || are_all_found);
-    Ok(Exit::of(interrupted, is_clean))
+    Ok(out.finish(&text, &summary, next, is_clean)?)
 }
 
 /// Prints what became of a message.

@@ -73,8 +73,7 @@ pub(super) async fn run(args: ImportArgs, Session { stack, mut out }: Session<'_
         ImportEnd::WrongLines(errors) => return print_wrong_lines(&options, &mut out, errors),
         ImportEnd::NothingWritten => {
             let counts = ImportCounts { dry_run: !yes, ..ImportCounts::default() };
-            out.print_summary("nothing was written", &counts, Some("run it again"))?;
-            return Ok(Exit::Interrupted);
+            return Ok(out.finish("nothing was written", &counts, Some("run it again"), true)?);
         }
         ImportEnd::Done { counts, how_to_go_on, file_goes_on } => (counts, how_to_go_on, file_goes_on),
     };
@@ -88,8 +87,7 @@ pub(super) async fn run(args: ImportArgs, Session { stack, mut out }: Session<'_
         "{verb} {imported} aggregates with {events} events and {messages} messages {published}; {equal} were in the table \
          already, {different} are different there, {failed} failed, {skipped} were not exported{part}"
     );
-    out.print_summary(&text, &counts, how_to_go_on.as_deref())?;
-    Ok(Exit::of(how_to_go_on.is_some(), different + failed + skipped == 0))
+    Ok(out.finish(&text, &counts, how_to_go_on.as_deref(), different + failed + skipped == 0)?)
 }
 
 fn print_wrong_lines(
@@ -104,6 +102,6 @@ fn print_wrong_lines(
     let (wrong, file) = (errors.len(), &options.file);
     let more = if wrong == MAX_ERRORS { " or more" } else { "" };
     let counts = json!({"dryRun": !options.writes, "wrongLines": wrong});
-    out.print_summary(&format!("{wrong}{more} lines of {file} are wrong; nothing was written"), &counts, None)?;
-    Ok(Exit::Findings)
+    let text = format!("{wrong}{more} lines of {file} are wrong; nothing was written");
+    Ok(out.finish(&text, &counts, None, false)?)
 }

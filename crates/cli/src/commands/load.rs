@@ -1,16 +1,16 @@
 //! `daybook load`: sends commands and reads to an API at a fixed rate, and reports latencies, responses and costs.
 //!
-//! `args`: the options. `sender`: sends the examples of the API document at their planned times.
+//! `sender`: sends the examples of the API document at their planned times.
 
-mod args;
 mod sender;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-pub(super) use self::args::LoadArgs;
-use self::sender::{Api, Run};
+use crate::commands::load::sender::{Api, Run};
 use crate::operator::{Exit, OperatorError, Session};
+
+pub(super) use self::sender::LoadArgs;
 
 /// The units and messages of a run. A test compares prices and quantities with docs/deploy.md, "Costs".
 #[derive(Serialize)]

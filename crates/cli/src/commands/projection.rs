@@ -3,8 +3,7 @@
 use std::num::NonZeroU32;
 
 use clap::{Args, Subcommand};
-use daybook_operations::projections::progress::RebuildProgress;
-use daybook_operations::projections::rebuild::{RebuildOptions, Rebuilt, rebuild};
+use daybook_operations::projections::rebuild::{RebuildOptions, RebuildProgress, Rebuilt, rebuild};
 use daybook_operations::projections::{self, Dropped, ProjectionStatus, Switched, VersionStatus};
 use daybook_operations::selection::AggregateName;
 use daybook_view_store::View;
@@ -202,8 +201,7 @@ async fn status(args: ProjectionStatusArgs, Session { stack, mut out }: Session<
         waiting.hidden,
         suspended.map(|suspended| format!("; {suspended} aggregates are suspended")).unwrap_or_default()
     );
-    out.print_summary(&text, &summary, None)?;
-    Ok(if suspended.unwrap_or_default() == 0 { Exit::Clean } else { Exit::Findings })
+    Ok(out.finish(&text, &summary, None, suspended.unwrap_or_default() == 0)?)
 }
 
 fn version_line(status: &VersionStatus) -> (Value, String) {
@@ -251,21 +249,19 @@ async fn switch(args: ProjectionSwitchArgs, Session { stack, mut out }: Session<
     match projections::switch(&stack, &name, version, force).await? {
         Switched::Already => {
             let text = format!("readers of {name} get version {version} already");
-            out.print_summary(&text, &summary(version, version), None)?;
+            Ok(out.finish(&text, &summary(version, version), None, true)?)
         }
         Switched::Rejected { read, reason } => {
             let json = json!({ "projection": name, "version": version, "rejected": reason });
             out.print(json, format!("{name}@{version} rejected: {reason}"))?;
             let text = format!("nothing was changed; readers of {name} get version {read}");
-            out.print_summary(&text, &summary(read, read), None)?;
-            return Ok(Exit::Findings);
+            Ok(out.finish(&text, &summary(read, read), None, false)?)
         }
         Switched::From { version: from } => {
             let text = format!("readers of {name} get version {version} from now on, instead of {from}");
-            out.print_summary(&text, &summary(from, version), None)?;
+            Ok(out.finish(&text, &summary(from, version), None, true)?)
         }
     }
-    Ok(Exit::Clean)
 }
 
 async fn drop_version(
@@ -279,22 +275,17 @@ async fn drop_version(
         Dropped::Rejected(reason) => {
             let json = json!({ "projection": view.name, "version": view.version, "rejected": reason });
             out.print(json, format!("{view} rejected: {reason}"))?;
-            out.print_summary("nothing was deleted", &summary(0), None)?;
-            return Ok(Exit::Findings);
+            return Ok(out.finish("nothing was deleted", &summary(0), None, false)?);
         }
         Dropped::Items(items) => items,
     };
-    if stack.interrupt.is_set() {
-        let doing = if yes { "deleted" } else { "found" };
-        out.print_summary(&format!("{items} items of {view} {doing}"), &summary(items), Some("run it again"))?;
-        return Ok(Exit::Interrupted);
-    }
-    let text = match yes {
-        true => format!("{items} items of {view} deleted"),
-        false => format!("{items} items of {view} would be deleted; run it with --yes"),
+    let next = stack.interrupt.is_set().then_some("run it again");
+    let text = match (yes, next) {
+        (true, _) => format!("{items} items of {view} deleted"),
+        (false, Some(_)) => format!("{items} items of {view} found"),
+        (false, None) => format!("{items} items of {view} would be deleted; run it with --yes"),
     };
-    out.print_summary(&text, &summary(items), None)?;
-    Ok(Exit::Clean)
+    Ok(out.finish(&text, &summary(items), next, true)?)
 }
 
 async fn suspended(_: ProjectionSuspendedArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
@@ -308,8 +299,7 @@ async fn suspended(_: ProjectionSuspendedArgs, Session { stack, mut out }: Sessi
         out.print(json, format!("{view} {aggregate} suspended after event {seq_num}: {reason}"))?;
     }
     let count = suspended.len();
-    out.print_summary(&format!("{count} aggregates are suspended"), &json!({ "suspended": count }), None)?;
-    Ok(if suspended.is_empty() { Exit::Clean } else { Exit::Findings })
+    Ok(out.finish(&format!("{count} aggregates are suspended"), &json!({ "suspended": count }), None, count == 0)?)
 }
 
 async fn resume(args: ProjectionResumeArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
@@ -323,6 +313,5 @@ async fn resume(args: ProjectionResumeArgs, Session { stack, mut out }: Session<
     });
     resuming.await?;
     let next = stack.interrupt.is_set().then_some("run it again");
-    out.print_summary(&format!("{resumed} resumed"), &json!({ "resumed": resumed }), next)?;
-    Ok(if next.is_some() { Exit::Interrupted } else { Exit::Clean })
+    Ok(out.finish(&format!("{resumed} resumed"), &json!({ "resumed": resumed }), next, true)?)
 }

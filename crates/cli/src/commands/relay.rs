@@ -3,7 +3,8 @@
 use std::io;
 
 use clap::{Args, Subcommand};
-use daybook_operations::relay::{IteratorAge, LATE, RelayMapping, WaitingMessage, local_mappings, relay_state};
+use daybook_console::stack::{RelayMapping, Shard};
+use daybook_operations::relay::{IteratorAge, LATE, WaitingMessage, local_mappings, relay_state};
 use serde_json::{Value, json};
 
 use crate::operator::output::Output;
@@ -55,8 +56,7 @@ pub(super) async fn status(
             }
         }
     }
-    found.print(&mut out)?;
-    Ok(if found.mappings == 0 || found.not_working > 0 || found.late { Exit::Findings } else { Exit::Clean })
+    Ok(found.print(&mut out)?)
 }
 
 impl Found {
@@ -85,26 +85,27 @@ impl Found {
     /// The shards of the mappings of a local stack.
     async fn read_local(&mut self, url: &str) -> Result<(), OperatorError> {
         for mapping in local_mappings(url).await? {
+            let (name, state) = (&mapping.mapping, if mapping.enabled { "enabled" } else { "disabled" });
             self.mappings += 1;
-            self.not_working += usize::from(!mapping.is_enabled);
-            let (name, state) = (&mapping.name, if mapping.is_enabled { "enabled" } else { "disabled" });
-            self.add(mapping.json, format!("mapping {name} is {state}"));
-            for shard in &mapping.shards {
-                let (id, waiting, age, result) = (&shard.id, shard.waiting, shard.oldest_age_ms, &shard.last_result);
-                self.waiting += usize::try_from(waiting).unwrap_or(usize::MAX);
-                self.late |= u128::from(age) > LATE.as_millis();
-                let text =
-                    format!("shard {id}: {waiting} records wait, the oldest for {age} ms, its last result: {result}");
+            self.not_working += usize::from(!mapping.enabled);
+            self.add(json!(mapping), format!("mapping {name} is {state}"));
+            for Shard { shard, waiting, oldest_age_ms, last_result } in &mapping.shards {
+                let (age, result) = (oldest_age_ms.unwrap_or_default(), last_result.as_deref().unwrap_or("none"));
+                self.waiting += waiting;
+                self.late |= u128::try_from(age).is_ok_and(|age| age > LATE.as_millis());
                 let json = json!({
-                    "mapping": name, "shard": id, "waiting": waiting, "oldestAgeMs": age, "lastResult": result,
+                    "mapping": name, "shard": shard, "waiting": waiting, "oldestAgeMs": age, "lastResult": result,
                 });
+                let text = format!(
+                    "shard {shard}: {waiting} records wait, the oldest for {age} ms, its last result: {result}"
+                );
                 self.add(json, text);
             }
         }
         Ok(())
     }
 
-    fn print(&mut self, out: &mut Output<'_>) -> io::Result<()> {
+    fn print(&mut self, out: &mut Output<'_>) -> io::Result<Exit> {
         std::mem::take(&mut self.lines).into_iter().try_for_each(|(json, text)| out.print(json, text))?;
         let Self { mappings, not_working, late, waiting, .. } = self;
         let are_late = if *late { "more than a minute late" } else { "not late" };
@@ -112,6 +113,6 @@ impl Found {
             "{mappings} mappings, {not_working} of them not working; {waiting} messages wait; messages are {are_late}"
         );
         let summary = json!({"mappings": mappings, "notWorking": not_working, "late": late, "waiting": waiting});
-        out.print_summary(&text, &summary, None)
+        out.finish(&text, &summary, None, *mappings > 0 && *not_working == 0 && !*late)
     }
 }

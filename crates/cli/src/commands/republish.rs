@@ -106,7 +106,6 @@ pub(super) async fn run(args: RepublishArgs, Session { stack, mut out }: Session
         "{events} events in the window from {from} to {to}: {sending}, {unreadable} unreadable, {gone} no longer \
          exist{incomplete}{end}"
     );
-    out.print_summary(&text, &counts, how_to_go_on.as_deref())?;
-    failure.map_or(Ok(()), Err)?;
-    Ok(Exit::of(how_to_go_on.is_some(), counts.is_clean()))
+    let exit = out.finish(&text, &counts, how_to_go_on.as_deref(), counts.is_clean())?;
+    failure.map_or(Ok(exit), Err)
 }

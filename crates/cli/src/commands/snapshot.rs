@@ -77,6 +77,5 @@ pub(super) async fn rebuild(
         "{taken} snapshots taken; {current} aggregates had a current one, {short} need none, {too_large} are too large for \
          one, {failed} cannot be read{not_there}"
     );
-    out.print_summary(&text, &counts, how_to_go_on.as_deref())?;
-    Ok(Exit::of(how_to_go_on.is_some(), failed + missing == 0))
+    Ok(out.finish(&text, &counts, how_to_go_on.as_deref(), failed + missing == 0)?)
 }

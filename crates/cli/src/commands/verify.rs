@@ -53,8 +53,7 @@ pub(super) async fn run(args: VerifyArgs, Session { stack, mut out }: Session<'_
         out.print(json, format!("{aggregate} {item} {kind}: {what}"))
     });
     let Walked { counts, how_to_go_on } = verified.await?;
-    out.print_summary(&text(&counts), &counts, how_to_go_on.as_deref())?;
-    Ok(Exit::of(how_to_go_on.is_some(), counts.findings == 0))
+    Ok(out.finish(&text(&counts), &counts, how_to_go_on.as_deref(), counts.findings == 0)?)
 }
 
 fn text(counts: &VerifyCounts) -> String {

@@ -12,8 +12,7 @@ use daybook_settings::Environment;
 use tokio::sync::watch;
 
 use super::exit::Exit;
-use super::output::Output;
-use super::progress::ProgressLine;
+use super::output::{Output, ProgressLine};
 use super::target::{STACK_HELP, StackArgs};
 
 /// The settings, aggregates and terminal of a command.
@@ -26,7 +25,7 @@ pub struct OperatorContext {
     pub interrupt: Interrupt,
 }
 
-// Without a documentation comment, as for `StackArgs`.
+// Without a documentation comment: it would replace the help text of the command that contains the options.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct OnStack<A: Args> {

@@ -3,6 +3,7 @@
 use daybook_cli::operator::{ErrorExit, Exit, OperatorError};
 use daybook_local_aws::bucket::Bucket;
 use daybook_local_aws::messaging::Server;
+use daybook_local_aws::state::StackState;
 use daybook_table::OutboxItem;
 use daybook_test_support::stream_record;
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ async fn stack(objects: Vec<(&str, Value)>) -> (Setup, Bucket, Server) {
 
 async fn fill(setup: &mut Setup, objects: Vec<(&str, Value)>) -> (Bucket, Server) {
     let objects = objects.into_iter().map(|(key, object)| (format!("aws/lambda/{key}"), object.to_string()));
-    let bucket = Bucket::with_file("records", objects, None).unwrap();
+    let bucket = Bucket::new("records", objects, StackState::in_memory().unwrap()).unwrap();
     let server = Server::start(bucket.router()).await.unwrap();
     setup.settings.push(("AWS_ENDPOINT_URL_S3", server.url().to_owned()));
     setup.settings.push(("DISCARDED_RECORDS_BUCKET", "records".to_owned()));

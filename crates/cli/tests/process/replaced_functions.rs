@@ -152,7 +152,7 @@ async fn saved_source_file_is_used_by_the_next_request_and_the_state_of_the_stac
     assert_eq!((daybook.list("/_dev/bus", 1).await.len(), daybook.list("/_dev/dlq", 1).await.len()), (1, 1));
     assert!(view().await);
     let after = daybook.get("/_dev/usage").await;
-    assert_eq!(after["dynamodbCalls"]["TransactWriteItems"], before["dynamodbCalls"]["TransactWriteItems"]);
+    assert_eq!(after["calls"]["TransactWriteItems"], before["calls"]["TransactWriteItems"]);
     assert!(after["readUnits"].as_f64().unwrap() > before["readUnits"].as_f64().unwrap(), "{after}");
     // The mappings go on after the last record: each message is sent once.
     let deleted = reqwest::Client::new().delete(format!("{}/todo/1", daybook.api)).send().await.unwrap();

@@ -15,13 +15,11 @@ use serde::Deserialize;
 use super::timeline::{Timeline, event_details};
 use super::version::{StateAt, Version, state_at};
 use crate::console::Console;
-use crate::failure::Failure;
-use crate::frame::Page;
-use crate::json;
+use crate::frame::{Failure, Page};
 use crate::pages::timeline::{EventFates, fates_of_events};
 use crate::pages::version::Change;
-use crate::paths;
 use crate::request::{PagePath, PageQuery, VersionNumber};
+use crate::{json, paths};
 
 /// Events on a page of the timeline.
 pub(crate) const PAGE: u64 = 30;

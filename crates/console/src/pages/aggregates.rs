@@ -17,13 +17,11 @@ use serde::Deserialize;
 use ulid::Ulid;
 
 use crate::console::Console;
-use crate::failure::Failure;
-use crate::frame::{Page, tabs};
+use crate::frame::{Failure, Page, tabs};
 use crate::pages::command;
 use crate::pages::latest_events::{IndexPage, latest_events, pages, position};
-use crate::paths;
 use crate::request::{self, PageQuery};
-use crate::time;
+use crate::{paths, time};
 
 const PAGE: usize = 50;
 

@@ -15,12 +15,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::console::Console;
-use crate::failure::Failure;
-use crate::frame::Page;
-use crate::paths;
+use crate::frame::{Failure, Page};
 use crate::request::{BusPosition, PageQuery, position_or_empty};
 use crate::stack::{BusMessage, MessageMetadata, MessageQuery};
-use crate::{json, time};
+use crate::{json, paths, time};
 
 const PAGE: usize = 100;
 

@@ -19,13 +19,10 @@ use ulid::Ulid;
 
 use super::copied_test::{self, Decided};
 use crate::console::{Console, StackKind};
-use crate::failure::Failure;
-use crate::frame::{Page, tabs};
-use crate::json;
-use crate::paths;
-use crate::request::PostedForm;
-use crate::request::{PagePath, PageQuery};
+use crate::frame::{Failure, Page, tabs};
+use crate::request::{PagePath, PageQuery, PostedForm};
 use crate::schema_fields::{CommandForm, commands};
+use crate::{json, paths};
 
 /// The headers that the form has fields for, with their labels and hints.
 const HEADERS: [(&str, &str, &str); 4] = [

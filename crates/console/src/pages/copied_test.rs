@@ -11,8 +11,7 @@ use daybook_table::AggregateKey;
 use maud::{Markup, html};
 
 use crate::console::Console;
-use crate::failure::Failure;
-use crate::frame::Page;
+use crate::frame::{Failure, Page};
 use crate::pages::aggregate::aggregate;
 use crate::pages::timeline::published;
 use crate::paths;

@@ -9,12 +9,10 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use crate::console::Console;
-use crate::failure::Failure;
-use crate::frame::Page;
-use crate::paths;
+use crate::frame::{Failure, Page};
 use crate::request::PageQuery;
 use crate::stack::{MessageMetadata, MessageQuery};
-use crate::time;
+use crate::{paths, time};
 
 #[derive(Deserialize)]
 pub(crate) struct CorrelationQuery {

@@ -9,12 +9,10 @@ use maud::{Markup, html};
 
 use super::bus::data_of;
 use crate::console::Console;
-use crate::failure::Failure;
-use crate::frame::Page;
-use crate::paths;
+use crate::frame::{Failure, Page};
 use crate::request::{self, PostedForm};
 use crate::stack::{DeadLetterAction, DeadLetterOutcome, DeadLetters, MessageMetadata, QueuedDeadLetter};
-use crate::{json, time};
+use crate::{json, paths, time};
 
 pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
     show(&console, DeadLetterAction::Nothing).await

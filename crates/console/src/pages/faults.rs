@@ -8,8 +8,7 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use crate::console::Console;
-use crate::failure::Failure;
-use crate::frame::Page;
+use crate::frame::{Failure, Page};
 use crate::paths;
 use crate::request::{self, PostedForm};
 use crate::stack::{ControlAction, Controls, IDLE_PATIENCE, contains_faults};

@@ -6,8 +6,7 @@ use axum::extract::State;
 use maud::{Markup, html};
 
 use crate::console::Console;
-use crate::failure::Failure;
-use crate::frame::Page;
+use crate::frame::{Failure, Page};
 use crate::stack::Alarm;
 
 /// Shows the alarms: first those that are raised.

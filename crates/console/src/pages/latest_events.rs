@@ -11,7 +11,7 @@ use futures_util::future::try_join_all;
 use ulid::Ulid;
 
 use crate::console::Console;
-use crate::failure::Failure;
+use crate::frame::Failure;
 
 /// The latest events of a partition, the latest first.
 pub(crate) type IndexPage = daybook_event_store::Page<IndexEntry, Ulid>;

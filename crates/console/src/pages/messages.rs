@@ -13,11 +13,9 @@ use serde::Deserialize;
 use super::bus::data_of;
 use super::latest_events::{LatestEvents, latest_events, pages, position};
 use crate::console::Console;
-use crate::failure::Failure;
-use crate::frame::{Page, tabs};
-use crate::paths;
+use crate::frame::{Failure, Page, tabs};
 use crate::request::PageQuery;
-use crate::{json, time};
+use crate::{json, paths, time};
 
 /// Events on a page. Each index partition is asked for as many.
 const PAGE: usize = 20;

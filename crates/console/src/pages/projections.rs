@@ -14,7 +14,7 @@ use maud::{Markup, html};
 
 use super::latest_events::{LatestEvents, latest_events, pages};
 use crate::console::{Console, Views};
-use crate::failure::with_causes;
+use crate::frame::with_causes;
 use crate::time;
 
 /// The number of the latest events of each followed type that are compared with the view.

@@ -12,12 +12,10 @@ use maud::html;
 
 use super::aggregate::aggregate;
 use crate::console::Console;
-use crate::failure::Failure;
-use crate::frame::Page;
-use crate::json;
-use crate::paths;
+use crate::frame::{Failure, Page};
 use crate::request::{BusPosition, PagePath, PageQuery, VersionNumber, VersionQuery};
 use crate::stack::{DeadLetterAction, MessageQuery};
+use crate::{json, paths};
 
 /// Shows the rows of an event: the event, its messages, and the metadata.
 pub(crate) async fn rows(

@@ -10,8 +10,7 @@ use serde_json::Value;
 
 use super::projections;
 use crate::console::Console;
-use crate::failure::Failure;
-use crate::frame::Page;
+use crate::frame::{Failure, Page};
 use crate::stack::{
     Mapping, Queue, QueuePurpose, Relay, RelayMapping, Rule, RuleFunction, Shard, StackError, StreamState,
 };
@@ -220,7 +219,6 @@ fn words(name: &str) -> String {
     let (first, rest) = words.split_at(words.find(' ').unwrap_or(words.len()));
     let first = match first {
         "api" => "API".to_owned(),
-        "dynamodb" => "DynamoDB".to_owned(),
         _ => first[..1].to_uppercase() + &first[1..],
     };
     format!("{first}{rest}")

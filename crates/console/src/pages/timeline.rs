@@ -10,10 +10,9 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use crate::console::Console;
-use crate::failure::Failure;
-use crate::paths;
+use crate::frame::Failure;
 use crate::stack::{DeadLetterError, MessageMetadata, MessageQuery, MessageTarget, TargetOutcome};
-use crate::{json, time};
+use crate::{json, paths, time};
 
 /// Maximum bytes of an event's data in the timeline.
 const MAX_LINE: usize = 240;

@@ -8,7 +8,7 @@ use daybook_table::AggregateKey;
 use serde_json::Value;
 
 use crate::console::Console;
-use crate::failure::{Failure, with_causes};
+use crate::frame::{Failure, with_causes};
 
 /// Maximum events that a page folds without being asked.
 const MAX_FOLD: u64 = 2_000;

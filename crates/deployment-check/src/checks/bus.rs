@@ -4,10 +4,9 @@ use daybook_operations::signed_calls::EVENTBRIDGE;
 use serde_json::{Value, json};
 
 use crate::aws_calls::CallError;
-use crate::check::Check;
+use crate::check::{Check, CheckResult};
 use crate::deployment::Deployment;
 use crate::observer::CHECK_SOURCE;
-use crate::result::CheckResult;
 
 pub(super) fn checks() -> Vec<Check> {
     vec![

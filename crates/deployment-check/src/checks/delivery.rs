@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::aws_calls::CallError;
-use crate::check::Check;
+use crate::check::{Check, CheckResult};
 use crate::deployment::{Deployment, MESSAGE_TYPE};
-use crate::result::CheckResult;
 
 /// How long the bus is watched for messages that must not come, after one that must: in AWS, and with the local stack.
 const QUIET: Duration = Duration::from_secs(10);

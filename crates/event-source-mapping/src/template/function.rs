@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::template::error::TemplateError;
-use crate::template::node::{Node, Parameters, Setting};
+use crate::template::conditions;
+use crate::template::node::{Node, Parameters, Setting, TemplateError};
 use crate::template::stream_event::StreamEvent;
-use crate::template::{conditions, long_form};
 
 /// Lambda's default time-out.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 3;
@@ -40,7 +39,7 @@ impl Template {
 
     /// Reads a template as it is deployed with these values for parameters, and the defaults of all others.
     pub fn with_parameters(text: &str, values: &[(&str, &str)]) -> Result<Self, TemplateError> {
-        let template = long_form::parse(text)?;
+        let template = conditions::parse(text)?;
         let mut parameters = parameter_defaults(&template)?;
         parameters.extend(values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let template = conditions::resolve(template, &parameters);

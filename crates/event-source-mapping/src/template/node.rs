@@ -1,4 +1,4 @@
-//! Values of a template, each with its path for errors.
+//! Values of a template, each with its path, and the errors in them.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -6,8 +6,6 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde_json::{Map, Value};
-
-use crate::template::error::TemplateError;
 
 /// The defaults of the template's parameters.
 pub(crate) type Parameters = BTreeMap<String, String>;
@@ -139,5 +137,26 @@ fn short_form(name: &str, operand: &Value) -> String {
             format!("!GetAtt {}", path.join("."))
         }
         _ => format!("!{name} …"),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum TemplateError {
+    /// It is not YAML.
+    #[error("template is not YAML")]
+    Yaml(#[from] serde_yaml_ng::Error),
+    /// One of its values is wrong.
+    #[error("template at {path:?}: {reason}")]
+    At {
+        /// The keys that lead to it, joined by dots.
+        path: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl TemplateError {
+    pub(crate) fn at(path: &str, reason: impl Into<String>) -> Self {
+        Self::At { path: path.to_owned(), reason: reason.into() }
     }
 }

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::filter::RecordFilter;
-use crate::settings::MappingSettings;
-use crate::template::error::TemplateError;
-use crate::template::node::Node;
+use crate::settings::{MappingSettings, RecordFilter};
+use crate::template::node::{Node, TemplateError};
 
 /// Five filters are the default quota; AWS raises it to ten on request.
 const MAX_FILTERS: usize = 10;

@@ -29,6 +29,11 @@ const RETENTION_SECONDS: u32 = 24 * 60 * 60;
 /// records that became too old while the stack was not running are deleted, too.
 const TRIMMED_PER_INSERT: u32 = 4;
 
+/// The table of the positions up to which readers have settled the shards of a stream.
+pub(crate) const CHECKPOINTS: &str = "CREATE TABLE IF NOT EXISTS _daybook_checkpoints (
+    reader TEXT PRIMARY KEY, sequence_number TEXT NOT NULL, is_settled INTEGER NOT NULL
+) WITHOUT ROWID;";
+
 /// Why the database cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -79,11 +84,7 @@ fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
            ON _stream_records (table_name, CAST(sequence_number AS INTEGER));
          CREATE INDEX IF NOT EXISTS _daybook_shard_numbers
            ON _stream_records (table_name, shard_id, CAST(sequence_number AS INTEGER));
-         CREATE TABLE IF NOT EXISTS _daybook_checkpoints (
-           reader TEXT PRIMARY KEY,
-           sequence_number TEXT NOT NULL,
-           is_settled INTEGER NOT NULL
-         ) WITHOUT ROWID;
+         {CHECKPOINTS}
          CREATE TABLE IF NOT EXISTS _daybook_clock (
            id INTEGER PRIMARY KEY CHECK (id = 1),
            ahead_seconds INTEGER NOT NULL

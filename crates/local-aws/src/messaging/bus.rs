@@ -6,34 +6,27 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::clock::LocalClock;
 use crate::json_protocol::CallError;
-use crate::messaging::bus_index::{BusIndex, EntryKey};
-use crate::messaging::faults::{Faults, FunctionFault};
+use crate::messaging::faults::{Faults, FunctionFault, KillFault};
 use crate::messaging::rules::Rules;
-use crate::messaging::sqs::{DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, name_of};
-use crate::messaging::target_records::TargetRecord;
-use crate::state::{Journal, StateError, StateFile};
+use crate::messaging::sqs::{DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, TargetRecord, name_of};
+use crate::state::{BusQuery, Journal, StackState, StateError};
 
 /// Maximum entries that are read to find those that match.
 const MAX_SEARCHED: usize = 10_000;
 
 /// The event buses and queues of an account. A clone is the same account.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Bus(Arc<Mutex<State>>);
 
-#[derive(Default)]
 pub(crate) struct State {
-    /// Where accepted entries and messages are stored; without it, they are in `delivered` and `dead_letters`.
-    file: Option<StateFile>,
-    delivered: Vec<Delivered>,
-    /// `None` until a part of the entries is read.
-    index: Option<BusIndex>,
-    dead_letters: Vec<QueueMessage>,
+    /// Where accepted entries and messages are stored.
+    stored: StackState,
     pub(crate) put_events_calls: Vec<PutEventsCall>,
     /// The names of the event buses, besides `default`.
     event_buses: BTreeSet<String>,
@@ -75,6 +68,28 @@ pub struct DeliveredPart {
     pub searched_from: usize,
     /// The position of the last entry of all; 0 before the first.
     pub last: usize,
+}
+
+/// What entries are about.
+#[derive(Clone, Debug)]
+pub enum EntryKey<'a> {
+    /// The ids of messages, in the metadata of the details.
+    MessageIds(Vec<&'a str>),
+    /// A correlation id, in the metadata of the details.
+    Correlation(&'a str),
+    /// The first resource.
+    Resource(&'a str),
+}
+
+impl EntryKey<'_> {
+    /// The column of the entries, and the values of which they have one.
+    fn column(&self) -> (&'static str, String) {
+        match self {
+            Self::MessageIds(ids) => ("message_id", json!(ids).to_string()),
+            Self::Correlation(id) => ("correlation_id", json!([id]).to_string()),
+            Self::Resource(resource) => ("resource", json!([resource]).to_string()),
+        }
+    }
 }
 
 /// A message that is in a queue now.
@@ -122,34 +137,37 @@ impl PutEventsResultEntry {
 }
 
 impl Bus {
-    /// An account with the event bus `default`, without queues and faults.
-    pub fn new() -> Self {
-        Self::default()
+    /// An account in memory with the event bus `default`, without queues and faults.
+    pub fn in_memory() -> Self {
+        let stored = StackState::in_memory().expect("SQLite opens a database in memory");
+        Self::new(stored, LocalClock::default()).expect("it is empty")
     }
 
-    /// An account with the event bus `default` and this clock for the times of entries and messages.
-    pub fn with_clock(clock: LocalClock) -> Self {
-        let queues = Queues::new(clock);
-        Self(Arc::new(Mutex::new(State { queues, ..State::default() })))
-    }
-
-    /// An account with this clock that stores accepted entries and messages in a file, and goes on with those that are
-    /// already in it. Messages that were received and not deleted are visible again. Injected faults and recorded calls are
-    /// not stored.
-    pub fn with_file(file: StateFile, clock: LocalClock) -> Result<Self, StateError> {
-        let deleted: HashSet<String> = file.entries(Journal::DeletedMessages)?.into_iter().collect();
-        let queues = Queues::new(clock);
-        let mut state = State { file: Some(file.clone()), queues, ..State::default() };
-        let messages = file.entries::<QueueMessage>(Journal::Queue)?.into_iter();
+    /// An account with this clock that goes on with the entries and messages that are stored. Messages that were received and not
+    /// deleted are visible again. Injected faults and recorded calls are not stored.
+    pub fn new(stored: StackState, clock: LocalClock) -> Result<Self, StateError> {
+        let deleted: HashSet<String> = stored.entries(Journal::DeletedMessages)?.into_iter().collect();
+        let mut queues = Queues::new(clock);
+        let messages = stored.entries::<QueueMessage>(Journal::Queue)?.into_iter();
         messages
             .filter(|message| !deleted.contains(&message.message_id))
-            .for_each(|message| state.queues.send(message, Duration::ZERO));
-        Ok(Self(Arc::new(Mutex::new(state))))
+            .for_each(|message| queues.send(message, Duration::ZERO));
+        Ok(Self(Arc::new(Mutex::new(State {
+            stored,
+            put_events_calls: Vec::new(),
+            event_buses: BTreeSet::new(),
+            rules: Rules::default(),
+            queues,
+            work_queues: BTreeSet::new(),
+            faults: Faults::default(),
+            subscribers: Vec::new(),
+            ids: 0,
+        }))))
     }
 
     /// An account with a further event bus and a queue.
     pub fn with(event_bus: &str, queue: &str) -> Self {
-        let this = Self::new();
+        let this = Self::in_memory();
         this.create_event_bus(event_bus);
         this.create_queue(queue);
         this
@@ -179,20 +197,21 @@ impl Bus {
 
     /// Every entry that reached an event bus, in order of arrival.
     pub fn delivered(&self) -> Vec<Delivered> {
-        let state = self.state();
-        state.stored(Journal::Bus).unwrap_or_else(|| state.delivered.clone())
+        let all = BusQuery { positions: 1..usize::MAX, key: None };
+        let entries = self.state().stored.entries_of_bus(&all, usize::MAX);
+        entries.inspect_err(unreadable).unwrap_or_default().into_iter().map(|(_, entry)| entry).collect()
     }
 
     /// Every message that a queue ever accepted, except for work, in order of arrival.
     pub fn dead_letters(&self) -> Vec<QueueMessage> {
         let state = self.state();
-        let accepted = state.stored(Journal::Queue).unwrap_or_else(|| state.dead_letters.clone());
-        accepted.into_iter().filter(|message: &QueueMessage| !state.is_work(&message.queue_url)).collect()
+        let accepted: Vec<QueueMessage> =
+            state.stored.entries(Journal::Queue).inspect_err(unreadable).unwrap_or_default();
+        accepted.into_iter().filter(|message| !state.is_work(&message.queue_url)).collect()
     }
 
     /// The last `limit` entries whose positions are in the range, that have the key, and that match, in order of
-    /// arrival. Only the last 10,000 candidates are compared with `matches`. Apart from the first call after the start,
-    /// no other entries are read.
+    /// arrival. Only the last 10,000 candidates are compared with `matches`. No other entries are read.
     pub fn delivered_part(
         &self,
         positions: &Range<usize>,
@@ -200,31 +219,8 @@ impl Bus {
         key: Option<&EntryKey<'_>>,
         matches: Option<&dyn Fn(&Delivered) -> bool>,
     ) -> DeliveredPart {
-        let mut state = self.state();
-        state.index_entries();
-        let Some(index) = &state.index else { return DeliveredPart::default() };
-        let last = index.len();
-        let start = positions.start.clamp(1, last + 1);
-        let range = start..positions.end.clamp(start, last + 1);
-        // Only the last of them are needed.
-        let most = if matches.is_some() { MAX_SEARCHED } else { limit };
-        let (mut read, count) = match key {
-            Some(key) => {
-                let all = index.positions(key, &range);
-                let count = all.len();
-                (all, count)
-            }
-            None => ((range.end - most.min(range.len())..range.end).collect(), range.len()),
-        };
-        read.drain(..read.len().saturating_sub(most));
-        let entries = read.iter().map(|&position| Some((position, state.entry(index.place(position)?)?)));
-        let Some(mut entries) = entries.collect::<Option<Vec<_>>>() else { return DeliveredPart::default() };
-        entries.retain(|(_, entry)| matches.is_none_or(|matches| matches(entry)));
-        let matching = if matches.is_some() { entries.len() } else { count };
-        let is_cut = matches.is_some() && read.len() < count;
-        entries.drain(..entries.len().saturating_sub(limit));
-        let searched_from = if is_cut { read.first().copied().unwrap_or(start) } else { start };
-        DeliveredPart { entries, matching, searched_from, last }
+        let part = part_of(&self.state().stored, positions, limit, key, matches);
+        part.inspect_err(unreadable).unwrap_or_default()
     }
 
     /// What became of an accepted entry in the queues of the rules that it matched, since the start of the process.
@@ -252,8 +248,7 @@ impl Bus {
         if !state.queues.remove_message(message_id) {
             return false;
         }
-        let stored = state.file.as_ref().map(|file| file.append(Journal::DeletedMessages, &message_id));
-        if let Some(Err(error)) = stored {
+        if let Err(error) = state.stored.append(Journal::DeletedMessages, &message_id) {
             tracing::error!(error = &error as &dyn Error, "cannot store that a message was deleted");
         }
         true
@@ -289,6 +284,11 @@ impl Bus {
         FunctionFault::next(&mut self.state().faults.invocations, function, event)
     }
 
+    /// The time after which the next invocation of the projector is killed; `None` if it is not.
+    pub fn projector_fault(&self) -> Option<Duration> {
+        KillFault::next(&mut self.state().faults.projector)
+    }
+
     /// The numbers of visible and of hidden messages of a queue.
     pub fn message_counts(&self, queue: &str) -> (usize, usize) {
         self.state().queues.counts(queue)
@@ -306,13 +306,32 @@ impl Bus {
     }
 }
 
-/// The place of an entry in a list.
-fn place_in(list: usize) -> i64 {
-    i64::try_from(list).unwrap_or(i64::MAX)
+fn part_of(
+    stored: &StackState,
+    positions: &Range<usize>,
+    limit: usize,
+    key: Option<&EntryKey<'_>>,
+    matches: Option<&dyn Fn(&Delivered) -> bool>,
+) -> Result<DeliveredPart, StateError> {
+    let last = stored.last_of_bus()?;
+    let start = positions.start.clamp(1, last + 1);
+    let query = BusQuery { positions: start..positions.end.clamp(start, last + 1), key: key.map(EntryKey::column) };
+    let count = if key.is_some() { stored.count_of_bus(&query)? } else { query.positions.len() };
+    let mut part = DeliveredPart { entries: Vec::new(), matching: count, searched_from: start, last };
+    part.entries = stored.entries_of_bus(&query, if matches.is_some() { MAX_SEARCHED } else { limit })?;
+    if let Some(matches) = matches {
+        if let Some((first, _)) = part.entries.first().filter(|_| part.entries.len() < count) {
+            part.searched_from = *first;
+        }
+        part.entries.retain(|(_, entry)| matches(entry));
+        part.matching = part.entries.len();
+        part.entries.drain(..part.entries.len().saturating_sub(limit));
+    }
+    Ok(part)
 }
 
 fn unreadable(error: &StateError) {
-    tracing::error!(error = error as &dyn Error, "the data file cannot be read");
+    tracing::error!(error = error as &dyn Error, "the stored state cannot be read");
 }
 
 pub(crate) fn event_bus_name(name_or_arn: &str) -> &str {
@@ -332,16 +351,7 @@ impl State {
     }
 
     pub(crate) fn deliver(&mut self, entry: Delivered) -> Result<(), StateError> {
-        let place = match &self.file {
-            Some(file) => file.append_numbered(Journal::Bus, &entry)?,
-            None => {
-                self.delivered.push(entry.clone());
-                place_in(self.delivered.len() - 1)
-            }
-        };
-        if let Some(index) = &mut self.index {
-            index.add(place, &entry.resources, &entry.detail);
-        }
+        self.stored.append_to_bus(&entry)?;
         self.send_to_targets(&entry)?;
         self.subscribers.retain(|subscriber| subscriber.send(entry.clone()).is_ok());
         Ok(())
@@ -353,78 +363,31 @@ impl State {
 
     /// Sends a message that becomes visible after a duration.
     pub(crate) fn send_hidden(&mut self, message: QueueMessage, hidden: Duration) -> Result<(), StateError> {
-        match &self.file {
-            Some(file) => file.append(Journal::Queue, &message)?,
-            None if self.is_work(&message.queue_url) => {}
-            None => self.dead_letters.push(message.clone()),
-        }
+        self.stored.append(Journal::Queue, &message)?;
         self.queues.send(message, hidden);
         Ok(())
     }
 
     /// Moves the messages of a queue that were received too often to its dead-letter queue. Unlike in SQS, they get new
-    /// ids there, because the file knows deleted messages by their ids.
+    /// ids there, because deleted messages are known by their ids.
     pub(crate) fn redrive(&mut self, queue_url: &str) -> Result<(), StateError> {
         for (message, dead_letter_queue) in self.queues.take_exhausted(queue_url) {
             let (message_id, deleted) = (self.new_id(), message.message_id.clone());
             self.send(QueueMessage { message_id, queue_url: dead_letter_queue, ..message })?;
-            if let Some(file) = &self.file {
-                file.append(Journal::DeletedMessages, &deleted)?;
-            }
+            self.stored.append(Journal::DeletedMessages, &deleted)?;
         }
         Ok(())
     }
 
     pub(crate) fn delete(&mut self, queue_url: &str, handle: &str) -> Result<(), CallError> {
         let deleted = self.queues.delete(queue_url, handle)?;
-        if let (Some(file), Some(message)) = (&self.file, deleted) {
-            file.append(Journal::DeletedMessages, &message.message_id)?;
-        }
-        Ok(())
-    }
-
-    /// Makes the index of the entries, unless it exists. It needs all of them once.
-    fn index_entries(&mut self) {
-        if self.index.is_some() {
-            return;
-        }
-        let mut index = BusIndex::default();
-        match &self.file {
-            None => {
-                for (place, entry) in self.delivered.iter().enumerate() {
-                    index.add(place_in(place), &entry.resources, &entry.detail);
-                }
-            }
-            Some(file) => match file.numbered_entries::<Delivered>(Journal::Bus) {
-                Ok(entries) => {
-                    for (number, entry) in entries {
-                        index.add(number, &entry.resources, &entry.detail);
-                    }
-                }
-                Err(error) => return unreadable(&error),
-            },
-        }
-        self.index = Some(index);
-    }
-
-    /// The entry at a place of the index.
-    fn entry(&self, place: i64) -> Option<Delivered> {
-        match &self.file {
-            None => self.delivered.get(usize::try_from(place).ok()?).cloned(),
-            Some(file) => file.entry(place).inspect_err(unreadable).ok(),
-        }
-    }
-
-    /// The entries of a journal, if they are in a file.
-    fn stored<T: DeserializeOwned>(&self, journal: Journal) -> Option<Vec<T>> {
-        let entries = self.file.as_ref()?.entries(journal);
-        Some(entries.inspect_err(unreadable).unwrap_or_default())
+        deleted.map_or(Ok(()), |message| Ok(self.stored.append(Journal::DeletedMessages, &message.message_id)?))
     }
 
     /// A new id in the form of a UUID. Ids are counted up, so that two runs of a test get the same ones. Runs over the
     /// same file get different ones.
     pub(crate) fn new_id(&mut self) -> String {
         self.ids += 1;
-        format!("{:08x}-0000-4000-8000-{:012x}", self.file.as_ref().map_or(0, StateFile::session), self.ids)
+        format!("{:08x}-0000-4000-8000-{:012x}", self.stored.session(), self.ids)
     }
 }

@@ -1,4 +1,5 @@
-//! Injected faults: scripts, of which each call uses up one fault, and rules, which apply to every call.
+//! The injected faults of the local stack: scripts, of which each call uses up one fault, and rules, which apply to every call. Those of
+//! the views table and the paused functions have no effect on the bus.
 //!
 //! As JSON, camelCase, every member optional:
 //!
@@ -25,12 +26,16 @@
 //!     {"containing": "OrderPlaced", "delayMs": 500, "times": 1},
 //!     {"containing": "OrderPaid", "fail": true}
 //!   ],
-//!   "invocations": [{"containing": "TodoCreated", "times": 1}, {"function": "billing", "acceptThenDrop": true}]
+//!   "invocations": [{"containing": "TodoCreated", "times": 1}, {"function": "billing", "acceptThenDrop": true}],
+//!   "projector": [{"killAfterMs": 0}, {}, {"killAfterMs": 50, "forever": true}],
+//!   "views": {"TransactWriteItems": [{"code": "ThrottlingException"}, {"acceptThenDrop": true}]},
+//!   "paused": ["stream-relay"]
 //! }
 //! # "#;
 //! # serde_json::from_str::<daybook_local_aws::messaging::Faults>(json).unwrap();
 //! ```
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -64,6 +69,57 @@ pub struct Faults {
     pub deliveries: Vec<DeliveryFault>,
     /// Faults of invocations of functions that are targets of rules.
     pub invocations: Vec<FunctionFault>,
+    /// A fault for each of the next invocations of the projector.
+    pub projector: Vec<KillFault>,
+    pub views: ViewFaults,
+    /// The functions of the table's stream that are not invoked.
+    pub paused: BTreeSet<StreamFunction>,
+}
+
+/// A fault for each of the next calls to the views table, by operation. `body` and `failEntries` have no effect.
+pub type ViewFaults = BTreeMap<String, Vec<CallFault>>;
+
+/// A function of the table's stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StreamFunction {
+    StreamRelay,
+    Snapshotter,
+}
+
+impl StreamFunction {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::StreamRelay => "stream-relay",
+            Self::Snapshotter => "snapshotter",
+        }
+    }
+}
+
+/// The fault of one invocation. `{}` is no fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct KillFault {
+    /// End the function after this many milliseconds. With 0, it ends before a call has a response.
+    kill_after_ms: Option<u64>,
+    /// The fault is not used up: every later invocation has it too.
+    forever: bool,
+}
+
+impl KillFault {
+    /// The time after which the next invocation is killed; `None` if it is not.
+    pub(crate) fn next(script: &mut Vec<Self>) -> Option<Duration> {
+        next(script, |fault| fault.forever)?.kill_after_ms.map(Duration::from_millis)
+    }
+}
+
+/// Takes the next fault from a script, or leaves it there if it is not used up.
+fn next<T: Clone>(script: &mut Vec<T>, is_forever: impl Fn(&T) -> bool) -> Option<T> {
+    let fault = script.first()?.clone();
+    if !is_forever(&fault) {
+        script.remove(0);
+    }
+    Some(fault)
 }
 
 /// A fault of every delivery of an event that contains a text, to each of its targets.
@@ -144,11 +200,7 @@ pub struct Rule {
 impl CallFault {
     /// Takes the fault of the next call from a script.
     pub fn next(script: &mut Vec<Self>) -> Self {
-        match script.first() {
-            None => Self::default(),
-            Some(fault) if fault.forever => fault.clone(),
-            Some(_) => script.remove(0),
-        }
+        next(script, |fault| fault.forever).unwrap_or_default()
     }
 
     pub(crate) async fn delay(&self) {
@@ -244,5 +296,18 @@ impl Rule {
     pub(crate) fn apply(rules: &mut [Self], texts: &[&str]) -> Option<String> {
         let mut matching = rules.iter_mut().filter(|rule| texts.iter().any(|text| text.contains(&rule.containing)));
         matching.find_map(|rule| use_up(&mut rule.times).then(|| rule.code.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_an_unknown_member_lists_all_members() {
+        let error = serde_json::from_str::<Faults>(r#"{"putEvent": []}"#).unwrap_err().to_string();
+        for name in ["unknown field `putEvent`", "`putEvents`", "`invocations`", "`projector`", "`views`", "`paused`"] {
+            assert_eq!(error.matches(name).count(), 1, "{error}");
+        }
     }
 }

@@ -6,12 +6,10 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use axum::routing::post;
 
-use crate::json_protocol::{self, JSON_1_0, JSON_1_1};
-use crate::json_protocol::{CallError, CallResponse};
+use crate::json_protocol::{self, CallError, CallResponse, JSON_1_0, JSON_1_1};
 use crate::messaging::bus::Bus;
+use crate::messaging::deliveries::{delete_rule, describe_event_bus, put_rule, put_targets, remove_targets};
 use crate::messaging::put_events::put_events;
-use crate::messaging::rule_operations::describe_event_bus;
-use crate::messaging::rule_operations::{delete_rule, put_rule, put_targets, remove_targets};
 use crate::messaging::sqs;
 
 /// Maximum bytes of a request: more than any request within the limits has, including escapes.

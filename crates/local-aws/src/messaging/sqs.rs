@@ -1,22 +1,198 @@
 //! SQS: standard queues, and the operations on them.
 //!
 //! - `queues`: visible and hidden messages.
-//! - `send_message`, `receive_message`, and `receipts`: deletes a received message, or changes how long it is hidden.
-//! - `queue_operations`: creates and deletes queues, and returns their ARN and number of messages.
-//! - `limits`: limits and errors that several operations share.
+//! - Here: sends a message, creates and deletes queues, and returns their ARN and number of messages; limits and errors that
+//!   several operations share. `receive_message`, and `receipts`: deletes a received message, or changes how long it is hidden.
 
-mod limits;
-mod queue_operations;
 mod queues;
 mod receipts;
 mod receive_message;
-mod send_message;
 
-pub(crate) use limits::error;
-pub(crate) use queue_operations::{create_queue, delete_queue, get_queue_attributes};
-pub use queues::QueueMessage;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::json_protocol::{self, CallError, CallResponse};
+use crate::messaging::bus::Bus;
+use crate::messaging::faults::{CallFault, INJECTED, Rule};
+
 pub(crate) use queues::{DEAD_LETTER_QUEUE_SUFFIX, Queues, dead_letter_queue_of, name_of};
+pub use queues::{QueueMessage, TargetOutcome, TargetRecord};
 pub(crate) use receipts::{change_visibility, change_visibility_batch, delete_message, delete_message_batch};
 pub use receive_message::ReceivedMessage;
 pub(crate) use receive_message::receive_message;
-pub(crate) use send_message::send_message;
+
+/// Maximum size of body and attributes together, in bytes.
+const MAX_MESSAGE: usize = 1024 * 1024;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SendMessageRequest {
+    queue_url: String,
+    #[serde(default)]
+    message_body: String,
+    #[serde(default)]
+    message_attributes: BTreeMap<String, MessageAttribute>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct MessageAttribute {
+    data_type: String,
+    #[serde(default)]
+    string_value: String,
+}
+
+/// Sends a message. The response does not contain the MD5 of the body, which the SDK for Rust does not check.
+pub(crate) async fn send_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
+    let fault = CallFault::next(&mut bus.state().faults.send_message);
+    fault.delay().await;
+    let request: SendMessageRequest = json_protocol::read(body)?;
+    fault.fail_before()?;
+    check_message(&request)?;
+    let mut state = bus.state();
+    state.queues.check(&request.queue_url)?;
+    if let Some(code) = Rule::apply(&mut state.faults.messages, &[&request.message_body]) {
+        return Err(CallError::bad_request(&code, INJECTED));
+    }
+    let message_id = state.new_id();
+    let attributes = request.message_attributes.into_iter();
+    let message = QueueMessage {
+        message_id: message_id.clone(),
+        queue_url: request.queue_url,
+        body: request.message_body,
+        attributes: attributes.map(|(name, value)| (name, value.string_value)).collect(),
+    };
+    state.send(message)?;
+    fault.respond(json!({ "MessageId": message_id }))
+}
+
+fn check_message(request: &SendMessageRequest) -> Result<(), CallError> {
+    let attributes = request.message_attributes.iter();
+    let bytes = request.message_body.len()
+        + attributes.map(|(name, value)| name.len() + value.data_type.len() + value.string_value.len()).sum::<usize>();
+    if request.message_body.is_empty() {
+        return Err(CallError::bad_request(
+            "MissingRequiredParameterException",
+            "The request must contain the parameter MessageBody.",
+        ));
+    }
+    if bytes > MAX_MESSAGE {
+        return Err(CallError::bad_request(
+            "InvalidParameterValueException",
+            "One or more parameters are invalid. Reason: Message must be shorter than 1048576 bytes.",
+        ));
+    }
+    if !request.message_body.chars().all(is_allowed) {
+        return Err(CallError::bad_request("InvalidMessageContents", "Invalid characters found."));
+    }
+    Ok(())
+}
+
+/// The characters of XML 1.0.
+fn is_allowed(character: char) -> bool {
+    matches!(character, '\t' | '\n' | '\r' | '\u{20}'..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct GetQueueAttributesRequest {
+    queue_url: String,
+    #[serde(default)]
+    attribute_names: Vec<String>,
+}
+
+pub(crate) fn get_queue_attributes(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
+    let GetQueueAttributesRequest { queue_url, attribute_names } = json_protocol::read(body)?;
+    bus.state().queues.check(&queue_url)?;
+    let (visible, hidden) = bus.state().queues.counts(&queue_url);
+    let arn = format!("arn:aws:sqs:us-east-1:000000000000:{}", name_of(&queue_url));
+    let known = [
+        ("QueueArn", arn),
+        ("ApproximateNumberOfMessages", visible.to_string()),
+        ("ApproximateNumberOfMessagesNotVisible", hidden.to_string()),
+        ("ApproximateNumberOfMessagesDelayed", "0".to_owned()),
+    ];
+    let is_requested = |name: &str| attribute_names.iter().any(|requested| requested == name || requested == "All");
+    let attributes = known.into_iter().filter(|(name, _)| is_requested(name));
+    let attributes: Value = attributes.collect();
+    Ok(CallResponse::Json(json!({ "Attributes": attributes })))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct CreateQueueRequest {
+    queue_name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DeleteQueueRequest {
+    queue_url: String,
+}
+
+pub(crate) fn create_queue(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
+    let CreateQueueRequest { queue_name } = json_protocol::read(body)?;
+    bus.state().queues.create(&queue_name);
+    Ok(CallResponse::Json(json!({ "QueueUrl": format!("http://localhost/000000000000/{queue_name}") })))
+}
+
+pub(crate) fn delete_queue(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
+    let DeleteQueueRequest { queue_url } = json_protocol::read(body)?;
+    let mut state = bus.state();
+    state.queues.check(&queue_url)?;
+    state.queues.remove(&queue_url);
+    Ok(CallResponse::Json(json!({})))
+}
+
+/// Maximum time that a message stays hidden, in seconds: twelve hours.
+const MAX_VISIBILITY_TIMEOUT: u64 = 12 * 60 * 60;
+/// Maximum time that a call waits for a message, in seconds.
+const MAX_WAIT_TIME: u64 = 20;
+
+pub(crate) fn check_visibility_timeout(seconds: u64) -> Result<(), CallError> {
+    check_range("VisibilityTimeout", seconds, 0..=MAX_VISIBILITY_TIMEOUT)
+}
+
+pub(crate) fn check_wait_time(seconds: u64) -> Result<(), CallError> {
+    check("WaitTimeSeconds", seconds, 0..=MAX_WAIT_TIME, "Must be >= 0 and <= 20, if provided.")
+}
+
+pub(crate) fn check_range(parameter: &str, value: u64, range: RangeInclusive<u64>) -> Result<(), CallError> {
+    let reason = format!("Must be between {} and {}, if provided.", range.start(), range.end());
+    check(parameter, value, range, &reason)
+}
+
+fn check(parameter: &str, value: u64, range: RangeInclusive<u64>, reason: &str) -> Result<(), CallError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let message = format!("Value {value} for parameter {parameter} is invalid. Reason: {reason}");
+    Err(CallError::bad_request("InvalidParameterValueException", &message))
+}
+
+/// The error in its JSON form, and the value of the header.
+pub(crate) fn error(error: CallError) -> (CallError, Option<String>) {
+    let Some(query_code) = query_code(&error.code) else { return (error, None) };
+    let code = format!("com.amazonaws.sqs#{}", error.code);
+    (CallError { code, ..error }, Some(format!("{query_code};Sender")))
+}
+
+/// The code of an error of SQS in the Query protocol; `None` for an error of all services, or an injected one.
+pub(crate) fn query_code(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "BatchEntryIdsNotDistinct" => "AWS.SimpleQueueService.BatchEntryIdsNotDistinct",
+        "EmptyBatchRequest" => "AWS.SimpleQueueService.EmptyBatchRequest",
+        "InvalidBatchEntryId" => "AWS.SimpleQueueService.InvalidBatchEntryId",
+        "InvalidMessageContents" => "InvalidMessageContents",
+        "InvalidParameterValueException" => "InvalidParameterValue",
+        "MissingRequiredParameterException" => "MissingParameter",
+        "OverLimit" => "OverLimit",
+        "QueueDoesNotExist" => "AWS.SimpleQueueService.NonExistentQueue",
+        "ReceiptHandleIsInvalid" => "ReceiptHandleIsInvalid",
+        "TooManyEntriesInBatchRequest" => "AWS.SimpleQueueService.TooManyEntriesInBatchRequest",
+        _ => return None,
+    })
+}

@@ -20,33 +20,31 @@ use daybook_view_store::ViewStore;
 use serde::{Deserialize, Serialize};
 
 use crate::args::Project;
-use crate::aws::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
-use crate::environment::{self, Variables};
 use crate::error::DevError;
-use crate::faults::ViewFaults;
-use crate::functions::current::Version;
+use crate::faults::FaultyViews;
+use crate::functions::Version;
 use crate::functions::handlers::{self, Handler};
-
+use crate::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 use crate::local_api::{explain, identify};
 use crate::remote_stack::RemoteStack;
-use crate::services::Services;
+use crate::services::{Services, Variables, environment_of, function_of};
 use crate::usage::{UsageMeter, count_request};
 
 /// Starts the functions of a project. The table, the bus and the queues must exist.
 pub(crate) async fn start(settings: &FunctionSettings, project: Project) -> Result<Version, DevError> {
     let process = Environment::of_process();
     let dynamodb = service_config(&process, DYNAMODB_ENDPOINT, settings.dynamodb_url.as_deref()).await;
-    let (meter, faults) = (UsageMeter::default(), ViewFaults::default());
+    let (meter, faults) = (UsageMeter::default(), FaultyViews::default());
     // An external DynamoDB checks signatures.
     let metered = if settings.dynamodb_url.is_some() { meter.metered(&dynamodb) } else { dynamodb.clone() };
 
     let mut handlers = BTreeMap::new();
     handlers.insert("stream-relay", Handler::Relay(relay(settings, &process).await?));
-    let store = StoreSettings::read(&environment::of(&settings.snapshotter))?;
+    let store = StoreSettings::read(&environment_of(&settings.snapshotter))?;
     let snapshotter = Snapshotter::new((project.aggregates)()?, event_store(&metered, store, &settings.clock));
     handlers.insert("snapshotter", Handler::Snapshotter(snapshotter));
     if let Some(variables) = &settings.projector {
-        let environment = environment::of(variables);
+        let environment = environment_of(variables);
         let store = StoreSettings::new(environment.required("TABLE_NAME")?);
         let events = event_store(&dynamodb, store, &settings.clock);
         let views = ViewStore::new(&faults.inject_into(&dynamodb), daybook_projector::views_table(&environment)?);
@@ -68,9 +66,9 @@ fn api(
     settings: &FunctionSettings,
     project: Project,
     dynamodb: &SdkConfig,
-    faults: &ViewFaults,
+    faults: &FaultyViews,
 ) -> Result<Router, DevError> {
-    let environment = environment::of(&settings.command_handler);
+    let environment = environment_of(&settings.command_handler);
     let store = StoreSettings::read(&environment)?;
     let store = event_store(dynamodb, store, &settings.clock);
     let mut api = Api::new((project.aggregates)()?, store, ApiSettings::read(&environment)?);
@@ -89,7 +87,7 @@ fn console(
     api: Router,
     meter: UsageMeter,
 ) -> Result<Router, DevError> {
-    let environment = environment::of(&settings.command_handler);
+    let environment = environment_of(&settings.command_handler);
     let store = StoreSettings::read(&environment)?;
     let store = event_store(dynamodb, store, &settings.clock);
     let ConsoleSettings { stack, access, form_token } = settings.console.clone();
@@ -102,7 +100,7 @@ fn console(
 }
 
 async fn relay(settings: &FunctionSettings, process: &Environment) -> Result<Relay, DevError> {
-    let environment = environment::of(&settings.stream_relay);
+    let environment = environment_of(&settings.stream_relay);
     let bus_url = settings.bus_url.as_deref();
     let eventbridge = clients::eventbridge(&service_config(process, EVENTBRIDGE_ENDPOINT, bus_url).await);
     let sqs = service_config(process, SQS_ENDPOINT, bus_url).await;
@@ -146,7 +144,7 @@ pub(crate) struct ConsoleSettings {
 impl FunctionSettings {
     /// The settings that a template gives its functions.
     pub(crate) fn read(template: &Template, services: &Services, console: ConsoleSettings) -> Result<Self, DevError> {
-        let variables = |binary| Ok::<_, DevError>(environment::function(template, binary, &services.sqs)?.1);
+        let variables = |binary| Ok::<_, DevError>(function_of(template, binary, &services.sqs)?.1);
         let stream_relay = variables("stream-relay")?;
         let has_read_models = queue_of_projector(&stream_relay).is_some();
         Ok(Self {
@@ -164,5 +162,5 @@ impl FunctionSettings {
 
 /// The queue that the relay sends changes to, for the projector; `None` if there are no read models.
 pub(crate) fn queue_of_projector(relay: &Variables) -> Option<String> {
-    changes_queue(&environment::of(relay))
+    changes_queue(&environment_of(relay))
 }

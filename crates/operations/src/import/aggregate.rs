@@ -7,6 +7,7 @@ use daybook_admin::{AdminCalls, ImportBatch, ImportOptions};
 use daybook_decider::record::timestamp;
 use daybook_decider::{Model, RecordedEvent};
 use daybook_event_store::{AppendError, EventStore, StoreError};
+use daybook_function_runtime::with_causes;
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
 
@@ -41,53 +42,42 @@ pub struct Imported {
     pub messages: u64,
 }
 
-#[derive(Debug)]
-pub(super) struct ImportFailure {
-    /// The number of its events that are known to be in the table.
-    pub(super) in_table: u64,
-    pub(super) cause: FailureCause,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(super) enum FailureCause {
+/// Why an aggregate is not imported.
+pub(super) enum ImportFailure {
     /// The aggregate in the table is another one.
-    #[error("{0}")]
     Different(String),
-    /// A line cannot be imported.
-    #[error(transparent)]
-    Line(#[from] LineError),
-    /// The table or the stored data.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A transaction was not written.
-    #[error(transparent)]
-    Append(AppendError),
-    /// The table does not have what was written.
-    #[error("{0}")]
-    NotVerified(String),
+    /// A line cannot be imported, the stored data cannot be read, or the table does not have what was written.
+    Failed(String),
+    /// The table cannot be used at all.
+    Table(StoreError),
 }
 
-impl From<AppendError> for FailureCause {
-    fn from(error: AppendError) -> Self {
+impl From<LineError> for ImportFailure {
+    fn from(error: LineError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<StoreError> for ImportFailure {
+    fn from(error: StoreError) -> Self {
         match error {
-            AppendError::Store(error) => Self::Store(error),
-            AppendError::Conflict { actual } => {
-                Self::Different(format!("another writer has appended to it, it is at version {actual} now"))
-            }
-            error => Self::Append(error),
+            StoreError::Unavailable { .. } | StoreError::InvalidRequest { .. } => Self::Table(error),
+            error => Self::Failed(with_causes(&error)),
         }
     }
 }
 
-impl FailureCause {
-    /// The error of a table that cannot be used at all.
-    pub(super) fn of_table(self) -> Result<StoreError, Self> {
-        match self {
-            Self::Store(error @ (StoreError::Unavailable { .. } | StoreError::InvalidRequest { .. })) => Ok(error),
-            Self::Append(AppendError::NotWritten(source) | AppendError::Unknown(source)) => {
-                Ok(StoreError::Unavailable { doing: "write events", source })
+impl From<AppendError> for ImportFailure {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::Store(error) => error.into(),
+            AppendError::Conflict { actual } => {
+                Self::Different(format!("another writer has appended to it, it is at version {actual} now"))
             }
-            other => Err(other),
+            AppendError::NotWritten(source) | AppendError::Unknown(source) => {
+                Self::Table(StoreError::Unavailable { doing: "write events", source })
+            }
+            error => Self::Failed(with_causes(&error)),
         }
     }
 }
@@ -105,30 +95,33 @@ impl Importer<'_> {
             let (event, messages) = replay.event(line, None).map_err(wrong)?;
             // A check needs the sizes of each event only.
             batch.pass(replay.folded().version());
-            batch.add(&event, &messages).map_err(|error| wrong(daybook_function_runtime::with_causes(&error)))?;
+            batch.add(&event, &messages).map_err(|error| wrong(with_causes(&error)))?;
             replay.fold(&event, &messages).map_err(wrong)?;
         }
         Ok(())
     }
 
-    /// Imports an aggregate, and verifies it.
-    pub(super) async fn import(&self, model: &dyn Model, lines: &AggregateLines) -> Result<Imported, ImportFailure> {
+    /// Imports an aggregate, and verifies it. Also returns the number of its events that are known to be in the table.
+    pub(super) async fn import(
+        &self,
+        model: &dyn Model,
+        lines: &AggregateLines,
+    ) -> (u64, Result<Imported, ImportFailure>) {
         let mut in_table = 0;
-        let imported = self.pass(model, lines, self.writes, &mut in_table).await;
-        let verified = match imported {
+        let imported = match self.pass(model, lines, self.writes, &mut in_table).await {
             Ok(imported) if self.writes => self.verify(model, lines, imported.new > 0).await.map(|()| imported),
             imported => imported,
         };
-        verified.map_err(|cause| ImportFailure { in_table, cause })
+        (in_table, imported)
     }
 
     /// Reads the aggregate back, and checks its rows.
-    async fn verify(&self, model: &dyn Model, lines: &AggregateLines, read_back: bool) -> Result<(), FailureCause> {
+    async fn verify(&self, model: &dyn Model, lines: &AggregateLines, read_back: bool) -> Result<(), ImportFailure> {
         if read_back {
             let Imported { known, new, .. } = self.pass(model, lines, false, &mut 0).await?;
             if new > 0 {
                 let end = known + new;
-                return Err(FailureCause::NotVerified(format!("events {} to {end} are not in the table", known + 1)));
+                return Err(ImportFailure::Failed(format!("events {} to {end} are not in the table", known + 1)));
             }
         }
         let verified = self.store.admin().verify(model, &lines.key, Timestamp::now()).await?;
@@ -136,7 +129,7 @@ impl Importer<'_> {
             [] => Ok(()),
             [finding, ..] => {
                 let findings = verified.findings.len();
-                Err(FailureCause::NotVerified(format!("daybook verify has {findings} findings: {finding}")))
+                Err(ImportFailure::Failed(format!("daybook verify has {findings} findings: {finding}")))
             }
         }
     }
@@ -149,7 +142,7 @@ impl Importer<'_> {
         lines: &AggregateLines,
         writes: bool,
         in_table: &mut u64,
-    ) -> Result<Imported, FailureCause> {
+    ) -> Result<Imported, ImportFailure> {
         let key = &lines.key;
         let metadata = self.store.admin().metadata(key).await?;
         let version = metadata.map_or(0, |metadata| metadata.current_seq_num);
@@ -173,7 +166,7 @@ impl Importer<'_> {
                         if known == (RecordedEvent { message_seq, message_epoch, ..event.clone() }) {
                             self.check_publication(key, event.seq_num).await?;
                         }
-                        return Err(FailureCause::Different(format!(
+                        return Err(ImportFailure::Different(format!(
                             "event {}: {reason} (line {number})",
                             event.seq_num
                         )));
@@ -206,7 +199,7 @@ impl Importer<'_> {
         batch: &mut ImportBatch<'_>,
         replay: &Replay<'_>,
         in_table: &mut u64,
-    ) -> Result<(), FailureCause> {
+    ) -> Result<(), ImportFailure> {
         self.pacer.turn().await;
         batch.send(replay.folded()).await?;
         *in_table = batch.before();
@@ -214,12 +207,12 @@ impl Importer<'_> {
     }
 
     /// Checks that an event of the table was imported with the same choice.
-    async fn check_publication(&self, key: &AggregateKey, seq_num: u64) -> Result<(), FailureCause> {
+    async fn check_publication(&self, key: &AggregateKey, seq_num: u64) -> Result<(), ImportFailure> {
         if seq_num == 0 || self.store.admin().is_published(key, seq_num).await? == self.options.publish {
             return Ok(());
         }
         let (were, other) = if self.options.publish { ("were not", "--no-publish") } else { ("were", "--publish") };
-        Err(FailureCause::Different(format!(
+        Err(ImportFailure::Different(format!(
             "the messages of its event {seq_num} {were} published: continue with {other}"
         )))
     }
@@ -237,7 +230,7 @@ struct StoredEvents<'a> {
 }
 
 impl StoredEvents<'_> {
-    async fn next(&mut self) -> Result<Option<RecordedEvent>, FailureCause> {
+    async fn next(&mut self) -> Result<Option<RecordedEvent>, ImportFailure> {
         if self.read == self.last {
             return Ok(None);
         }
@@ -245,13 +238,13 @@ impl StoredEvents<'_> {
             let left = usize::try_from(self.last - self.read).unwrap_or(PAGE).min(PAGE);
             let page = self.store.events(self.key, self.read, left).await?;
             if let Some(row) = page.unreadable.first() {
-                return Err(FailureCause::Different(format!("its row {} cannot be read: {}", row.sk, row.reason)));
+                return Err(ImportFailure::Different(format!("its row {} cannot be read: {}", row.sk, row.reason)));
             }
             self.page = page.items.into();
         }
         let Some(event) = self.page.pop_front() else {
             let (missing, last) = (self.read + 1, self.last);
-            return Err(FailureCause::Different(format!("event {missing} is missing, its metadata counts {last}")));
+            return Err(ImportFailure::Different(format!("event {missing} is missing, its metadata counts {last}")));
         };
         self.read = event.seq_num;
         Ok(Some(event))

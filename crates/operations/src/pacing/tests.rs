@@ -1,5 +1,4 @@
 use futures_util::future::join_all;
-use tokio::sync::watch;
 
 use super::*;
 

@@ -13,20 +13,20 @@ use std::pin::pin;
 use std::time::Duration;
 
 use daybook_event_store::StoreError;
+use daybook_local_stack::{CallMeter, CallUsage};
 use daybook_table::ChangedAggregates;
 use daybook_view_store::{View, ViewStore};
 use futures_util::StreamExt;
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
-use super::named::{version, views_error};
-use super::progress::{Pass, RebuildFinding, RebuildProgress};
-use super::visit::{VisitError, Visitor};
-use crate::call_usage::CallMeter;
 use crate::error::OperatorError;
-use crate::listing::Listing;
+use crate::listing::{Listing, Position};
 use crate::pacing::Pacer;
+use crate::projections::visit::{VisitError, Visited, Visitor};
+use crate::projections::{version, views_error};
 use crate::selection::Selection;
 use crate::stack::{SETTINGS_TO_FIND, Stack};
 
@@ -207,4 +207,103 @@ async fn walk(
         }
     }
     Ok(())
+}
+
+/// How far a rebuild is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RebuildProgress {
+    pass: Pass,
+    /// Up to where the aggregates of the pass are done.
+    position: Position,
+    pub counts: RebuildCounts,
+    pub usage: CallUsage,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Pass {
+    #[default]
+    Fill,
+    Check,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RebuildCounts {
+    /// Aggregates of the first pass that are done.
+    pub filled: u64,
+    /// Aggregates of the second pass that are done.
+    pub checked: u64,
+    /// Aggregates that were sent to the projector, each time that they were.
+    pub sent: u64,
+    /// The messages that contained them.
+    pub messages: u64,
+    pub suspended: u64,
+    /// Rows of the index that cannot be read, and aggregates without metadata.
+    pub unreadable: u64,
+}
+
+/// An aggregate that the view does not show completely.
+#[derive(Debug)]
+pub struct RebuildFinding {
+    /// `suspended` or `unreadable`.
+    pub kind: &'static str,
+    /// The aggregate, or the partition key of a row that belongs to none.
+    pub aggregate: String,
+    pub reason: String,
+}
+
+impl RebuildProgress {
+    /// The progress as a text for an operator.
+    pub fn text(&self) -> String {
+        match self.pass {
+            Pass::Fill => format!("{} aggregates filled", self.counts.filled),
+            Pass::Check => format!("{} of {} aggregates checked", self.counts.checked, self.counts.filled),
+        }
+    }
+
+    /// The progress as the views table stores it.
+    fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("texts and numbers have a JSON form")
+    }
+
+    /// Whether the view shows every aggregate that was checked.
+    pub fn has_no_findings(&self) -> bool {
+        self.counts.suspended + self.counts.unreadable == 0
+    }
+
+    /// Begins the second pass, perhaps anew.
+    fn begin_check(&mut self) {
+        self.pass = Pass::Check;
+        self.position = Position::default();
+        self.counts = RebuildCounts { checked: 0, suspended: 0, unreadable: 0, ..self.counts };
+    }
+
+    /// Adds a batch that is done. Returns its findings.
+    fn add(&mut self, visited: &Visited) -> Vec<RebuildFinding> {
+        let of_pass = if self.pass == Pass::Fill { &mut self.counts.filled } else { &mut self.counts.checked };
+        *of_pass += visited.aggregates.iter().filter(|listed| listed.key.is_some()).count() as u64;
+        self.counts.sent += visited.sent;
+        self.counts.messages += visited.messages;
+        visited.aggregates.iter().for_each(|listed| self.position.advance(listed));
+        // The second pass finds them again.
+        if self.pass == Pass::Fill {
+            return Vec::new();
+        }
+        let suspended = visited.suspended.iter().map(|(key, reason)| ("suspended", key.to_string(), reason.clone()));
+        let unreadable = visited.aggregates.iter().filter(|listed| listed.key.is_none()).map(|listed| {
+            let reason = listed.unreadable.as_ref().map(|row| row.reason.to_string());
+            let reason = reason.unwrap_or_else(|| "the row belongs to no aggregate".to_owned());
+            ("unreadable", listed.name.clone(), reason)
+        });
+        let without = visited.without_metadata.iter().map(|key| {
+            ("unreadable", key.to_string(), "it has no metadata; check it with `daybook verify`".to_owned())
+        });
+        let all = suspended.chain(unreadable).chain(without);
+        let found: Vec<_> = all.map(|(kind, aggregate, reason)| RebuildFinding { kind, aggregate, reason }).collect();
+        self.counts.suspended += visited.suspended.len() as u64;
+        self.counts.unreadable += (found.len() - visited.suspended.len()) as u64;
+        found
+    }
 }

@@ -12,12 +12,11 @@ use daybook_view_store::{View, ViewStore};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep};
 
-use super::named::views_error;
-use crate::changes_queue::ChangesQueue;
 use crate::error::OperatorError;
-use crate::interrupt::Interrupt;
 use crate::listing::ListedAggregate;
-use crate::pacing::Pacer;
+use crate::pacing::{Interrupt, Pacer};
+use crate::projections::views_error;
+use crate::queues::ChangesQueue;
 
 /// Aggregates that are compared, for each one that may be sent.
 const COMPARED_PER_SENT: usize = 10;

@@ -15,7 +15,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use ulid::Ulid;
 
 use super::window::{Chunk, WindowReader};
-use crate::interrupt::Interrupt;
+use crate::pacing::Interrupt;
 
 /// Maximum rows of a batch, before the last read is added.
 const MAX_ROWS: usize = 5_000;

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::*;
-use crate::interrupt::Interrupt;
 use crate::moment::Moment;
+use crate::pacing::Interrupt;
 
 const CALL: Duration = Duration::from_millis(50);
 

@@ -9,7 +9,6 @@ use daybook_event_store::{EventStore, StoreError, UnreadableRow};
 use daybook_table::{AggregateKey, keys};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 use crate::error::OperatorError;
@@ -60,41 +59,21 @@ impl Window {
     }
 }
 
-/// An event id, as a checkpoint contains it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub(super) struct EventId(pub(super) Ulid);
-
-impl TryFrom<String> for EventId {
-    type Error = ulid::DecodeError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        Ulid::from_string(&text).map(Self)
-    }
-}
-
-impl From<EventId> for String {
-    fn from(EventId(id): EventId) -> Self {
-        id.to_string()
-    }
-}
-
-impl EventId {
-    /// The first and the last id that an event of a window can have.
-    pub(super) fn window(from: Timestamp, to: Timestamp) -> Result<(Self, Self), OperatorError> {
-        let milliseconds = |at: Timestamp| u64::try_from(at.as_millisecond()).ok();
-        match (milliseconds(from), milliseconds(to)) {
-            (Some(first), Some(end)) if first < end => {
-                Ok((Self(Ulid::from_parts(first, 0)), Self(Ulid::from_parts(end - 1, u128::MAX))))
-            }
-            _ => Err(OperatorError::Usage("--from must be before --to, and both after 1970".to_owned())),
+/// The first and the last id that an event of a window can have.
+pub(super) fn ids_between(from: Timestamp, to: Timestamp) -> Result<(Ulid, Ulid), OperatorError> {
+    let milliseconds = |at: Timestamp| u64::try_from(at.as_millisecond()).ok();
+    match (milliseconds(from), milliseconds(to)) {
+        (Some(first), Some(end)) if first < end => {
+            Ok((Ulid::from_parts(first, 0), Ulid::from_parts(end - 1, u128::MAX)))
         }
+        _ => Err(OperatorError::Usage("--from must be before --to, and both after 1970".to_owned())),
     }
+}
 
-    pub(super) fn time(self) -> Option<String> {
-        let milliseconds = i64::try_from(self.0.timestamp_ms()).ok()?;
-        Timestamp::from_millisecond(milliseconds).ok().map(timestamp)
-    }
+/// The time of an event with this id.
+pub(super) fn time_of(id: Ulid) -> Option<String> {
+    let milliseconds = i64::try_from(id.timestamp_ms()).ok()?;
+    Timestamp::from_millisecond(milliseconds).ok().map(timestamp)
 }
 
 /// A part of the window, which follows the part before it.

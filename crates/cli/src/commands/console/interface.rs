@@ -1,15 +1,12 @@
 //! What the pages get from a stack on AWS besides its tables: with the clients of AWS.
 
-use std::sync::Arc;
-
 use daybook_console::stack::{
-    Alarm, DeadLetterAction, DeadLetters, Queue, QueuePurpose, Relay, RelayMapping, Reply, StackError, StackSource,
+    Alarm, DeadLetterAction, DeadLetters, Queue, QueuePurpose, Relay, Reply, StackError, StackSource,
 };
 use daybook_function_runtime::with_causes;
 use daybook_operations::alarms::{AlarmFigures, alarm_figures};
-use daybook_operations::changes_queue::ChangesQueue;
-use daybook_operations::dead_letter_queue::QueueCounts;
-use daybook_operations::relay::{self, iterator_age, relay_mappings};
+use daybook_operations::queues::{ChangesQueue, QueueCounts};
+use daybook_operations::relay::{iterator_age, relay_mappings};
 use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA, SignedCalls};
 use daybook_operations::{DeadLetterQueue, OperatorError, Stack};
 
@@ -23,22 +20,22 @@ pub(super) struct DeployedStack {
     changes: Option<(ChangesQueue, String)>,
     stack: Stack,
     /// `None` if the console only reads.
-    writes: Option<Arc<Writes>>,
+    writes: Option<Writes>,
 }
 
 impl DeployedStack {
     /// Connects to the queues. Only the dead-letter queue is required.
     pub(super) async fn connect(stack: &Stack, writes: Option<Writes>) -> Result<Self, OperatorError> {
         let changes = match stack.changes_queue_if_set().await? {
-            Some(queue) => Some((queue, name(&stack.changes_queue_url()?))),
+            Some(queue) => Some((queue, name(&stack.required("CHANGES_QUEUE_URL")?))),
             None => None,
         };
         Ok(Self {
             dead_letters: stack.dead_letters().await?,
-            dead_letters_name: name(&stack.dlq_url()?),
+            dead_letters_name: name(&stack.required("DLQ_URL")?),
             changes,
             stack: stack.clone(),
-            writes: writes.map(Arc::new),
+            writes,
         })
     }
 
@@ -51,13 +48,7 @@ impl StackSource for DeployedStack {
     fn dead_letters(&self, action: DeadLetterAction) -> Reply<'_, DeadLetters> {
         reply(async move {
             let writes = self.writes.as_ref().ok_or_else(|| OperatorError::Usage("use --allow-writes".to_owned()))?;
-            let outcomes = match action {
-                DeadLetterAction::Redrive(ids) => writes.clone().redrive(ids).await?,
-                DeadLetterAction::Delete(ids) => writes.clone().delete(ids).await?,
-                // The page of a stack on AWS has no button for all messages.
-                DeadLetterAction::Nothing | DeadLetterAction::RedriveAll => Vec::new(),
-            };
-            Ok(DeadLetters { messages: writes.clone().list().await?, outcomes })
+            writes.handle(action).await
         })
     }
 
@@ -80,7 +71,7 @@ impl StackSource for DeployedStack {
         reply(async {
             let unknown =
                 || OperatorError::Usage("the name of the stack is not known; use --stack or set STACK".to_owned());
-            let stack_name = self.stack.stack_name().ok_or_else(unknown)?;
+            let stack_name = self.stack.optional("STACK").ok_or_else(unknown)?;
             let alarm = |AlarmFigures { name, alarm, points }: AlarmFigures| {
                 let text = |name: &str| alarm[name].as_str().unwrap_or_default().to_owned();
                 Alarm {
@@ -100,14 +91,13 @@ impl StackSource for DeployedStack {
 
     fn relay(&self) -> Reply<'_, Relay> {
         reply(async {
-            let function = self.stack.relay_function()?;
+            let function = self.stack.required("STREAM_RELAY_NAME")?;
             let lambda = SignedCalls::connect(&self.stack.environment, LAMBDA).await?;
             let cloudwatch = SignedCalls::connect(&self.stack.environment, CLOUDWATCH).await?;
             let (mappings, age) =
                 tokio::try_join!(relay_mappings(&lambda, &function), iterator_age(&cloudwatch, &function))?;
-            let mapping = |relay::RelayMapping { id, state, last_result, .. }| RelayMapping { id, state, last_result };
             Ok(Relay {
-                mappings: mappings.into_iter().map(mapping).collect(),
+                mappings,
                 iterator_age_ms: age.as_ref().map(|age| age.milliseconds),
                 at: age.map(|age| age.at.as_millisecond()),
             })

@@ -10,7 +10,7 @@ use std::io;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use daybook_console::stack::{DeadLetterOutcome, QueuedDeadLetter};
+use daybook_console::stack::{DeadLetterAction, DeadLetterOutcome, DeadLetters, QueuedDeadLetter};
 use daybook_function_runtime::with_causes;
 use daybook_operations::dead_letter_message::{DeadLetterMessage, MessageFilter};
 use daybook_operations::dead_letters::{self, MessageOutcome, RedriveOptions};
@@ -25,9 +25,10 @@ const MAX_LISTED: usize = 100;
 const RATE: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
 
 /// Runs the operations on the dead-letter queue of a stack.
+#[derive(Clone)]
 pub(super) struct Writes {
-    stack: Stack,
-    running: RunningCommands,
+    pub(super) stack: Stack,
+    pub(super) running: RunningCommands,
 }
 
 /// The operations that are running: each of them holds the lock for reading. Clones share the lock.
@@ -39,48 +40,39 @@ pub(super) struct RunningCommands(Arc<RwLock<()>>);
 struct Outcomes(Vec<DeadLetterOutcome>);
 
 impl Writes {
-    pub(super) fn new(stack: &Stack, running: RunningCommands) -> Self {
-        Self { stack: stack.clone(), running }
-    }
-
-    /// The messages of the queue, which other readers see again afterwards.
-    pub(super) async fn list(self: Arc<Self>) -> Result<Vec<QueuedDeadLetter>, OperatorError> {
-        let running = self.running.clone();
-        running.run_to_end(async move || self.read().await).await
-    }
-
-    pub(super) async fn redrive(self: Arc<Self>, ids: Vec<String>) -> Result<Vec<DeadLetterOutcome>, OperatorError> {
-        // Without ids, all messages would be selected.
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let running = self.running.clone();
-        let redrive = async move || {
-            let mut outcomes = Outcomes::default();
-            let options = RedriveOptions { filter: of_ids(&ids), sends: true, rate: RATE, limit: None };
-            let report = |message: &DeadLetterMessage, outcome: &MessageOutcome| outcomes.add(message, outcome);
-            let redriven = dead_letters::redrive(&self.stack, &options, report).await;
-            Ok(outcomes.of_all(ids, redriven.and_then(|redriven| redriven.failure.map_or(Ok(()), Err))))
+    /// Lists the messages of the queue after the action. Other readers see them again afterwards.
+    pub(super) async fn handle(&self, action: DeadLetterAction) -> Result<DeadLetters, OperatorError> {
+        let (this, running) = (self.clone(), self.running.clone());
+        let handle = async move || {
+            let outcomes = match action {
+                // Without ids, all messages would be selected.
+                DeadLetterAction::Redrive(ids) if !ids.is_empty() => this.redrive(ids).await,
+                DeadLetterAction::Delete(ids) if !ids.is_empty() => this.delete(ids).await,
+                // The page of a stack on AWS has no button for all messages.
+                _ => Vec::new(),
+            };
+            Ok::<_, OperatorError>(DeadLetters { messages: this.read().await?, outcomes })
         };
-        running.run_to_end(redrive).await
+        running.run_to_end(handle).await
     }
 
-    pub(super) async fn delete(self: Arc<Self>, ids: Vec<String>) -> Result<Vec<DeadLetterOutcome>, OperatorError> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let running = self.running.clone();
-        let delete = async move || {
-            let mut outcomes = Outcomes::default();
-            let report = |message: &DeadLetterMessage, outcome: &MessageOutcome| outcomes.add(message, outcome);
-            let deleted = dead_letters::delete(&self.stack, &of_ids(&ids), true, report).await;
-            Ok(outcomes.of_all(ids, deleted.map(drop)))
-        };
-        running.run_to_end(delete).await
+    async fn redrive(&self, ids: Vec<String>) -> Vec<DeadLetterOutcome> {
+        let mut outcomes = Outcomes::default();
+        let options = RedriveOptions { filter: of_ids(&ids), sends: true, rate: RATE, limit: None };
+        let report = |message: &DeadLetterMessage, outcome: &MessageOutcome| outcomes.add(message, outcome);
+        let redriven = dead_letters::redrive(&self.stack, &options, report).await;
+        outcomes.of_all(ids, redriven.and_then(|redriven| redriven.failure.map_or(Ok(()), Err)))
+    }
+
+    async fn delete(&self, ids: Vec<String>) -> Vec<DeadLetterOutcome> {
+        let mut outcomes = Outcomes::default();
+        let report = |message: &DeadLetterMessage, outcome: &MessageOutcome| outcomes.add(message, outcome);
+        let deleted = dead_letters::delete(&self.stack, &of_ids(&ids), true, report).await;
+        outcomes.of_all(ids, deleted.map(drop))
     }
 
     async fn read(&self) -> Result<Vec<QueuedDeadLetter>, OperatorError> {
-        let url = self.stack.dlq_url()?;
+        let url = self.stack.required("DLQ_URL")?;
         let (all, mut messages) = (MessageFilter::default(), Vec::new());
         let read = dead_letters::read(&self.stack, &all, Some(MAX_LISTED), |message| {
             let digest = message.digest;

@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::Bus;
 use crate::messaging::faults::{CallFault, INJECTED};
-use crate::messaging::sqs::limits::check_visibility_timeout;
-use crate::messaging::sqs::limits::query_code;
+use crate::messaging::sqs::{check_visibility_timeout, query_code};
 
 const MAX_ENTRIES: usize = 10;
 const MAX_ENTRY_ID: usize = 80;

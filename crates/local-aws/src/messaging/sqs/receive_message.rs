@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::Bus;
 use crate::messaging::faults::CallFault;
-use crate::messaging::sqs::limits::{check_range, check_visibility_timeout, check_wait_time};
 use crate::messaging::sqs::queues::Queued;
+use crate::messaging::sqs::{check_range, check_visibility_timeout, check_wait_time};
 use crate::state::StateError;
 
 const MAX_MESSAGES: u64 = 10;

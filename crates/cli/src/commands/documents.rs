@@ -1,12 +1,15 @@
-//! `daybook schemas`: prints the description of the messages for their consumers, or what a release changes for them.
+//! `daybook schemas`: prints the description of the messages for their consumers, or what a release changes for them. `daybook
+//! openapi`: prints the OpenAPI document of the API, for clients and for the copy in `docs/openapi.json`. `daybook completions`.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, Command};
+use clap_complete::Shell;
 use daybook_api_documents::{asyncapi, breaks, json_schema};
 use daybook_decider::Registry;
+use daybook_local_stack::Project;
 use serde_json::Value;
 
 use crate::operator::{Exit, OperatorError};
@@ -59,4 +62,33 @@ fn changes(file: &Path, registry: &Registry) -> Result<(String, Exit), OperatorE
         return Ok(("No change breaks a consumer.\n".to_owned(), Exit::Clean));
     }
     Ok((found.iter().map(|found| format!("{found}\n")).collect(), Exit::Findings))
+}
+
+/// The text of the document, as in `docs/openapi.json`.
+pub fn openapi_text(project: Project) -> Result<String, OperatorError> {
+    let projections = (project.projections)()?;
+    Ok(format!("{:#}\n", daybook_command_handler::openapi::document(&(project.aggregates)()?, &projections)))
+}
+
+pub(super) fn print_openapi(project: Project) -> Result<Exit, OperatorError> {
+    Ok(Exit::of_output(io::stdout().write_all(openapi_text(project)?.as_bytes()))?)
+}
+
+/// Print the completions of commands and options for a shell.
+///
+/// bash: `source <(daybook completions bash)` in `~/.bashrc`. zsh: `source <(daybook completions zsh)` in `~/.zshrc`, after
+/// `compinit`. fish: `daybook completions fish > ~/.config/fish/completions/daybook.fish`.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct CompletionsArgs {
+    /// The shell.
+    pub(super) shell: Shell,
+}
+
+/// Prints the completions of `command`.
+pub(super) fn print_completions(args: CompletionsArgs, mut command: Command) -> Result<Exit, OperatorError> {
+    let name = command.get_name().to_owned();
+    // To a buffer first: the generator panics when it cannot write.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, name, &mut script);
+    Ok(Exit::of_output(io::stdout().write_all(&script))?)
 }

@@ -1,5 +1,6 @@
-//! The dead-letter queue.
+//! The dead-letter queue, and the queue of the projector.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use aws_sdk_sqs::types::{
     QueueAttributeName,
 };
 use daybook_function_runtime::with_causes;
+use daybook_table::{AggregateKey, ChangedAggregates};
 use futures_util::{StreamExt, stream};
 
 use crate::dead_letter_message::DeadLetterMessage;
@@ -150,4 +152,32 @@ pub async fn queue_counts(client: &Client, url: &str) -> Result<QueueCounts, Ope
 
 fn call_failed<E: Error + Send + Sync + 'static>(doing: &'static str, error: SdkError<E>) -> OperatorError {
     OperatorError::Queue { doing, cause: with_causes(&error) }
+}
+
+/// The changes queue, from which the projector learns which aggregates have new events.
+#[derive(Debug)]
+pub struct ChangesQueue {
+    client: Client,
+    url: String,
+}
+
+impl ChangesQueue {
+    pub fn new(client: Client, url: String) -> Self {
+        Self { client, url }
+    }
+
+    /// Makes the projector project these aggregates, which have events up to these numbers. Returns the number of
+    /// messages: one for a hundred aggregates.
+    pub async fn send(&self, aggregates: &BTreeMap<AggregateKey, u64>) -> Result<u64, OperatorError> {
+        let messages = ChangedAggregates::messages(aggregates);
+        for message in &messages {
+            let sent = self.client.send_message().queue_url(&self.url).message_body(message.to_body()).send().await;
+            sent.map_err(|error| call_failed("send to the projector's queue", error))?;
+        }
+        Ok(messages.len() as u64)
+    }
+
+    pub async fn counts(&self) -> Result<QueueCounts, OperatorError> {
+        queue_counts(&self.client, &self.url).await
+    }
 }

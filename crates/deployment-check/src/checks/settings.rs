@@ -1,0 +1,192 @@
+//! The settings of the stack, as AWS has them: its alarms, the event source mappings, and the table, which lacks some of them after it
+//! was restored until an operator sets them.
+
+use daybook_operations::alarms::ALARMS;
+use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA};
+use daybook_table::attributes::{self, SK, SNAPSHOT_DUE};
+use daybook_table::keys::{EVENT_PREFIX, METADATA, OUTBOX_PREFIX};
+use serde_json::{Value, json};
+
+use crate::aws_calls::CallError;
+use crate::check::{Check, CheckResult};
+use crate::deployment::Deployment;
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![
+        Check {
+            name: "alarms",
+            relies_on: "all alarms of the stack exist and are in state OK: without data they are OK, not INSUFFICIENT_DATA",
+            documented: "CloudWatch User Guide, alarms: missing data; docs/runbook.md",
+            permissions: &["cloudwatch:DescribeAlarms"],
+            run: |deployment| Box::pin(alarms(deployment)),
+        },
+        Check {
+            name: "event-source-mappings",
+            relies_on: "the stream has two enabled mappings, with the filters of the template, which report failed records one by one, \
+                    retry for 23 hours without a limit, and write discarded records to the bucket",
+            documented: "Lambda API Reference, EventSourceMappingConfiguration; template.yaml",
+            permissions: &["dynamodb:DescribeTable", "lambda:ListEventSourceMappings"],
+            run: |deployment| Box::pin(event_source_mappings(deployment)),
+        },
+        Check {
+            name: "table-settings",
+            relies_on: "the table has a stream with new images, an index of all attributes, TTL and point-in-time recovery. A restored \
+                    table has no stream, no TTL and no point-in-time recovery until they are set",
+            documented: "DynamoDB Developer Guide, point-in-time recovery: how it works; docs/restore.md",
+            permissions: &[
+                "dynamodb:DescribeTable",
+                "dynamodb:DescribeTimeToLive",
+                "dynamodb:DescribeContinuousBackups",
+            ],
+            run: |deployment| Box::pin(table_settings(deployment)),
+        },
+    ]
+}
+
+async fn alarms(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
+    let Some(stack) = deployment.stack.clone() else {
+        let reason = "the name of the stack is not known; use --stack or set STACK".to_owned();
+        return Ok(match deployment.is_local {
+            true => CheckResult::NotModelled { reason: "the local stack has no alarms".to_owned() },
+            false => CheckResult::NotChecked { reason },
+        });
+    };
+    let request = json!({"AlarmNamePrefix": format!("{stack}-"), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
+    let response = deployment.calls.call(CLOUDWATCH, "DescribeAlarms", request).await?;
+    let found = response["MetricAlarms"].as_array().cloned().unwrap_or_default();
+    let state = |name: &str| {
+        let full_name = format!("{stack}-{name}");
+        let alarm = found.iter().find(|alarm| alarm["AlarmName"] == full_name.as_str());
+        alarm.map_or("missing".to_owned(), |alarm| alarm["StateValue"].as_str().unwrap_or_default().to_owned())
+    };
+    let states = ALARMS.iter().map(|name| (name, state(name)));
+    let others: Vec<_> =
+        states.filter(|(_, state)| state != "OK").map(|(name, state)| format!("{name} {state}")).collect();
+    let expected = format!("{} alarms are OK", ALARMS.len());
+    Ok(match others.is_empty() {
+        true => CheckResult::AsExpected { seen: expected },
+        false => CheckResult::differs(expected, others.join(", ")),
+    })
+}
+
+/// The filter patterns of the relay's mapping: those of outbox rows, and with read models those of changes of metadata.
+fn relay_patterns(has_views: bool) -> Vec<String> {
+    let outbox = of_inserts(OUTBOX_PREFIX) + "}}";
+    let metadata =
+        format!(r#"{{"eventName":["INSERT","MODIFY"],"dynamodb":{{"Keys":{{"{SK}":{{"S":["{METADATA}"]}}}}}}}}"#);
+    [outbox].into_iter().chain(has_views.then_some(metadata)).collect()
+}
+
+/// The filter pattern of the snapshotter's mapping.
+fn snapshotter_pattern() -> String {
+    format!(r#"{},"NewImage":{{"{SNAPSHOT_DUE}":{{"BOOL":[true]}}}}}}}}"#, of_inserts(EVENT_PREFIX))
+}
+
+fn of_inserts(prefix: &str) -> String {
+    format!(r#"{{"eventName":["INSERT"],"dynamodb":{{"Keys":{{"{SK}":{{"S":[{{"prefix":"{prefix}"}}]}}}}"#)
+}
+
+async fn event_source_mappings(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
+    let table = deployment.dynamodb("DescribeTable", json!({"TableName": deployment.table})).await?;
+    let arn = table["Table"]["LatestStreamArn"].as_str().unwrap_or_default().replace(':', "%3A").replace('/', "%2F");
+    let path = format!("/2015-03-31/event-source-mappings?EventSourceArn={arn}");
+    let response = deployment.calls.get(LAMBDA, "ListEventSourceMappings", &path).await?;
+    let mappings = response["EventSourceMappings"].as_array().cloned().unwrap_or_default();
+    let mut seen: Vec<_> = mappings.iter().map(description).collect();
+    seen.sort();
+    let patterns = [relay_patterns(deployment.has_views).join(" or "), snapshotter_pattern()];
+    let mut expected = patterns.map(|patterns| described("Enabled", &patterns, -1, 82_800, true, "s3"));
+    expected.sort();
+    Ok(CheckResult::compare(expected.join("; "), seen.join("; ")))
+}
+
+/// The settings of a mapping that the code relies on.
+fn description(mapping: &Value) -> String {
+    let destination = mapping["DestinationConfig"]["OnFailure"]["Destination"].as_str().unwrap_or_default();
+    let patterns = mapping["FilterCriteria"]["Filters"].as_array().into_iter().flatten();
+    let patterns: Vec<_> = patterns.filter_map(|filter| filter["Pattern"].as_str()).collect();
+    let reports = mapping["FunctionResponseTypes"] == json!(["ReportBatchItemFailures"]);
+    described(
+        mapping["State"].as_str().unwrap_or_default(),
+        &patterns.join(" or "),
+        mapping["MaximumRetryAttempts"].as_i64().unwrap_or_default(),
+        mapping["MaximumRecordAgeInSeconds"].as_i64().unwrap_or_default(),
+        reports,
+        destination.split(':').nth(2).unwrap_or_default(),
+    )
+}
+
+fn described(state: &str, pattern: &str, retries: i64, age: i64, reports: bool, destination: &str) -> String {
+    let reports = if reports { "with" } else { "without" };
+    format!(
+        "{state}, filter {pattern}, {retries} retries for {age} s, {reports} ReportBatchItemFailures, on failure to {destination}"
+    )
+}
+
+async fn table_settings(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
+    let name = json!({"TableName": deployment.table});
+    let table = deployment.dynamodb("DescribeTable", name.clone()).await?;
+    let ttl = deployment.dynamodb("DescribeTimeToLive", name.clone()).await?;
+    let backups = deployment.dynamodb("DescribeContinuousBackups", name).await?;
+    let (ttl, backups) = (&ttl["TimeToLiveDescription"], &backups["ContinuousBackupsDescription"]);
+    let seen = table_described(
+        has_new_images(&table["Table"]["StreamSpecification"]),
+        has_index(&table["Table"]["GlobalSecondaryIndexes"]),
+        ttl["AttributeName"] == attributes::TTL && is_on(&ttl["TimeToLiveStatus"]),
+        is_on(&backups["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"]),
+    );
+    Ok(CheckResult::compare(table_described(true, true, true, true), seen))
+}
+
+/// A replica of a global table has the old images too.
+fn has_new_images(stream: &Value) -> bool {
+    let view = &stream["StreamViewType"];
+    stream["StreamEnabled"] == true && (view == "NEW_IMAGE" || view == "NEW_AND_OLD_IMAGES")
+}
+
+fn has_index(indexes: &Value) -> bool {
+    let mut indexes = indexes.as_array().into_iter().flatten();
+    indexes.any(|index| index["IndexName"] == attributes::GSI1 && index["Projection"]["ProjectionType"] == "ALL")
+}
+
+fn is_on(status: &Value) -> bool {
+    *status == "ENABLED" || *status == "ENABLING"
+}
+
+fn table_described(stream: bool, index: bool, ttl: bool, recovery: bool) -> String {
+    let state = |is_on| if is_on { "yes" } else { "no" };
+    let (stream, index, ttl, recovery) = (state(stream), state(index), state(ttl), state(recovery));
+    format!(
+        "stream with new images {stream}, index of all attributes {index}, TTL {ttl}, point-in-time recovery {recovery}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_and_limits_are_those_of_the_template() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml");
+        let template = std::fs::read_to_string(path).unwrap();
+        let patterns: Vec<_> = relay_patterns(true).into_iter().chain([snapshotter_pattern()]).collect();
+        for pattern in &patterns {
+            assert!(template.contains(&format!("Pattern: '{pattern}'")), "{pattern}");
+        }
+        assert_eq!(template.matches("Pattern: '").count(), patterns.len());
+        assert_eq!(template.matches("MaximumRecordAgeInSeconds: 82800 ").count(), 2);
+    }
+
+    #[test]
+    fn streams_and_indexes_without_what_the_code_reads_are_found() {
+        for (view, expected) in
+            [("NEW_IMAGE", true), ("NEW_AND_OLD_IMAGES", true), ("OLD_IMAGE", false), ("KEYS_ONLY", false)]
+        {
+            assert_eq!(has_new_images(&json!({"StreamEnabled": true, "StreamViewType": view})), expected, "{view}");
+        }
+        assert!(!has_new_images(&Value::Null) && !has_new_images(&json!({"StreamEnabled": false})));
+        let index = |name, projection| json!([{"IndexName": name, "Projection": {"ProjectionType": projection}}]);
+        assert!(has_index(&index(attributes::GSI1, "ALL")) && !has_index(&index(attributes::GSI1, "KEYS_ONLY")));
+        assert!(!has_index(&index("other", "ALL")) && !has_index(&Value::Null));
+    }
+}
