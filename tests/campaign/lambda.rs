@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use daybook_event_source_mapping::InvocationOutcome;
-use daybook_stream_relay::{Relay, RelaySettings, StreamBatch, clients};
+use daybook_stream_relay::{Clock, Relay, RelaySettings, StreamBatch, clients};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -186,7 +186,7 @@ impl Inner {
         };
         let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
         let clock = self.clock;
-        let relay = relay.with_clock(move || UNIX_EPOCH + clock.now());
+        let relay = relay.with_clock(Clock::new(move || (UNIX_EPOCH + clock.now()).try_into().unwrap()));
         Instance { process, ledger, evidence: Evidence::default(), relay }
     }
 

@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use axum::body::Body;
 use axum::http::Request;
+use daybook_command_handler::gateway;
 use daybook_test_support::fault_proxy::InjectedFault;
-use lambda_http::RequestExt;
-use lambda_http::request::RequestContext;
 use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::{ApiResponse, Suite};
@@ -235,18 +234,13 @@ async fn repeated_command_after_a_lost_response_gets_the_first_response() {
 
 /// A creation with a key, as API Gateway sends it for a session of a role.
 fn created_by(user_id: &str, session: &str) -> Request<Body> {
-    let context = json!({
-        "http": {"method": "POST", "path": "/todo", "protocol": "HTTP/1.1", "sourceIp": "192.0.2.1"},
-        "authorizer": {"iam": {
-            "userId": format!("{user_id}:{session}"),
-            "userArn": format!("arn:aws:sts::123456789012:assumed-role/shop/{session}"),
-        }},
-        "timeEpoch": 0,
-    });
-    let context = serde_json::from_value(context).unwrap();
+    let authorizer = json!({"iam": {
+        "userId": format!("{user_id}:{session}"),
+        "userArn": format!("arn:aws:sts::123456789012:assumed-role/shop/{session}"),
+    }});
     let request =
         request(Method::POST, "/todo", &[("idempotency-key", "k")], Some(json!({"title": "TODO", "message": ""})));
-    request.with_request_context(RequestContext::ApiGatewayV2(context))
+    gateway::with_authorizer(request, &authorizer).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, Response};
 use daybook_command_handler::{Api, ApiSettings, router};
 use daybook_decider::Registry;
+use daybook_event_store::StoreSettings;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_settings::Environment;
 use daybook_test_support::table::{TABLE, TestTable};
@@ -57,7 +58,7 @@ impl Instance {
         // Like the local stack: a test reads what it has just written.
         let defaults = [("TABLE_NAME", TABLE), ("FEED_DELAY_MS", "0")];
         let environment = defaults.iter().chain(environment).copied().collect();
-        let of_store = daybook_command_handler::store_settings(&environment).unwrap();
+        let of_store = StoreSettings::read(&environment).unwrap();
         let table = TestTable::over(engine, of_store).await;
         let api = Api::new(registry, table.store(), settings);
         let api = api.with_views(projections::projections().unwrap(), table.views().await);

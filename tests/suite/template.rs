@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use daybook_event_source_mapping::template::{Function, Setting};
 use daybook_event_source_mapping::{MappingSettings, RecordFilter, Template};
+use daybook_event_store::StoreSettings;
 use daybook_function_runtime::aws_config_at;
 use daybook_function_runtime::traces::SpanExporter;
 use daybook_local_aws::messaging::{Bus, Server};
@@ -234,7 +235,7 @@ async fn filter_of_the_relay_passes_exactly_the_records_that_it_processes() {
 
 #[tokio::test]
 async fn filter_of_the_snapshotter_passes_exactly_the_records_that_it_processes() {
-    let settings = daybook_snapshotter::store_settings(&fixtures::environment("Snapshotter")).unwrap();
+    let settings = StoreSettings::read(&fixtures::environment("Snapshotter")).unwrap();
     let table = TestTable::with(settings).await;
     let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), table.store());
     let mut processed = Vec::new();
@@ -306,14 +307,14 @@ fn of_libraries(id: &str) -> &'static [&'static str] {
 fn read_settings(id: &str, environment: &Environment) -> Result<String, SettingError> {
     Ok(match id {
         "CommandHandler" => {
-            let store = daybook_command_handler::store_settings(environment)?;
+            let store = StoreSettings::read(environment)?;
             let views_table = daybook_command_handler::views_table(environment);
             format!("{store:?} {views_table:?} {:?}", daybook_command_handler::ApiSettings::read(environment)?)
         }
         "Projector" => {
             format!("{} {}", environment.required("TABLE_NAME")?, daybook_projector::views_table(environment)?)
         }
-        "Snapshotter" => format!("{:?}", daybook_snapshotter::store_settings(environment)?),
+        "Snapshotter" => format!("{:?}", StoreSettings::read(environment)?),
         "StreamRelay" => {
             let changes_queue = daybook_stream_relay::changes_queue(environment);
             format!("{:?} {changes_queue:?}", daybook_stream_relay::RelaySettings::read(environment)?)
@@ -398,10 +399,15 @@ fn local_environment_sets_the_variables_that_only_a_deployment_knows() {
 #[test]
 fn each_variable_that_a_function_reads_is_set() {
     let mut read = BTreeSet::new();
-    for crate_name in ["command-handler", "projector", "snapshotter", "stream-relay"] {
-        let folder = workspace().join(format!("crates/{crate_name}/src"));
-        let file = ["settings.rs", "function.rs"].map(|name| folder.join(name)).into_iter().find(|file| file.exists());
-        let code: String = std::fs::read_to_string(file.unwrap()).unwrap().split_whitespace().collect();
+    for file in [
+        "command-handler/src/settings.rs",
+        "event-store/src/store.rs",
+        "projector/src/function.rs",
+        "snapshotter/src/function.rs",
+        "stream-relay/src/settings.rs",
+    ] {
+        let code = std::fs::read_to_string(workspace().join("crates").join(file)).unwrap();
+        let code: String = code.split_whitespace().collect();
         for getter in [".required(\"", ".optional(\"", ".number(\"", ".flag(\""] {
             read.extend(code.split(getter).skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));
         }

@@ -20,13 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum bytes of the metadata: type and id, each in the key and as an attribute, two times and some numbers.
 const MAX_METADATA: usize = 1024;
 
-/// The next transaction of an import.
 pub struct ImportBatch<'a> {
     store: &'a EventStore,
     model: &'a dyn Model,
     key: &'a AggregateKey,
     options: ImportOptions,
-    /// The version of the aggregate before the batch.
     before: u64,
     events: Vec<RecordedEvent>,
     messages: Vec<OutboxMessage>,
@@ -64,7 +62,6 @@ impl<'a> Admin<'a> {
 }
 
 impl ImportBatch<'_> {
-    /// Whether the batch has no events.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }

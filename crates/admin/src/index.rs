@@ -26,11 +26,9 @@ impl fmt::Display for IndexPartition {
     }
 }
 
-/// The position of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
     pub aggregate: AggregateKey,
-    /// Its number.
     pub seq_num: u64,
     /// Its id, which also contains the time of its decision.
     pub event_id: Ulid,
@@ -41,14 +39,14 @@ pub struct IndexEntry {
 impl Admin<'_> {
     /// The partitions that hold the events of these types, with `EVENT_TYPE_SHARDS` shards for each.
     pub fn index_partitions(&self, event_types: &[&str]) -> Vec<IndexPartition> {
-        let shards = self.store.event_type_shards();
+        let shards = self.store.settings().event_type_shards;
         event_types.iter().flat_map(|event_type| keys::gsi1pks(event_type, shards)).map(IndexPartition).collect()
     }
 
     /// The partitions that hold events of these types only if writers have more shards than these settings: each with the
     /// number of its shard, up to the maximum of `EVENT_TYPE_SHARDS`.
     pub fn index_partitions_beyond(&self, event_types: &[&str]) -> Vec<(u32, IndexPartition)> {
-        let (shards, most) = (self.store.event_type_shards(), *StoreSettings::EVENT_TYPE_SHARDS.end());
+        let (shards, most) = (self.store.settings().event_type_shards, *StoreSettings::EVENT_TYPE_SHARDS.end());
         let numbered = event_types.iter().flat_map(|event_type| keys::gsi1pks_beyond(event_type, shards, most));
         numbered.map(|(shard, partition)| (shard, IndexPartition(partition))).collect()
     }

@@ -5,23 +5,19 @@
 //! - It has no client of its own: each call uses the client, the table and the settings of an `EventStore`.
 //!
 //! In reading order:
-//! - `handle`: [`Admin`], which [`AdminCalls::admin`] returns.
+//! - `handle`: [`Admin`], which [`AdminCalls::admin`] returns; reads of many rows by their keys.
 //! - `table`: creates the table where no template does.
 //! - `index`: the positions of events without their data: the aggregates of a type, the events of a time window.
-//! - `partitions`: every partition of the table.
 //! - `progress`: the versions of aggregates and of their snapshots.
-//! - `batch_get`: reads of many rows by their keys.
 //! - `outbox`: the outbox rows of events, to send them again.
-//! - `rows`: the rows of one event, as they are stored.
+//! - `rows`: the rows of one event, as they are stored, and every partition of the table.
 //! - `verify`: checks all rows of an aggregate.
 //! - `import`: writes events that exist already, such as those of another table.
 
-mod batch_get;
 mod handle;
 mod import;
 mod index;
 mod outbox;
-mod partitions;
 mod progress;
 mod rows;
 mod table;
@@ -33,6 +29,6 @@ pub use self::handle::{Admin, AdminCalls};
 pub use self::import::ImportBatch;
 pub use self::index::{IndexEntry, IndexPartition};
 pub use self::outbox::{EventMessages, PublishedEvent};
-pub use self::partitions::{PartitionPage, ScanKey};
 pub use self::progress::{AggregateProgress, SnapshotProgress};
+pub use self::rows::{PartitionPage, ScanKey};
 pub use self::verify::{Discrepancy, Finding, Verified};

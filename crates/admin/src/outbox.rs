@@ -9,17 +9,13 @@ use daybook_event_store::{StoreError, UnreadableRow};
 use daybook_table::trace::is_trace_header;
 use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
 
-use crate::batch_get::RowKey;
-use crate::handle::Admin;
+use crate::handle::{Admin, RowKey};
 
-/// The purpose of the calls, for errors.
 const DOING: &str = "read outbox rows";
 
-/// An event whose messages are to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedEvent {
     pub aggregate: AggregateKey,
-    /// Its number.
     pub seq_num: u64,
     /// The number of its aggregate's messages up to and including it, if that is known.
     pub message_seq: Option<u64>,

@@ -8,12 +8,10 @@ use daybook_table::{AggregateKey, attributes, keys};
 
 use crate::handle::Admin;
 
-/// The version of an aggregate and the progress of its snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AggregateProgress {
     /// The number of its last event according to the metadata; 0 when there is none.
     pub version: u64,
-    /// Its latest snapshot.
     pub snapshot: Option<SnapshotProgress>,
 }
 

@@ -1,10 +1,11 @@
-//! The rows of one event as they are stored, for a person who wants to see the table itself.
+//! Rows as they are stored: those of one event, for a person who wants to see the table itself, and every partition of the
+//! table, for when the index may not lead to all of them.
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_event_store::StoreError;
-use daybook_event_store::internal::Item;
-use daybook_table::{AggregateKey, keys};
+use daybook_event_store::internal::{Item, row_key, text};
+use daybook_table::{AggregateKey, attributes, keys};
 use futures_util::future::try_join3;
 use serde_json::{Map, Value};
 
@@ -43,5 +44,43 @@ fn value(attribute: AttributeValue) -> Value {
         AttributeValue::M(map) => object(map),
         AttributeValue::B(bytes) => format!("({} bytes)", bytes.as_ref().len()).into(),
         _ => Value::Null,
+    }
+}
+
+/// The position at which a scan continues: after a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanKey {
+    pub pk: String,
+    pub sk: String,
+}
+
+/// Partition keys, and the position at which the scan continues; `None` at its end.
+pub type PartitionPage = (Vec<String>, Option<ScanKey>);
+
+impl Admin<'_> {
+    /// The partition keys of the next megabyte of a segment of the table, each once; the first may equal the last of the
+    /// page before. `segment` is its number, counted from 0, and the number of segments, which are disjoint and can be read
+    /// in parallel. A full scan reads the whole table, page by page, at the capacity of eventually consistent reads.
+    pub async fn partitions(
+        &self,
+        (segment, segments): (u32, u32),
+        after: Option<&ScanKey>,
+    ) -> Result<PartitionPage, StoreError> {
+        let scan = self.store.client().scan().table_name(&self.store.settings().table_name);
+        let page = scan
+            .segment(i32::try_from(segment).unwrap_or(i32::MAX))
+            .total_segments(i32::try_from(segments).unwrap_or(i32::MAX))
+            .projection_expression(attributes::PK)
+            .set_exclusive_start_key(after.map(|ScanKey { pk, sk }| row_key(pk.clone(), sk.clone())))
+            .send()
+            .await
+            .map_err(|error| StoreError::of_call("scan the table", error))?;
+        let rows = page.items.unwrap_or_default();
+        let mut pks: Vec<_> = rows.iter().map(|row| text(row, attributes::PK).to_owned()).collect();
+        // A scan returns the rows of a partition one after the other.
+        pks.dedup();
+        let key =
+            |row| ScanKey { pk: text(&row, attributes::PK).to_owned(), sk: text(&row, attributes::SK).to_owned() };
+        Ok((pks, page.last_evaluated_key.map(key)))
     }
 }

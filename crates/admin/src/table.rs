@@ -32,7 +32,7 @@ impl Admin<'_> {
             .store
             .client()
             .create_table()
-            .table_name(self.store.table_name())
+            .table_name(&self.store.settings().table_name)
             .set_attribute_definitions(Some(strings.into()))
             .set_key_schema(Some(key(attributes::PK, attributes::SK)))
             .global_secondary_indexes(index)
@@ -51,7 +51,7 @@ impl Admin<'_> {
         self.store
             .client()
             .update_time_to_live()
-            .table_name(self.store.table_name())
+            .table_name(&self.store.settings().table_name)
             .time_to_live_specification(ttl.expect("enabled and attribute_name are set"))
             .send()
             .await

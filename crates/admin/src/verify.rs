@@ -4,14 +4,13 @@
 //! that disagrees, a changed outbox row, a snapshot that is not the fold of the events. It changes nothing.
 //!
 //! In reading order:
-//! - `finding`: the possible findings; `report`: all findings of a verification.
+//! - `finding`: the possible findings, and all those of a verification.
 //! - `events`, `metadata`, `messages`, `snapshots`: the checks of each kind of row against the others.
 
 mod events;
 mod finding;
 mod messages;
 mod metadata;
-mod report;
 mod snapshots;
 #[cfg(test)]
 mod tests;
@@ -26,11 +25,10 @@ use daybook_table::{AggregateKey, attributes, keys};
 use jiff::Timestamp;
 
 use self::events::Events;
-pub use self::finding::{Discrepancy, Finding};
+use self::finding::Report;
+pub use self::finding::{Discrepancy, Finding, Verified};
 use self::messages::Messages;
 use self::metadata::MetadataRow;
-use self::report::Report;
-pub use self::report::Verified;
 use self::snapshots::Snapshots;
 use crate::handle::Admin;
 
@@ -78,7 +76,8 @@ impl Admin<'_> {
     }
 
     async fn verify_once(&self, model: &dyn Model, key: &AggregateKey, now: Timestamp) -> Result<Verified, StoreError> {
-        let mut rows = Rows::new(model, key, self.store.event_type_shards(), self.store.epoch(), now);
+        let settings = self.store.settings();
+        let mut rows = Rows::new(model, key, settings.event_type_shards, settings.epoch, now);
         // The kept snapshots are read first, although they sort last, so that each can be compared when the fold
         // reaches its version.
         for condition in [format!("{} >= :kept", attributes::SK), format!("{} < :kept", attributes::SK)] {
@@ -94,7 +93,7 @@ impl Admin<'_> {
         let known = rows.metadata.as_ref().map_or(0, |metadata| metadata.current_seq_num);
         if rows.metadata.is_some() && rows.events.last() > known {
             let version = self.version_in_metadata(key).await?.unwrap_or(known);
-            rows.events.set_version_after(version);
+            rows.events.version_after = Some(version);
         }
         Ok(rows.finish())
     }
@@ -143,7 +142,7 @@ impl<'a> Rows<'a> {
             }
             match MetadataRow::read(row) {
                 Ok(metadata) => {
-                    self.events.set_version(metadata.current_seq_num);
+                    self.events.version = Some(metadata.current_seq_num);
                     self.metadata = Some(metadata);
                 }
                 Err(reason) => report.add(sk, Discrepancy::Unreadable { reason }),

@@ -9,14 +9,12 @@ use crate::examples;
 /// The default of the parameter `EventSource`, which the examples have.
 const SOURCE: &str = "com.example.daybook";
 
-/// All message types of a registry.
 pub(crate) struct Described {
     pub(crate) messages: Vec<DescribedMessage>,
     /// The schemas of the messages and those that they refer to, by name.
     pub(crate) schemas: Map<String, Value>,
 }
 
-/// A message type.
 pub(crate) struct DescribedMessage {
     pub(crate) aggregate_type: &'static str,
     pub(crate) message_type: String,
@@ -120,7 +118,6 @@ fn event_schema(model: &dyn Model, Variant { name, description, data }: &Variant
     schema
 }
 
-/// A message as EventBridge delivers it.
 fn delivered(aggregate_type: &str, message: &OutboxMessage) -> Value {
     json!({
         "version": "0",

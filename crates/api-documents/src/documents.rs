@@ -24,7 +24,6 @@ pub fn json_schema(registry: &Registry) -> Value {
     })
 }
 
-/// The AsyncAPI 3.0 document of the bus.
 pub fn asyncapi(registry: &Registry) -> Value {
     let Described { messages, schemas } = Described::new(registry);
     let (mut channels, mut operations) = (Map::new(), Map::new());

@@ -4,14 +4,12 @@
 //! In reading order:
 //! - `described`: each message type with its schema. `examples`: messages that the aggregates publish.
 //! - `documents`: the JSON Schema document and the AsyncAPI document.
-//! - `changes`: the differences between two JSON Schema documents, as a consumer sees them. `schema_change`: the same for
-//!   one schema.
+//! - `changes`: the differences between two JSON Schema documents, as a consumer sees them.
 
 mod changes;
 mod described;
 mod documents;
 mod examples;
-mod schema_change;
 
 pub use changes::{Break, breaks};
 pub use documents::{asyncapi, json_schema};

@@ -1,22 +1,20 @@
-//! What the endpoints share.
+//! What the endpoints share: the aggregates and the read models.
 
 use std::sync::{Arc, OnceLock};
 
-use daybook_decider::{Model, Registry};
+use daybook_decider::{Caller, Json, Model, Registry};
 use daybook_event_store::EventStore;
-use daybook_projection::Projections;
+use daybook_projection::{ProjectionModel, Projections, ViewAccess};
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
-use daybook_view_store::ViewStore;
+use daybook_view_store::{View, ViewStore};
 use tracing::Span;
 
 use crate::problem::{self, Problem};
 use crate::request::AGGREGATE_TYPE;
 use crate::settings::ApiSettings;
 use crate::signals;
-use crate::views::{NamedView, Views};
 
-/// The aggregates of the API, the store that they are in, and the settings.
 #[derive(Clone)]
 pub struct Api {
     pub(crate) registry: Arc<Registry>,
@@ -31,7 +29,6 @@ pub struct Api {
 }
 
 impl Api {
-    /// The API of these aggregates in this store.
     pub fn new(registry: Registry, store: EventStore, settings: ApiSettings) -> Self {
         signals::describe();
         Self {
@@ -50,7 +47,6 @@ impl Api {
         Self { views: Some(Arc::new(Views { projections, store })), ..self }
     }
 
-    /// The registered type of that name.
     pub(crate) fn model(&self, type_name: &str) -> Result<&dyn Model, Problem> {
         let model = self.registry.get(type_name).ok_or_else(|| problem::unknown_type(type_name, &self.registry))?;
         Span::current().record(AGGREGATE_TYPE, model.type_name());
@@ -78,5 +74,60 @@ impl Api {
             return Err(problem::bad_id(id));
         }
         Ok((model, AggregateKey::new(model.type_name(), id)))
+    }
+}
+
+pub(crate) struct Views {
+    pub(crate) projections: Projections,
+    pub(crate) store: ViewStore,
+}
+
+/// The view that a path names.
+#[derive(Clone, Copy)]
+pub(crate) struct NamedView<'a> {
+    pub(crate) model: &'a dyn ProjectionModel,
+    pub(crate) store: &'a ViewStore,
+}
+
+impl Views {
+    /// Returns a problem if there is no view of that name.
+    pub(crate) fn require(&self, name: &str) -> Result<(), Problem> {
+        if self.projections.versions(name).is_empty() {
+            return Err(problem::unknown_view(name, &self.projections));
+        }
+        Ok(())
+    }
+
+    /// The view of that name. With several versions, its pointer decides which one is read. Each request reads the pointer
+    /// anew, so that no response is older than one before it.
+    pub(crate) async fn find(&self, name: &str) -> Result<NamedView<'_>, Problem> {
+        let pointer = match self.projections.versions(name).len() {
+            0 | 1 => None,
+            _ => self.store.pointer(name).await?.map(|pointer| pointer.version),
+        };
+        let model = self.projections.read_version(name, pointer);
+        let model = model.ok_or_else(|| problem::unknown_view(name, &self.projections))?;
+        if pointer.is_some_and(|pointer| pointer != model.version()) {
+            tracing::warn!(view = name, pointer, read = model.version(), "the pointer names another version");
+        }
+        Ok(NamedView { model, store: &self.store })
+    }
+}
+
+impl NamedView<'_> {
+    /// The rows that readers get.
+    pub(crate) fn rows(self) -> View {
+        View::new(self.model.name(), self.model.version())
+    }
+
+    /// Returns `forbidden` if the caller may not do it.
+    pub(crate) fn require(self, caller: &Caller, access: ViewAccess<'_>, row: Option<&Json>) -> Result<(), Problem> {
+        let authorization = self.model.authorize(caller, access, row).map_err(problem::internal)?;
+        if authorization.is_allowed() { Ok(()) } else { Err(problem::forbidden()) }
+    }
+
+    /// The row that its parts show together.
+    pub(crate) fn merge(self, parts: &[Json]) -> Result<Option<Json>, Problem> {
+        self.model.merge(parts).map_err(problem::internal)
     }
 }

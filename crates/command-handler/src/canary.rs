@@ -23,7 +23,6 @@ use crate::settings::ApiSettings;
 /// The id of the API in the hook's events. The ids of API Gateway contain no hyphen.
 const HOOK_API_ID: &str = "daybook-deployment-hook";
 
-/// Whether the hook of a deployment sent the request.
 pub(crate) fn is_from_hook(request: &Request) -> bool {
     let context = request.request_context_ref();
     matches!(context, Some(RequestContext::ApiGatewayV2(context)) if context.apiid.as_deref() == Some(HOOK_API_ID))

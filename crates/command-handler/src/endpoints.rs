@@ -28,7 +28,6 @@ pub(crate) fn served(has_views: bool) -> impl Iterator<Item = &'static Endpoint>
     ENDPOINTS.iter().filter(move |endpoint| has_views || !endpoint.is_about_a_view())
 }
 
-/// All endpoints.
 pub(crate) static ENDPOINTS: [Endpoint; 11] = [
     create::ENDPOINT,
     list::ENDPOINT,

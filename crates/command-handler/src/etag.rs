@@ -9,12 +9,10 @@ pub(crate) fn etag(version: u64, state_version: u32) -> HeaderValue {
     HeaderValue::try_from(format!("\"{version}-{state_version}\"")).expect("a header may contain digits in quotes")
 }
 
-/// The condition of `If-Match`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IfMatch {
     /// `*`: the aggregate exists.
     Exists,
-    /// The aggregate is at this version.
     Version(u64),
 }
 

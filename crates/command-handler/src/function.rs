@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use daybook_decider::{RegistrationError, Registry};
-use daybook_event_store::EventStore;
+use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::{Metrics, export_spans};
 use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::Environment;
@@ -13,12 +13,10 @@ use lambda_http::tower::ServiceExt;
 use crate::api::Api;
 use crate::gateway;
 use crate::router::router;
-use crate::settings::{ApiSettings, store_settings, views_table};
+use crate::settings::{ApiSettings, views_table};
 
-/// Registers the aggregates that the function serves.
 type Aggregates = fn() -> Result<Registry, RegistrationError>;
 
-/// Registers the projections whose views the function serves.
 type RegisteredProjections = fn() -> Result<Projections, ProjectionRegistrationError>;
 
 /// Runs the command handler until Lambda ends its process: the `main` of the function. It exits with an error in the log if
@@ -34,7 +32,7 @@ async fn serve(aggregates: Aggregates, projections: RegisteredProjections) -> Re
     let metrics = Metrics::collect(&environment);
     let settings = ApiSettings::read(&environment)?;
     let config = daybook_function_runtime::aws_config_in_lambda(&environment).await?;
-    let store = EventStore::new(&config, store_settings(&environment)?);
+    let store = EventStore::new(&config, StoreSettings::read(&environment)?);
     daybook_function_runtime::log_failed_warm_up(store.warm().await);
     let mut api = Api::new(aggregates()?, store, settings);
     if let Some(table_name) = views_table(&environment) {

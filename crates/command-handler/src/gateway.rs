@@ -1,29 +1,30 @@
-//! Converts requests of API Gateway into HTTP requests.
+//! Converts requests of API Gateway into HTTP requests, and responses into its form.
 //!
-//! An HTTP API passes on the decoded path, and the query as the client wrote it. `lambda_http` makes a URL of both
-//! without encoding them. In this URL, a `#` in an id would end the path, `..` would remove a segment, and a quote in
-//! the query would end the process, because a URL cannot contain one. So this module encodes both first, and a path
-//! means the same in Lambda as elsewhere. There are two exceptions: an encoded slash arrives as an ordinary slash, and
-//! API Gateway is said to end the path at an encoded question mark.
+//! An HTTP API passes on the decoded path, and the query as the client wrote it. This module encodes both, so that a path
+//! means the same in Lambda as elsewhere: in a URL, a `#` in an id would end the path, and `..` would remove a segment.
+//! There are two exceptions: an encoded slash arrives as an ordinary slash, and API Gateway is said to end the path at an
+//! encoded question mark.
+//!
+//! What a client or an authorizer chooses is read leniently: an odd header or claim must not fail the invocation.
 
-mod event;
-mod headers;
-
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::extract::Request;
 use axum::http::header::HOST;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use lambda_http::aws_lambda_events::apigw::{ApiGatewayV2httpRequest, ApiGatewayV2httpRequestContextHttpDescription};
 use lambda_http::aws_lambda_events::encodings::Base64Data;
-use lambda_http::request::{LambdaRequest, RequestContext};
+use lambda_http::request::LambdaRequest;
 use lambda_http::tower::{Service, ServiceExt};
-use lambda_http::{Adapter, Context, LambdaEvent, RequestExt, service_fn};
+use lambda_http::{Adapter, Context, LambdaEvent, service_fn};
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Serialize;
-use serde_json::{Value, json};
-
-pub use self::event::ApiEvent;
+use serde::de::Deserializer;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 /// The characters to encode in a segment of a path: all except those of ids ([`daybook_table::keys::is_id`]).
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'~').remove(b'-');
@@ -36,6 +37,66 @@ const QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b
 /// encoding makes longer.
 const MAX: usize = 65_000;
 
+/// A request of API Gateway, encoded so that it is valid HTTP whatever the client sent, and the result of the authorizer.
+#[derive(Debug, Deserialize)]
+#[serde(from = "Event")]
+pub struct ApiEvent(pub LambdaRequest, pub Option<Authorizer>);
+
+/// The result of an authorizer, as API Gateway passes it on. The router finds it in the request's extensions.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub struct Authorizer(pub(crate) Box<RawValue>);
+
+/// The event of an invocation, as far as it is needed. `lambda_http` expects headers of ASCII and claims that are strings,
+/// so it does not read these.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    #[serde(default)]
+    raw_path: Option<String>,
+    raw_query_string: Option<String>,
+    #[serde(default, deserialize_with = "headers")]
+    headers: HeaderMap,
+    body: Option<String>,
+    #[serde(default)]
+    is_base64_encoded: bool,
+    request_context: EventContext,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EventContext {
+    api_id: Option<String>,
+    domain_name: Option<String>,
+    stage: Option<String>,
+    http: ApiGatewayV2httpRequestContextHttpDescription,
+    authorizer: Option<Authorizer>,
+}
+
+impl From<Event> for ApiEvent {
+    fn from(event: Event) -> Self {
+        let context = event.request_context;
+        let (stage, domain) = (context.stage.unwrap_or_default(), context.domain_name.unwrap_or_default());
+        let mut path = path(without_stage(&event.raw_path.unwrap_or_default(), &stage, &domain));
+        let mut query = query(&event.raw_query_string.unwrap_or_default());
+        if path.len() + query.len() > MAX {
+            // No route has this path.
+            (path, query) = ("/".to_owned(), String::new());
+        }
+        let mut request = ApiGatewayV2httpRequest::default();
+        // `lambda_http` panics on a body that is not base64, although the event says so.
+        let is_base64 = |body: &String| serde_json::from_value::<Base64Data>(body.as_str().into()).is_ok();
+        request.is_base64_encoded = event.is_base64_encoded && event.body.as_ref().is_some_and(is_base64);
+        request.body = event.body;
+        request.raw_path = Some(path);
+        request.raw_query_string = Some(query);
+        request.headers = event.headers;
+        request.request_context.apiid = context.api_id;
+        request.request_context.http = context.http;
+        Self(LambdaRequest::ApiGatewayV2(request), context.authorizer)
+    }
+}
+
 /// The router as a Lambda function. On managed instances, each of an environment's concurrent invocations uses a clone.
 pub fn function(
     router: Router,
@@ -43,9 +104,15 @@ pub fn function(
 + Clone
 + Send
 + 'static {
-    service_fn(move |LambdaEvent { payload: ApiEvent(request), context, .. }| {
+    service_fn(move |LambdaEvent { payload: ApiEvent(request, authorizer), context, .. }| {
+        let router = router.clone().map_request(move |mut request: lambda_http::Request| {
+            if let Some(authorizer) = authorizer.clone() {
+                request.extensions_mut().insert(authorizer);
+            }
+            request
+        });
         // An adapter cannot be sent between threads, but the router can, and it is always ready.
-        Adapter::from(router.clone()).call(LambdaEvent::new(encoded(request), context))
+        Adapter::from(router).call(LambdaEvent::new(request, context))
     })
 }
 
@@ -63,38 +130,9 @@ pub async fn respond(router: Router, event: &str, timeout: Duration) -> Result<V
 }
 
 /// An HTTP request with this result of an authorizer, as if API Gateway had passed it on.
-pub fn with_authorizer(request: Request, authorizer: &Value) -> Result<Request, serde_json::Error> {
-    let http = json!({"method": request.method().as_str(), "path": request.uri().path()});
-    let event = json!({"requestContext": {"http": http, "authorizer": authorizer}});
-    match serde_json::from_value(event)? {
-        ApiEvent(LambdaRequest::ApiGatewayV2(event)) => {
-            Ok(request.with_request_context(RequestContext::ApiGatewayV2(event.request_context)))
-        }
-        ApiEvent(_) => Ok(request),
-    }
-}
-
-/// The request with its path and query encoded, so that it is valid HTTP whatever the client sent.
-pub fn encoded(mut request: LambdaRequest) -> LambdaRequest {
-    if let LambdaRequest::ApiGatewayV2(request) = &mut request {
-        // The host is removed: a client can name one that a URL cannot contain, and nothing else reads it.
-        let domain = request.request_context.domain_name.take().unwrap_or_default();
-        let stage = request.request_context.stage.take().unwrap_or_default();
-        let raw_path = request.raw_path.as_deref().unwrap_or_default();
-        let mut path = path(without_stage(raw_path, &stage, &domain));
-        let mut query = query(request.raw_query_string.as_deref().unwrap_or_default());
-        if path.len() + query.len() > MAX {
-            // No route has this path.
-            (path, query) = ("/".to_owned(), String::new());
-        }
-        // `lambda_http` panics on a body that is not base64, although the event says so.
-        let is_base64 = |body: &String| serde_json::from_value::<Base64Data>(body.as_str().into()).is_ok();
-        request.is_base64_encoded = request.is_base64_encoded && request.body.as_ref().is_some_and(is_base64);
-        request.raw_path = Some(path);
-        request.raw_query_string = Some(query);
-        request.headers.remove(HOST);
-    }
-    request
+pub fn with_authorizer(mut request: Request, authorizer: &Value) -> Result<Request, serde_json::Error> {
+    request.extensions_mut().insert(Authorizer(to_raw_value(authorizer)?));
+    Ok(request)
 }
 
 /// The path without the stage. A path begins with the stage if the stage has a name and the API is called by its own
@@ -122,7 +160,22 @@ fn path(literal: &str) -> String {
     path
 }
 
-/// Encodes a query that the client wrote.
 fn query(written: &str) -> String {
     utf8_percent_encode(written, QUERY).collect()
+}
+
+/// The headers of a JSON object. A value that HTTP does not allow becomes a value that every reader rejects, because a
+/// write without one of its headers could mean something else. A header whose name HTTP does not allow is dropped,
+/// because nothing reads it.
+fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HeaderMap, D::Error> {
+    let headers = Option::<BTreeMap<String, &RawValue>>::deserialize(deserializer)?.unwrap_or_default();
+    let value = |value: &RawValue| {
+        let text: String = serde_json::from_str(value.get()).ok()?;
+        HeaderValue::from_bytes(text.as_bytes()).ok()
+    };
+    let unreadable = || HeaderValue::from_bytes(&[0xff]).ok();
+    let header =
+        |(name, text): (String, &RawValue)| Some((HeaderName::try_from(name).ok()?, value(text).or_else(unreadable)?));
+    // The host is left out: a client can name one that a URL cannot contain, and nothing reads it.
+    Ok(headers.into_iter().filter_map(header).filter(|(name, _)| name != HOST).collect())
 }

@@ -19,7 +19,7 @@
 //! - `etag`: entity tags. `base_path`: the path below which clients find the API.
 //! - `operator`: the reads for operator commands. `canary`: the aggregate that a deployment's hook writes and reads.
 //! - [`run`]: the `main` of the function.
-//! - `api`: what the endpoints share; `views`: the read models. [`settings`]: the environment variables. `signals`: metrics,
+//! - `api`: what the endpoints share; [`settings`]: the environment variables. `signals`: metrics,
 //!   and their log lines.
 
 mod api;
@@ -37,10 +37,9 @@ mod response;
 mod router;
 pub mod settings;
 mod signals;
-mod views;
 
 pub use api::Api;
 pub use function::run;
 pub use operator::{OperatorReads, ReadResponse};
 pub use router::router;
-pub use settings::{ApiSettings, store_settings, views_table};
+pub use settings::{ApiSettings, views_table};

@@ -17,7 +17,6 @@ use crate::problem;
 use crate::router::router;
 use crate::settings::ApiSettings;
 
-/// A response of the API.
 #[derive(Clone, Debug)]
 pub struct ReadResponse {
     pub status: StatusCode,
@@ -35,7 +34,6 @@ pub struct OperatorReads {
 }
 
 impl OperatorReads {
-    /// The reads of these aggregates in this store.
     pub fn new(registry: Registry, store: EventStore, settings: ApiSettings) -> Self {
         let api = Api { asks_for_permission: false, ..Api::new(registry, store, settings) };
         Self { router: router(api.clone()), api }

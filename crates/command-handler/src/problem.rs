@@ -4,21 +4,73 @@
 //! needs this definition, and an entry in the problems of the endpoints that return it; the OpenAPI document takes it
 //! from there.
 //!
-//! In reading order:
+//! At the end of this file is the problem for each error of the store and of an aggregate. In reading order:
 //! - `response`: a problem as a response, and its line in the log.
 //! - `request`, `aggregate`, `service`: the types, by what is wrong.
-//! - `errors`: the problem for each error of the store and of an aggregate.
 
 mod aggregate;
-mod errors;
 mod request;
 mod response;
 mod service;
 #[cfg(test)]
 mod tests;
 
+use daybook_decider::CommandError;
+use daybook_event_store::{StoreError, TransactError};
+use daybook_table::AggregateKey;
+
 pub(crate) use self::aggregate::*;
-pub(crate) use self::errors::ABOUT_A_COMMAND;
 pub(crate) use self::request::*;
 pub(crate) use self::response::{ExtensionMembers, PROBLEM_JSON, Problem, ProblemType, log_problem};
 pub(crate) use self::service::*;
+
+/// The problems that can be about one command of a batch, whose position is then in `index`.
+pub(crate) const ABOUT_A_COMMAND: [&ProblemType; 6] =
+    [&UNKNOWN_COMMAND, &INVALID_COMMAND, &FORBIDDEN, &COMMAND_REJECTED, &ALREADY_EXISTS, &DELETED];
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let cause = daybook_function_runtime::with_causes(&error);
+        match error {
+            StoreError::Unavailable { .. } => unavailable(cause),
+            StoreError::Newer { .. } => newer_release(cause),
+            StoreError::Corrupt { .. } | StoreError::Panicked { .. } | StoreError::InvalidRequest { .. } => {
+                internal(cause)
+            }
+        }
+    }
+}
+
+impl Problem {
+    /// The problem of a command that does not reach the rules of an aggregate at `version`.
+    pub(crate) fn of_command(error: &CommandError, version: u64) -> Self {
+        let reason = error.to_string();
+        match error {
+            CommandError::Unknown { .. } => Self::new(&UNKNOWN_COMMAND, reason),
+            CommandError::Invalid { .. } => Self::new(&INVALID_COMMAND, reason),
+            CommandError::Forbidden { .. } => forbidden(),
+            CommandError::Missing => not_found(),
+            CommandError::Exists { .. } => already_exists(version),
+            CommandError::Deleted => deleted(),
+            CommandError::CreatedTwice { .. } => Self::new(&ALREADY_EXISTS, reason),
+            CommandError::AfterDeletion { .. } => Self::new(&DELETED, reason),
+            CommandError::TooMany | CommandError::TooLarge => Self::new(&TOO_LARGE, reason),
+            CommandError::Panicked(_) | CommandError::Unwritable { .. } => internal(reason),
+        }
+    }
+
+    pub(crate) fn of_write(error: TransactError<Self>, key: &AggregateKey) -> Self {
+        match error {
+            TransactError::Decide(problem) => problem,
+            TransactError::Conflict { expected, actual } => version_conflict(expected, actual),
+            TransactError::KeyReused => key_reused(),
+            TransactError::Contended => contended(),
+            TransactError::OutcomeUnknown { after, has_key, source } => {
+                let cause = daybook_function_runtime::with_causes(source.as_ref());
+                outcome_unknown(Some((key, after)), has_key, cause)
+            }
+            TransactError::TooLarge(limit) => Self::new(&TOO_LARGE, limit.to_string()),
+            TransactError::Store(error) => error.into(),
+        }
+    }
+}

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use daybook_event_store::StoreSettings;
 use daybook_settings::{Environment, SettingError};
 use daybook_table::keys::is_id;
 
@@ -58,36 +57,7 @@ fn base_path(environment: &Environment) -> Result<String, SettingError> {
     Err(SettingError::Bad { name: "BASE_PATH", value: path, expected })
 }
 
-/// The store's settings, as far as appending and reading need them: from `TABLE_NAME`, `SNAPSHOT_EVERY` (1 to 10,000; 100),
-/// `OUTBOX_TTL_DAYS` (2 to 365; 7), `EVENT_TYPE_SHARDS` (1 to 64; 1), `EPOCH` (1 to 1,000,000; 1) and `FEED_DELAY_MS` (0 to
-/// 600,000; 10,000).
-pub fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
-    let settings = StoreSettings::new(environment.required("TABLE_NAME")?);
-    Ok(StoreSettings {
-        snapshot_every: environment.number("SNAPSHOT_EVERY", settings.snapshot_every, StoreSettings::SNAPSHOT_EVERY)?,
-        outbox_ttl_days: environment.number(
-            "OUTBOX_TTL_DAYS",
-            settings.outbox_ttl_days,
-            StoreSettings::OUTBOX_TTL_DAYS,
-        )?,
-        event_type_shards: environment.number(
-            "EVENT_TYPE_SHARDS",
-            settings.event_type_shards,
-            StoreSettings::EVENT_TYPE_SHARDS,
-        )?,
-        epoch: environment.number("EPOCH", settings.epoch, StoreSettings::EPOCH)?,
-        feed_delay: feed_delay(environment)?,
-        ..settings
-    })
-}
-
 /// The table of the views, from `VIEWS_TABLE_NAME`; `None` if there are no read models.
 pub fn views_table(environment: &Environment) -> Option<String> {
     environment.optional("VIEWS_TABLE_NAME")
-}
-
-/// The time after which feeds contain an event, from `FEED_DELAY_MS`.
-fn feed_delay(environment: &Environment) -> Result<Duration, SettingError> {
-    let default = u64::try_from(StoreSettings::DEFAULT_FEED_DELAY.as_millis()).unwrap_or(u64::MAX);
-    environment.number("FEED_DELAY_MS", default, StoreSettings::FEED_DELAY_MS).map(Duration::from_millis)
 }

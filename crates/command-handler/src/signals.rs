@@ -3,7 +3,6 @@
 use daybook_event_store::UnreadableRow;
 use metrics::{Unit, counter, describe_counter};
 
-/// Registers the units of the metrics.
 pub(crate) fn describe() {
     for name in ["CommandsExecuted", "MessagesAppended", "RowsUnreadable"] {
         describe_counter!(name, Unit::Count, "");

@@ -24,7 +24,6 @@ pub const MAX_ROWS: usize = MAX_ITEMS - 3;
 /// Maximum characters of an error that are stored.
 const MAX_ERROR: usize = 1_000;
 
-/// The changes of one transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft<'a> {
     consumer: &'static str,
@@ -55,7 +54,6 @@ struct DraftRow {
 }
 
 impl<'a> Draft<'a> {
-    /// A draft without changes.
     pub(crate) fn new(consumer: &'static str, aggregate: &'a AggregateId, before: PositionItem, now: String) -> Self {
         let position = before.clone();
         let (rows, stored, removed) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
@@ -101,12 +99,10 @@ impl<'a> Draft<'a> {
         self.position.error = Some(error.to_string().chars().take(MAX_ERROR).collect());
     }
 
-    /// Skips all messages up to a number.
     pub(crate) fn skip(&mut self, through: Number) {
         self.position = at(through, self.position.clone());
     }
 
-    /// Forgets failed attempts.
     pub(crate) fn forget_failures(&mut self) {
         (self.position.attempts, self.position.error) = (0, None);
     }
@@ -125,7 +121,6 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Deletes a stored message.
     pub(crate) fn remove(&mut self, number: Number) {
         self.removed.insert(number);
     }
@@ -135,7 +130,6 @@ impl<'a> Draft<'a> {
         (self.before.waiting + self.stored.len() as u64).saturating_sub(self.removed.len() as u64)
     }
 
-    /// Whether there is something to write.
     pub(crate) fn has_changes(&self) -> bool {
         self.position != self.before || !self.stored.is_empty() || !self.removed.is_empty()
     }
@@ -233,14 +227,12 @@ impl DraftRow {
     }
 }
 
-/// The keys of the rows that a message reads.
 pub(crate) fn reads(consumer: &impl Consumer, message: &BusMessage) -> Result<Vec<RowKey>, HandleError> {
     let keys = catch("reads", || consumer.reads(message))?;
     keys.iter().try_for_each(RowKey::check)?;
     Ok(keys)
 }
 
-/// Handles a message.
 pub(crate) fn handle(consumer: &impl Consumer, message: &BusMessage, rows: &Rows<'_>) -> Result<Changes, HandleError> {
     catch("handle", || consumer.handle(message, rows))
 }

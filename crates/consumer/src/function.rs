@@ -161,7 +161,6 @@ fn delivery(record: &Value) -> (String, Result<BusMessage, String>) {
     (id.to_owned(), read().map_err(|error| error.to_string()))
 }
 
-/// Records the counts of an aggregate's messages as metrics.
 fn count(received: &Received) {
     for (name, number) in [
         ("MessagesApplied", received.applied),

@@ -9,16 +9,13 @@ use crate::error::TableError;
 use crate::message::{AggregateId, BusMessage, Number};
 use crate::rows::RowKey;
 
-/// The partition key of the table.
 pub(crate) const PK: &str = "pk";
-/// The sort key of the table.
 pub(crate) const SK: &str = "sk";
 /// Position: the attribute that each write raises.
 pub(crate) const REVISION: &str = "revision";
 /// Row: the attribute that each write replaces.
 pub(crate) const WRITE_ID: &str = "writeId";
 
-/// The sort key of a position.
 pub(crate) const POSITION: &str = "#POSITION";
 /// The beginning of the sort keys of waiting messages. They follow the position in its partition.
 pub(crate) const WAITING: &str = "WAITING#";
@@ -41,12 +38,10 @@ pub(crate) fn incomplete_pk(consumer: &str) -> String {
     format!("INCOMPLETE#{consumer}")
 }
 
-/// The primary key of a row.
 pub(crate) fn row_key(consumer: &str, key: &RowKey) -> Item {
     primary_key(format!("ROW#{consumer}#{}", key.partition), key.sort.clone())
 }
 
-/// The primary key of an item.
 pub(crate) fn primary_key(pk: String, sk: String) -> Item {
     Item::from([(PK, pk), (SK, sk)].map(|(name, value)| (name.to_owned(), AttributeValue::S(value))))
 }
@@ -113,7 +108,6 @@ pub(crate) struct IncompleteItem {
     pub(crate) since: String,
 }
 
-/// A row of the consumer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RowItem {
@@ -128,7 +122,6 @@ pub(crate) fn item(key: Item, value: impl Serialize) -> Item {
     key.into_iter().chain(attributes).collect()
 }
 
-/// Reads an item as a struct.
 pub(crate) fn read<T: for<'de> Deserialize<'de>>(item: Item) -> Result<T, TableError> {
     let name = format!("{:?} {:?}", item.get(PK), item.get(SK));
     serde_dynamo::from_item(item).map_err(|error| TableError::Corrupt { item: name, source: error.into() })

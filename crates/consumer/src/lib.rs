@@ -17,8 +17,7 @@
 //!   tests of a consumer.
 //! - [`function`]: one invocation. [`request`]: the requests of an operator.
 //! - `receive`: the messages of one aggregate. `draft`: their changes, until these are written.
-//! - [`table`]: the consumer's table. `items`: its stored format. `write`: its transaction. `pauses`: the pauses between
-//!   attempts.
+//! - [`table`]: the consumer's table. `items`: its stored format. `write`: its transaction.
 //! - [`report`]: gaps and stopped aggregates.
 
 #![warn(missing_docs)]
@@ -30,7 +29,6 @@ pub mod function;
 mod items;
 pub mod message;
 pub mod order;
-mod pauses;
 mod receive;
 pub mod report;
 pub mod request;

@@ -11,8 +11,7 @@ use crate::error::{HandleError, TableError};
 use crate::items::PositionItem;
 use crate::message::{AggregateId, BusMessage, MessageMetadata, Number};
 use crate::order::{Messages, next_messages};
-use crate::pauses::Pauses;
-use crate::table::{ConsumerTable, Waiting};
+use crate::table::{ConsumerTable, Pauses, Waiting};
 
 /// Maximum messages that are applied in one transaction.
 const MAX_APPLIED: usize = 50;
@@ -32,7 +31,6 @@ pub(crate) struct Received {
     pub(crate) duplicates: Option<u64>,
     /// The number of messages that were stored because their turn has not come.
     pub(crate) stored: u64,
-    /// The number of failed attempts at a message.
     pub(crate) failed: u64,
     /// The number of applied messages that turned out to be of lost events.
     pub(crate) lost: u64,
@@ -45,11 +43,9 @@ pub(crate) struct Received {
 pub(crate) enum PositionChange {
     /// Forgets failed attempts.
     Resume,
-    /// Skips all messages up to this one.
     Skip(Number),
 }
 
-/// One aggregate of a consumer.
 pub(crate) struct Receiver<'a, C> {
     pub(crate) consumer: &'a C,
     pub(crate) table: &'a ConsumerTable,

@@ -1,4 +1,4 @@
-//! The consumer's table: its client, and its reads.
+//! The consumer's table: its client, its reads, and the pauses between attempts at a call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use aws_sdk_dynamodb::types::{
 };
 use aws_types::SdkConfig;
 use serde_json::Value;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::TableError;
 use crate::items::{
@@ -22,7 +22,6 @@ use crate::items::{
 };
 use crate::message::{AggregateId, Number};
 use crate::order::Messages;
-use crate::pauses::Pauses;
 use crate::rows::RowKey;
 
 /// Maximum attempts of a read, the first one included.
@@ -79,10 +78,6 @@ impl ConsumerTable {
     }
 
     /// Creates the table, unless it exists. For tests; a template creates the table of a deployment.
-    ///
-    /// # Errors
-    ///
-    /// See [`TableError`].
     pub async fn create(&self) -> Result<(), TableError> {
         let call = self.client.create_table().table_name(&self.table_name).billing_mode(BillingMode::PayPerRequest);
         let call = [(PK, KeyType::Hash), (SK, KeyType::Range)].into_iter().fold(call, |call, (name, key_type)| {
@@ -101,10 +96,6 @@ impl ConsumerTable {
     }
 
     /// Reads an item that does not exist, with one attempt, so that the connection is open before the first invocation.
-    ///
-    /// # Errors
-    ///
-    /// See [`TableError`].
     pub async fn warm(&self) -> Result<(), TableError> {
         const DOING: &str = "open a connection";
         let key = primary_key(incomplete_pk(self.consumer), "#WARM".to_owned());
@@ -116,20 +107,12 @@ impl ConsumerTable {
     }
 
     /// The row with this key, if it exists, strongly consistent.
-    ///
-    /// # Errors
-    ///
-    /// See [`TableError`].
     pub async fn row(&self, key: &RowKey) -> Result<Option<Value>, TableError> {
         let item = self.item(row_key(self.consumer, key), "read a row").await?;
         item.map(|item| Ok(stored_row(item)?.row)).transpose()
     }
 
     /// The rows of a partition in the order of `sort`, strongly consistent.
-    ///
-    /// # Errors
-    ///
-    /// See [`TableError`].
     pub async fn partition(&self, partition: &str) -> Result<Vec<(RowKey, Value)>, TableError> {
         let key = RowKey::new(partition, "");
         let Some(AttributeValue::S(pk)) = row_key(self.consumer, &key).remove(PK) else { return Ok(Vec::new()) };
@@ -232,10 +215,6 @@ impl ConsumerTable {
 
 /// Creates the table of a consumer at the endpoint of `aws`, unless it exists. For tests and for stacks on a developer's
 /// machine; a template creates the table of a deployment.
-///
-/// # Errors
-///
-/// See [`TableError`].
 pub async fn create_table(aws: &SdkConfig, table_name: &str) -> Result<(), TableError> {
     ConsumerTable::new(aws, table_name, "").create().await
 }
@@ -255,4 +234,35 @@ fn name_of(item: &Item) -> (String, String) {
 
 fn text(item: &Item, name: &str) -> String {
     item.get(name).and_then(|value| value.as_s().ok()).cloned().unwrap_or_default()
+}
+
+/// Maximum length of the first pause.
+const FIRST: Duration = Duration::from_millis(10);
+
+/// Maximum length of every pause.
+const LONGEST: Duration = Duration::from_millis(500);
+
+/// Pauses that become longer. They end before the time of the invocation is up.
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    longest: Duration,
+    cutoff: Instant,
+}
+
+impl Pauses {
+    /// Pauses until `cutoff`.
+    pub(crate) fn until(cutoff: Instant) -> Self {
+        Self { longest: FIRST, cutoff }
+    }
+
+    /// Waits a random time. Returns `false`, without waiting, if the pause would not end before the cutoff.
+    pub(crate) async fn wait(&mut self) -> bool {
+        let pause = self.longest.mul_f64(fastrand::f64());
+        self.longest = LONGEST.min(self.longest * 2);
+        let has_time = Instant::now() + pause < self.cutoff;
+        if has_time {
+            sleep(pause).await;
+        }
+        has_time
+    }
 }

@@ -6,7 +6,6 @@ use tokio::time::Instant;
 
 /// Maximum of the first pause while DynamoDB throttles or fails.
 const FIRST: Duration = Duration::from_millis(10);
-/// Maximum of every pause while DynamoDB throttles or fails.
 const LONGEST: Duration = Duration::from_millis(800);
 
 /// The maximum of the next pause, and the time until which pauses are allowed.

@@ -8,7 +8,6 @@ use lru::LruCache;
 
 use crate::loaded::Loaded;
 
-/// Maximum number of states.
 const MAX_ENTRIES: usize = 10_000;
 
 /// Maximum bytes of all states, as JSON text. A state in memory is of the same order.
@@ -26,7 +25,6 @@ struct CachedStates {
 }
 
 impl Cache {
-    /// A cache with these bounds.
     pub fn bounded(max_entries: usize, max_bytes: usize) -> Self {
         Self(Mutex::new(CachedStates { states: LruCache::unbounded(), bytes: 0, max_entries, max_bytes }))
     }

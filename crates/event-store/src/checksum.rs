@@ -16,7 +16,6 @@ use crate::item::{Item, text};
 /// The bytes of a checksum: the beginning of a SHA-256.
 const BYTES: usize = 8;
 
-/// The row with its checksum.
 pub fn seal(mut row: Item) -> Item {
     let checksum = AttributeValue::B(Blob::new(digest(&row)));
     row.insert(attributes::CHECKSUM.to_owned(), checksum);

@@ -53,7 +53,6 @@ impl Contended {
         now < self.noticed + QUIET
     }
 
-    /// The current rate, in attempts per second.
     fn rate(&self, now: Instant) -> f64 {
         let (rate, at) = self.rate;
         (rate + GROWTH * (now - at).as_secs_f64()).min(HIGHEST_RATE)

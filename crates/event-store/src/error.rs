@@ -17,18 +17,12 @@ pub enum StoreError {
     Unavailable {
         /// The failed operation, as a verb phrase.
         doing: &'static str,
-        /// The last error.
         source: Cause,
     },
     /// A newer release wrote an event that this code does not know. On that release the same request succeeds: while
     /// it is being deployed, a retry helps.
     #[error("{item} was written by a newer release")]
-    Newer {
-        /// The aggregate.
-        item: String,
-        /// The event.
-        source: Cause,
-    },
+    Newer { item: String, source: Cause },
     /// The stored data cannot be read by this code: it needs repair.
     #[error("{item} is corrupt")]
     Corrupt {
@@ -39,18 +33,12 @@ pub enum StoreError {
     },
     /// The aggregate's code panicked: the code needs a correction.
     #[error("the code of {item} panicked")]
-    Panicked {
-        /// The aggregate.
-        item: String,
-        /// The panic.
-        source: Cause,
-    },
+    Panicked { item: String, source: Cause },
     /// DynamoDB rejects the request itself: a permission, table or index is missing, or this code has a defect.
     #[error("DynamoDB rejects the request to {doing}")]
     InvalidRequest {
         /// The failed operation, as a verb phrase.
         doing: &'static str,
-        /// DynamoDB's error.
         source: Cause,
     },
 }
@@ -81,7 +69,6 @@ impl StoreError {
         matches!(self, Self::InvalidRequest { source, .. } if source.is::<MissingTable>())
     }
 
-    /// The error of a call that took too long.
     pub(crate) fn timed_out(doing: &'static str, elapsed: Elapsed) -> Self {
         Self::Unavailable { doing, source: elapsed.into() }
     }
@@ -127,7 +114,6 @@ pub(crate) fn cause<E: Error + Send + Sync + 'static>(error: SdkError<E>) -> Cau
     error.into_source().unwrap_or_else(|error| error.to_string().into())
 }
 
-/// Whether an error code means that requests come too fast.
 pub(crate) fn is_throttling(code: &str) -> bool {
     matches!(
         code,

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use daybook_table::Clock;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::clock::Clock;
 use crate::settle::{ARRIVAL_TIME, SETTLE_WRITES};
 
 /// The decisions in flight. Clones share them.

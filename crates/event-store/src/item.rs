@@ -8,10 +8,8 @@ use daybook_table::{EventItem, attributes};
 
 use crate::error::{Cause, StoreError};
 
-/// Attribute names and values.
 pub type Item = HashMap<String, AttributeValue>;
 
-/// The primary key of a row.
 pub fn row_key(pk: String, sk: String) -> Item {
     let key = [(attributes::PK, pk), (attributes::SK, sk)];
     Item::from(key.map(|(name, value)| (name.to_owned(), AttributeValue::S(value))))

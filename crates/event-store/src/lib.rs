@@ -23,17 +23,17 @@
 //! - `feed`: events of one aggregate, events of a type; `page`: their pages; `unreadable_row`: the rows that they leave
 //!   out.
 //!
-//! [`internal`] is for `daybook-admin` alone, the calls of operators.
+//! [`internal`] is for `daybook-admin`, the calls of operators, and for `daybook-view-store`.
 //!
 //! Modules that the others share: `event_stream`: the store and one aggregate in it. [`limits`]: DynamoDB's limits,
-//! checked before the call. `clock`: the current time. `checksum`: whether a row is as it was written. [`cache`],
-//! `backoff`, `packing`, `item`, `error`.
+//! checked before the call. `checksum`: whether a row is as it was written. [`cache`],
+//! `backoff`, `batch_get`, `packing`, `item`, `error`.
 
 mod append;
 mod backoff;
+mod batch_get;
 pub mod cache;
 mod checksum;
-mod clock;
 mod contention;
 mod error;
 mod event_stream;
@@ -55,10 +55,12 @@ mod transact;
 mod turns;
 mod unreadable_row;
 
-/// The parts of the store that `daybook-admin` is built of: rows, and how the store reads and writes them.
+/// The parts of the store that `daybook-admin` and `daybook-view-store` are built of: rows, and how the store reads and writes
+/// them.
 pub mod internal {
     pub use crate::append::{ImportOptions, NewEvents};
     pub use crate::backoff::Backoff;
+    pub use crate::batch_get::{batch_get, pause_before_rest};
     pub use crate::checksum::{is_valid as is_valid_checksum, seal as seal_with_checksum};
     pub use crate::item::{Item, event_item, number, row_key, text};
     pub use crate::packing::unpack;

@@ -19,31 +19,19 @@ pub const MAX_TRANSACTION: usize = 4 * 1024 * 1024;
 pub enum TooLarge {
     /// One event or one message is too large.
     #[error("an event or a message would take more than {MAX_ITEM} bytes, the maximum of an item")]
-    Item {
-        /// Its size.
-        bytes: usize,
-    },
+    Item { bytes: usize },
     /// The response to store under an idempotency key is too large.
     #[error(
         "the response to store under the Idempotency-Key would take more than {MAX_ITEM} bytes, the maximum of an item; send \
          the request without a key"
     )]
-    Response {
-        /// Its size.
-        bytes: usize,
-    },
+    Response { bytes: usize },
     /// There are too many events and messages.
     #[error("the commands would write more than {MAX_TRANSACTION_ITEMS} items, the maximum of a transaction")]
-    Items {
-        /// The number of items.
-        items: usize,
-    },
+    Items { items: usize },
     /// All items together are too large.
     #[error("the commands would write more than {MAX_TRANSACTION} bytes, the maximum of a transaction")]
-    Transaction {
-        /// Their size.
-        bytes: usize,
-    },
+    Transaction { bytes: usize },
 }
 
 /// Checks the items of one transaction as they will be stored: the metadata and the rows, and the response that is

@@ -18,7 +18,6 @@ const FIRST_PAGE: i32 = 4;
 /// The version that a load returns, and the state that it may start from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// The state that the load may start from.
     pub policy: LoadPolicy,
     /// The number of events that are known to exist. Finding fewer is an error.
     pub at_least: u64,

@@ -14,7 +14,6 @@ const COMPRESS_ABOVE: usize = 8 * 1024;
 /// Maximum bytes of an unpacked text: no item of 400 KB holds more, unless it was crafted to.
 const MAX_TEXT: u64 = 256 * 1024 * 1024;
 
-/// Converts a text to its stored form.
 pub(crate) fn pack(text: &str) -> io::Result<StoredText> {
     if text.len() <= COMPRESS_ABOVE {
         return Ok(StoredText::Text(text.to_owned()));
@@ -24,7 +23,6 @@ pub(crate) fn pack(text: &str) -> io::Result<StoredText> {
     Ok(StoredText::Compressed(ByteBuf::from(packer.finish()?)))
 }
 
-/// Converts a stored form back to the text.
 pub fn unpack(stored: StoredText) -> io::Result<String> {
     match stored {
         StoredText::Text(text) => Ok(text),

@@ -10,7 +10,6 @@ use crate::unreadable_row::UnreadableRow;
 /// response of 6 MB.
 const MAX_PAGE: usize = 2 * 1024 * 1024;
 
-/// One page of a list or a feed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page<T, C> {
     /// The readable items in order; fewer than requested when items are large.
@@ -34,9 +33,7 @@ impl<T, C> Page<T, C> {
 
 /// The rows of one query, and whether more rows follow.
 pub struct Slice<T, C> {
-    /// The rows by position.
     pub rows: Vec<(C, Result<T, UnreadableRow>)>,
-    /// The rows without a position.
     pub unplaced: Vec<UnreadableRow>,
     /// Whether more rows follow already.
     pub more: bool,

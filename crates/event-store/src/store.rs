@@ -10,13 +10,13 @@ use aws_sdk_dynamodb::operation::get_item::builders::GetItemFluentBuilder;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_types::SdkConfig;
-use daybook_table::{AggregateKey, attributes, keys};
+use daybook_settings::{Environment, SettingError};
+use daybook_table::{AggregateKey, Clock, attributes, keys};
 use jiff::Timestamp;
 use tokio::time::timeout;
 use ulid::Ulid;
 
 use crate::cache::Cache;
-use crate::clock::Clock;
 use crate::contention::Contention;
 use crate::error::StoreError;
 use crate::in_flight::InFlight;
@@ -89,28 +89,12 @@ impl EventStore {
         }
     }
 
-    /// The client, for administrative calls.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    pub fn table_name(&self) -> &str {
-        &self.settings.table_name
-    }
-
-    /// The number of events after which a snapshot is due.
-    pub fn snapshot_every(&self) -> u64 {
-        self.settings.snapshot_every
-    }
-
-    /// The number of index partitions over which the events of one type are spread.
-    pub fn event_type_shards(&self) -> u32 {
-        self.settings.event_type_shards
-    }
-
-    /// The epoch of new messages.
-    pub fn epoch(&self) -> u32 {
-        self.settings.epoch
+    pub fn settings(&self) -> &StoreSettings {
+        &self.settings
     }
 
     /// Resolves credentials and opens a connection, so that the first request does not have to: reads an item that
@@ -137,7 +121,6 @@ impl EventStore {
         Self { clock: Clock::new(now), ..self }
     }
 
-    /// The current time, by the clock of the store.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -184,17 +167,12 @@ pub struct StoreSettings {
     /// events and messages are then assigned again.
     pub epoch: u32,
     /// The time after its decision for which feeds hold back an event. It must be long enough for the event to become
-    /// visible to every reader, including the difference between clocks.
+    /// visible to every reader, including the difference between clocks. With less than the default, a reader can miss an
+    /// event, unless one process with one clock writes and reads, and the index does not lag.
     pub feed_delay: Duration,
 }
 
 impl StoreSettings {
-    /// The allowed values of [`snapshot_every`](Self::snapshot_every).
-    pub const SNAPSHOT_EVERY: RangeInclusive<u64> = 1..=10_000;
-
-    /// The allowed values of [`snapshot_keep`](Self::snapshot_keep).
-    pub const SNAPSHOT_KEEP: RangeInclusive<usize> = 0..=1_000;
-
     /// The allowed values of [`outbox_ttl_days`](Self::outbox_ttl_days). A stream stores records for a day, and a row
     /// must outlive every attempt to relay it.
     pub const OUTBOX_TTL_DAYS: RangeInclusive<i64> = 2..=365;
@@ -202,18 +180,8 @@ impl StoreSettings {
     /// The allowed values of [`event_type_shards`](Self::event_type_shards).
     pub const EVENT_TYPE_SHARDS: RangeInclusive<u32> = 1..=64;
 
-    /// The allowed values of [`epoch`](Self::epoch).
-    pub const EPOCH: RangeInclusive<u32> = 1..=1_000_000;
-
-    /// The allowed values of [`feed_delay`](Self::feed_delay), in milliseconds. With less than the default, a reader
-    /// can miss an event, unless one process with one clock writes and reads, and the index does not lag.
-    pub const FEED_DELAY_MS: RangeInclusive<u64> = 0..=600_000;
-
-    /// The default of [`feed_delay`](Self::feed_delay).
     pub const DEFAULT_FEED_DELAY: Duration = SETTLE_WRITES.saturating_add(CLOCK_DIFFERENCE).saturating_add(INDEX_LAG);
 
-    /// The default settings for this table: a snapshot every 100 events, no older ones kept, outbox rows for 7 days,
-    /// one index partition for each event type, epoch 1, feeds that hold back events for 10 seconds.
     pub fn new(table_name: impl Into<String>) -> Self {
         Self {
             table_name: table_name.into(),
@@ -224,5 +192,21 @@ impl StoreSettings {
             epoch: 1,
             feed_delay: Self::DEFAULT_FEED_DELAY,
         }
+    }
+
+    /// Reads `TABLE_NAME` and the other settings. A function has the variables that it needs.
+    pub fn read(environment: &Environment) -> Result<Self, SettingError> {
+        let default = Self::new(environment.required("TABLE_NAME")?);
+        let shards = Self::EVENT_TYPE_SHARDS;
+        let feed_delay = u64::try_from(default.feed_delay.as_millis()).unwrap_or(u64::MAX);
+        Ok(Self {
+            snapshot_every: environment.number("SNAPSHOT_EVERY", default.snapshot_every, 1..=10_000)?,
+            snapshot_keep: environment.number("SNAPSHOT_KEEP", default.snapshot_keep, 0..=1_000)?,
+            outbox_ttl_days: environment.number("OUTBOX_TTL_DAYS", default.outbox_ttl_days, Self::OUTBOX_TTL_DAYS)?,
+            event_type_shards: environment.number("EVENT_TYPE_SHARDS", default.event_type_shards, shards)?,
+            epoch: environment.number("EPOCH", default.epoch, 1..=1_000_000)?,
+            feed_delay: Duration::from_millis(environment.number("FEED_DELAY_MS", feed_delay, 0..=600_000)?),
+            table_name: default.table_name,
+        })
     }
 }

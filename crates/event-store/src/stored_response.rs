@@ -7,12 +7,10 @@ use crate::error::{Cause, StoreError};
 use crate::item::Item;
 use crate::packing::unpack;
 
-/// The response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandResponse {
     /// The status code, which the store only passes on.
     pub status: u16,
-    /// The version of the aggregate.
     pub version: u64,
     /// The `STATE_VERSION` of the state in the body.
     pub state_version: u32,

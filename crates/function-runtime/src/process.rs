@@ -18,7 +18,6 @@ use crate::errors::with_causes;
 use crate::metrics::Metrics;
 use crate::traces::SpanExporter;
 
-/// The exporter of this process, if it has one.
 static SPAN_EXPORTER: OnceLock<SpanExporter> = OnceLock::new();
 
 /// Runs a function until Lambda ends its process, with logs as JSON lines on standard output, the format that

@@ -9,11 +9,10 @@
 //! lost.
 //!
 //! In reading order: `context`: the place of a span in a trace, as headers contain it. `recorder`: records spans.
-//! `otlp`: the body of a request with spans. `exporter`: sends the spans.
+//! `exporter`: sends the spans.
 
 mod context;
 mod exporter;
-mod otlp;
 mod recorder;
 
 pub use self::context::TraceContext;

@@ -6,8 +6,7 @@ use std::fs;
 use daybook_decider::Model;
 use serde_json::Value;
 
-use crate::entry::{Golden, Today};
-use crate::files::GoldenFiles;
+use crate::files::{Golden, GoldenFiles, Today};
 use crate::shape;
 
 /// What to do after a change of an event that is not stored anywhere.

@@ -11,14 +11,12 @@
 //! Invariant: a difference panics, because the callers are tests.
 //!
 //! In reading order:
-//! - [`GoldenFiles`]: the files. `entry`: an entry of one.
-//! - `events`, `states`: the checks. `check`: all of them. `shape`: the shape of an event's data, or of a state.
+//! - [`GoldenFiles`]: the files and their entries.
+//! - `events`, `states`: the checks. `shape`: the shape of an event's data, or of a state.
 
 #![warn(missing_docs)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod check;
-mod entry;
 mod events;
 mod files;
 mod shape;

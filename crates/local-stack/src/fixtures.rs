@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use daybook_admin::AdminCalls;
-use daybook_command_handler::{Api, ApiSettings, gateway, router, store_settings};
-use daybook_event_store::EventStore;
+use daybook_command_handler::{Api, ApiSettings, gateway, router};
+use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_settings::Environment;
@@ -35,7 +35,7 @@ async fn check_all(project: Project, folder: &Path) -> Result<(), Box<dyn Error>
     let database = LocalDynamoDb::in_memory().await?;
     let config = aws_config_at(database.url());
     let environment: Environment = [("TABLE_NAME", "daybook-dev"), ("FEED_DELAY_MS", "0")].into_iter().collect();
-    let store = EventStore::new(&config, store_settings(&environment)?);
+    let store = EventStore::new(&config, StoreSettings::read(&environment)?);
     store.admin().create_table().await?;
     let views = ViewStore::new(&config, "daybook-dev-views".to_owned());
     views.create_table().await?;

@@ -15,7 +15,7 @@ use daybook_admin::AdminCalls;
 use daybook_console::stack::Notices;
 use daybook_console::{Access, new_token};
 use daybook_event_source_mapping::Template;
-use daybook_event_store::EventStore;
+use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
 use daybook_local_aws::clock::LocalClock;
 use daybook_local_aws::dynamodb::StartError;
@@ -256,7 +256,7 @@ async fn create_resources(
 
 async fn create_tables(services: &Services, dynamodb: &SdkConfig, command_handler: &Variables) -> Result<(), DevError> {
     let environment = environment::of(command_handler);
-    let store = EventStore::new(dynamodb, daybook_command_handler::store_settings(&environment)?);
+    let store = EventStore::new(dynamodb, StoreSettings::read(&environment)?);
     store.admin().create_table().await.map_err(|source| {
         match (&services.database, services.dynamodb.endpoint_url()) {
             (None, Some(url)) => DevError::Elsewhere { url: url.to_owned(), source },

@@ -59,7 +59,7 @@ pub async fn rebuild_snapshots(
     let WalkOptions { selection, rate, concurrency, checkpoint } = options;
     let store = stack.store(SETTINGS_TO_TAKE_SNAPSHOTS).await?;
     let named = !selection.aggregates.is_empty();
-    let min_events = min_events.unwrap_or(if named { 1 } else { store.snapshot_every() });
+    let min_events = min_events.unwrap_or(if named { 1 } else { store.settings().snapshot_every });
     let owner = json!({
         "types": selection.types, "eventTypes": selection.event_types, "minEvents": min_events, "force": force,
     });

@@ -113,7 +113,7 @@ impl Stack {
     /// The store's settings. For a deployed stack, those in `required` must be set.
     pub fn store_settings(&self, required: SettingNames) -> Result<StoreSettings, OperatorError> {
         self.read(|given| {
-            let mut settings = store_settings(given)?;
+            let mut settings = StoreSettings::read(given)?;
             if !self.is_local() {
                 required.iter().try_for_each(|name| given.required(name).map(drop))?;
             } else if given.optional("FEED_DELAY_MS").is_none() {
@@ -220,7 +220,7 @@ impl Stack {
     /// must be a JSON object.
     pub async fn checkpoint_owner(&self, store: &EventStore, command: &str, mut options: Value) -> CheckpointOwner {
         let [table, region, endpoint] = self.place().await;
-        let shards = store.event_type_shards();
+        let shards = store.settings().event_type_shards;
         let mut owner = json!({
             "command": command, "table": table, "region": region, "endpoint": endpoint, "EVENT_TYPE_SHARDS": shards,
         });
@@ -261,12 +261,6 @@ pub fn is_loopback(url: &str) -> bool {
     let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
-/// The store's settings: those of the command handler and of the snapshotter.
-fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
-    let StoreSettings { snapshot_keep, .. } = daybook_snapshotter::store_settings(environment)?;
-    Ok(StoreSettings { snapshot_keep, ..daybook_command_handler::store_settings(environment)? })
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@
 //! - [`model`]: a projection with its Rust types erased, so that [`Projections`] can hold several.
 //!   - `erased`: the implementation of the model for every projection.
 //!   - `source`: reads the events of one followed aggregate type and computes their changes.
-//!   - `stopped`: why a projection stops at an event, and the limits of a row's key.
 //! - [`registry`]: the registration of projections by hand, and its checks.
 //! - [`given`]: tests of a projection, in the file of the projection.
 
@@ -21,9 +20,7 @@ pub mod model;
 pub mod projection;
 pub mod registry;
 mod source;
-mod stopped;
 
 pub use model::{Advanced, ApplyError, Change, EventStep, ProjectionModel, RowError};
-pub use projection::{FollowedEvent, Follows, Projection, Shards, Source, ViewAccess};
+pub use projection::{FollowedEvent, Follows, MAX_KEY, MAX_KEY_BYTES, Projection, Shards, Source, Stopped, ViewAccess};
 pub use registry::{ProjectionRegistrationError, Projections};
-pub use stopped::{MAX_KEY, MAX_KEY_BYTES, Stopped};

@@ -6,8 +6,7 @@ use daybook_decider::panics::AggregatePanic;
 use daybook_decider::{Authorization, Caller, Json, RecordedEvent};
 use schemars::Schema;
 
-use crate::projection::ViewAccess;
-use crate::stopped::Stopped;
+use crate::projection::{Stopped, ViewAccess};
 
 /// A registered projection.
 pub trait ProjectionModel: Send + Sync {

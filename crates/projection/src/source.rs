@@ -3,8 +3,9 @@
 use daybook_decider::panics::{calling, catch};
 use daybook_decider::{Aggregate, Json, RecordedEvent, read_stored};
 
-use crate::projection::{FollowedChanges, FollowedEvent, Follows, KeyedChanges, Projection, Source};
-use crate::stopped::{MAX_KEY, MAX_KEY_BYTES, Stopped};
+use crate::projection::{
+    FollowedChanges, FollowedEvent, Follows, KeyedChanges, MAX_KEY, MAX_KEY_BYTES, Projection, Source, Stopped,
+};
 
 impl<P: Projection> Source<P> {
     /// The source that follows the aggregates of type `A`.

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_table::{AggregateKey, ChangedAggregates, keys};
 
-/// An aggregate that has new events.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     /// The highest event number of the aggregate in the messages.

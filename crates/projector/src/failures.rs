@@ -19,7 +19,6 @@ impl FailureCounter {
         Self { function_version }
     }
 
-    /// Counts a failure under this name and under the version.
     pub(crate) fn count(&self, name: &'static str) {
         counter!(name).increment(1);
         self.count_of_version();

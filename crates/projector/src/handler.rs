@@ -26,7 +26,6 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// Maximum aggregates whose events are handed to targets concurrently.
 const CONCURRENCY: usize = 8;
 
-/// The projector of one instance of the function.
 pub struct Projector {
     projections: Projections,
     events: EventStore,

@@ -10,9 +10,8 @@ use daybook_view_store::{View, ViewStore, WriteError, WriteOutcome};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::time::Instant;
 
-use crate::fold::{Inapplicable, fold};
 use crate::pause::{MAX_DOUBLINGS, give_way, pause};
-use crate::plan::{Plan, Planned, Unfolded};
+use crate::plan::{Inapplicable, Plan, Planned, Unfolded, fold};
 
 /// Maximum aggregates of one transaction. With a position and a row of its own for each aggregate, and some rows that
 /// they share, they fit the 100 items of a transaction.
@@ -24,23 +23,19 @@ const MAX_EVENTS: usize = 200;
 /// Maximum aggregates whose events are read concurrently.
 const CONCURRENCY: usize = 16;
 
-/// The range of an aggregate's events to fold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRange {
     /// Events up to this number exist. The projector waits for those that are not visible yet.
     pub known: u64,
-    /// No event after this number is folded.
     pub through: u64,
 }
 
 impl Default for EventRange {
-    /// All events that are visible.
     fn default() -> Self {
         Self { known: 0, through: u64::MAX }
     }
 }
 
-/// The result of projecting some aggregates.
 #[derive(Debug, Default)]
 pub struct Projected {
     pub events: u64,
@@ -63,7 +58,6 @@ impl Projected {
     }
 }
 
-/// One projection, the store of its events and the store of its view.
 #[derive(Clone, Copy)]
 pub struct Projecting<'a> {
     pub model: &'a dyn ProjectionModel,

@@ -38,7 +38,6 @@ pub trait EventTarget<A: Aggregate>: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), TargetError>> + Send;
 }
 
-/// A stored event with its origin.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetEvent<'a, E> {
     pub aggregate_id: &'a str,
@@ -68,11 +67,9 @@ pub(crate) trait TargetRunner: Send + Sync {
     ) -> BoxFuture<'a, Result<HandedOver, TargetError>>;
 }
 
-/// The result of handing over the events of an aggregate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HandedOver {
     pub(crate) events: u64,
-    /// Whether the target has all events.
     pub(crate) finished: bool,
 }
 

@@ -44,7 +44,6 @@ impl MarkChecks {
         checks.get(name).is_none_or(|at| at.elapsed() >= CHECK_INTERVAL)
     }
 
-    /// Records that the marks were read at that time.
     fn checked(&self, name: &'static str, at: Instant) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, at);
     }
@@ -62,7 +61,6 @@ pub(crate) struct VersionsProjecting<'a> {
     pub(crate) cutoff: Instant,
 }
 
-/// The versions in the order in which they are projected.
 struct Order<'a> {
     leading: Vec<&'a dyn ProjectionModel>,
     read: &'a dyn ProjectionModel,

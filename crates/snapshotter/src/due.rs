@@ -8,7 +8,6 @@ use daybook_table::{AggregateKey, attributes, keys};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The aggregates and the unreadable records of a batch.
 #[derive(Default)]
 pub(crate) struct Due {
     /// The aggregates that are due, each with the lowest sequence number of its records; `None` when a record has

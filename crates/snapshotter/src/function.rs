@@ -5,23 +5,12 @@ use std::process::ExitCode;
 use daybook_decider::{RegistrationError, Registry};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::{Error, Metrics, aws_config_in_lambda, handle_invocations, log_failed_warm_up};
-use daybook_settings::{Environment, SettingError};
+use daybook_settings::Environment;
 use daybook_stream_batch::StreamBatch;
 
 use crate::handler::Snapshotter;
 
 type Aggregates = fn() -> Result<Registry, RegistrationError>;
-
-/// The store's settings that snapshots need: from `TABLE_NAME`, `SNAPSHOT_EVERY` (1 to 10,000; default 100) and
-/// `SNAPSHOT_KEEP` (0 to 1,000; default 0).
-pub fn store_settings(environment: &Environment) -> Result<StoreSettings, SettingError> {
-    let settings = StoreSettings::new(environment.required("TABLE_NAME")?);
-    Ok(StoreSettings {
-        snapshot_every: environment.number("SNAPSHOT_EVERY", settings.snapshot_every, StoreSettings::SNAPSHOT_EVERY)?,
-        snapshot_keep: environment.number("SNAPSHOT_KEEP", settings.snapshot_keep, StoreSettings::SNAPSHOT_KEEP)?,
-        ..settings
-    })
-}
 
 /// Runs the snapshotter until Lambda ends its process: the `main` of the function. It exits with an error in the log if the
 /// registration fails or a setting is invalid.
@@ -33,7 +22,7 @@ pub async fn run(aggregates: Aggregates) -> ExitCode {
 async fn serve(aggregates: Aggregates) -> Result<(), Error> {
     let environment = Environment::of_process();
     let metrics = Metrics::collect(&environment);
-    let settings = store_settings(&environment)?;
+    let settings = StoreSettings::read(&environment)?;
     let store = EventStore::new(&aws_config_in_lambda(&environment).await?, settings);
     log_failed_warm_up(store.warm().await);
     let snapshotter = Snapshotter::new(aggregates()?, store);

@@ -16,10 +16,8 @@ use crate::due::Due;
 /// The time that an invocation leaves for its response.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// Maximum aggregates that are folded concurrently.
 const CONCURRENCY: usize = 8;
 
-/// The snapshotter of one function instance.
 pub struct Snapshotter {
     registry: Registry,
     store: EventStore,

@@ -22,7 +22,7 @@
 //! deployment.
 //!
 //! In reading order:
-//! - [`run`]: the `main` of the function, with its settings.
+//! - [`run`]: the `main` of the function.
 //! - [`handler`]: an invocation.
 //! - `due`: the aggregates of a batch that are due.
 
@@ -31,5 +31,5 @@ mod function;
 pub mod handler;
 
 pub use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
-pub use function::{run, store_settings};
+pub use function::run;
 pub use handler::{NoCheckpoint, Snapshotter};

@@ -10,10 +10,8 @@ use crate::clients::Queue;
 use crate::message::Moved;
 use crate::record::Coordinates;
 
-/// The result of sending changed aggregates.
 #[derive(Debug, Default)]
 pub(crate) struct SentChanges {
-    /// The number of aggregates that the queue accepted.
     pub(crate) aggregates: usize,
     /// Their records.
     pub(crate) settled: Vec<Coordinates>,

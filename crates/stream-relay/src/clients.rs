@@ -1,19 +1,19 @@
-//! AWS clients for the relay. They do not retry by themselves, because the relay retries entry by entry.
+//! AWS clients for the relay, and the check of the bus. The clients do not retry by themselves, because the relay retries
+//! entry by entry.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use aws_sdk_eventbridge::config::retry::RetryConfig;
 use aws_sdk_eventbridge::config::timeout::TimeoutConfig;
+use aws_sdk_eventbridge::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::operation::send_message::builders::SendMessageFluentBuilder;
 use aws_types::SdkConfig;
 use daybook_function_runtime::with_causes;
 use tokio::time::{Instant, sleep};
 
-use crate::bus_check::{BusCheck, NoSuchBus, check_bus};
 use crate::settings::{RelaySettings, RetryPolicy};
 
-/// Time limit for opening a connection.
 const CONNECT: Duration = Duration::from_secs(2);
 /// Time limit for a call, from the first byte to the last. EventBridge and SQS respond within tenths of a second; a
 /// call that takes longer counts as lost and is sent again.
@@ -21,7 +21,6 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 /// Time limit for the warm-up: initialization must not wait for a service that does not respond.
 const WARM: Duration = Duration::from_secs(1);
 
-/// The client of the bus.
 pub fn eventbridge(config: &SdkConfig) -> aws_sdk_eventbridge::Client {
     aws_sdk_eventbridge::Client::new(&without_retries(config))
 }
@@ -40,13 +39,11 @@ pub struct SqsClient(Arc<LazyLock<aws_sdk_sqs::Client, MakeSqsClient>>);
 type MakeSqsClient = Box<dyn FnOnce() -> aws_sdk_sqs::Client + Send>;
 
 impl SqsClient {
-    /// A message to a queue.
     pub(crate) fn send_message(&self) -> SendMessageFluentBuilder {
         self.0.send_message()
     }
 }
 
-/// The dead-letter queue or the changes queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     pub(crate) client: SqsClient,
@@ -91,4 +88,48 @@ pub async fn warm(bus: &aws_sdk_eventbridge::Client, settings: &RelaySettings) -
 fn without_retries(config: &SdkConfig) -> SdkConfig {
     let timeouts = TimeoutConfig::builder().connect_timeout(CONNECT).operation_attempt_timeout(ATTEMPT).build();
     config.to_builder().retry_config(RetryConfig::disabled()).timeout_config(timeouts).build()
+}
+
+/// The result of a check. `PutEvents` returns event ids for a bus that does not exist and drops the messages, so only another
+/// call can detect a wrong name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BusCheck {
+    Exists,
+    Missing(NoSuchBus),
+    /// The caller may not check the bus, or it is of another account. Contains the reason.
+    NotAllowed(String),
+    /// There is no result: the call was throttled, failed or took too long. Contains the reason.
+    Failed(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the event bus {name:?} does not exist, and EventBridge would drop every message to it: create the bus, or correct \
+     EVENT_BUS_NAME"
+)]
+pub struct NoSuchBus {
+    pub name: String,
+}
+
+/// Checks the bus of this name or ARN, within a time limit.
+pub async fn check_bus(bus: &aws_sdk_eventbridge::Client, name: &str, limit: Duration) -> BusCheck {
+    let call = bus.describe_event_bus().name(name).send();
+    let Ok(response) = tokio::time::timeout(limit, call).await else {
+        return BusCheck::Failed(format!("no response within {limit:?}"));
+    };
+    let Err(error) = response else { return BusCheck::Exists };
+    let status = error.raw_response().map(|response| response.status().as_u16());
+    let code = error.code().unwrap_or_default();
+    let reason = match &error {
+        SdkError::ServiceError(service) => format!("{code}: {}", service.err().message().unwrap_or_default()),
+        _ => with_causes(&error),
+    };
+    match code {
+        // EventBridge may search the caller's account for the bus of another account.
+        "ResourceNotFoundException" if name.starts_with("arn:") => BusCheck::NotAllowed(reason),
+        "ResourceNotFoundException" => BusCheck::Missing(NoSuchBus { name: name.to_owned() }),
+        "AccessDeniedException" | "AccessDenied" | "NotAuthorized" => BusCheck::NotAllowed(reason),
+        _ if matches!(status, Some(401 | 403)) => BusCheck::NotAllowed(reason),
+        _ => BusCheck::Failed(reason),
+    }
 }

@@ -16,7 +16,6 @@ use serde_json::value::RawValue;
 use crate::message::{Body, EntryError, PendingMessage};
 use crate::record::Coordinates;
 
-/// Maximum attempts to send a dead-letter message.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
 
 /// The readable part of a dead-letter message, to show it and to send its message again.
@@ -27,7 +26,6 @@ pub struct DeadLetter {
     pub message: Option<OutboxItem>,
     /// The error because of which it cannot be sent.
     pub error: Option<EntryError>,
-    /// The number of attempts to send it.
     #[serde(default)]
     pub attempts: u32,
     /// When it was sent to the dead-letter queue, in RFC 3339.
@@ -46,7 +44,6 @@ impl DeadLetter {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DeadLetterBody<'a> {
-    /// The outbox row.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a OutboxItem>,
     /// The stream record, when it could not be read as an outbox row.
@@ -60,7 +57,6 @@ struct DeadLetterBody<'a> {
     dead_lettered_at: String,
 }
 
-/// The body of the dead-letter message for a message.
 pub(crate) fn body(message: &PendingMessage, now: SystemTime) -> Result<String, serde_json::Error> {
     let (item, record) = match &message.body {
         Body::Row(row) => (Some(&row.item), None),

@@ -10,31 +10,25 @@
 //! In reading order:
 //! - [`run`]: the `main` of the function.
 //! - [`relay`]: an invocation. [`resend`]: rows that an operator sends again.
-//! - [`BatchRows`]: the rows of a batch, for an operator. `record`: reads one stream record: a message, something else, or unreadable.
-//! - `message`: a message as an entry for EventBridge, and its state while it is published.
-//! - `publisher`: makes the calls, until everything is settled or a limit is reached. `limits`: deadline, rate, and
-//!   how long failures are tolerated. `breaker`: whether failures are about single messages or about the bus.
+//! - `record`: reads one stream record: a message, something else, or unreadable.
+//! - `message`: a message as an entry for EventBridge, its state while it is published, and the result.
+//! - `publisher`: makes the calls, until everything is settled or a limit is reached. `breaker`: whether failures are about
+//!   single messages or about the bus.
 //! - `queues`: the messages that may be sent next, without I/O: order, packing, waiting.
 //! - `put_events`: the result of each entry, from a response of EventBridge.
 //! - `memory`: what the process knows from earlier invocations.
 //! - `changes_queue`: the changes queue, from which the projector learns which aggregates have new events.
-//! - [`check_bus`]: whether the bus exists.
 //! - `dead_letter`: the contents of the dead-letter queue.
-//! - `published`: the result of publishing. `signals`: its logs and metrics. `spans`: its traces.
-//! - [`clients`], [`settings`]: configuration. `clock`: the wall clock.
+//! - `signals`: logs and metrics of an invocation. `spans`: its traces.
+//! - [`clients`], [`settings`]: configuration. [`check_bus`]: whether the bus exists.
 
-mod batch_rows;
 mod breaker;
-mod bus_check;
 mod changes_queue;
 pub mod clients;
-mod clock;
 mod dead_letter;
 mod function;
-mod limits;
 mod memory;
 mod message;
-mod published;
 mod publisher;
 mod put_events;
 mod queues;
@@ -45,12 +39,12 @@ pub mod settings;
 mod signals;
 mod spans;
 
-pub use batch_rows::BatchRows;
-pub use bus_check::{BusCheck, NoSuchBus, check_bus};
+pub use clients::{BusCheck, NoSuchBus, check_bus};
 pub use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
+pub use daybook_table::Clock;
 pub use dead_letter::DeadLetter;
 pub use function::run;
 pub use message::EntryError;
 pub use relay::{Relay, RelayError};
-pub use resend::{Resend, ResendOutcome};
+pub use resend::{BatchRows, Resend, ResendOutcome};
 pub use settings::{RelaySettings, RetryPolicy, changes_queue};

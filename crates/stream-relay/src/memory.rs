@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 use crate::changes_queue::SentChanges;
-use crate::message::{History, PendingMessage};
-use crate::published::Published;
+use crate::message::{History, PendingMessage, Published};
 use crate::record::Coordinates;
 
 /// The memory holds the latest records, up to this number (the size of the largest batch), and as many before them.
@@ -20,7 +19,6 @@ pub(crate) struct Memory(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// When the bus last accepted a message.
     pub(crate) last_accepted: Option<Instant>,
     /// The code and the id of each message that went to the dead-letter queue without evidence since the bus last accepted
     /// one, with the time of that decision.
@@ -47,7 +45,6 @@ impl Memory {
         }
     }
 
-    /// Remembers the records of an invocation.
     pub(crate) fn remember(&self, published: Published, changes: SentChanges) {
         let mut known = self.lock();
         for (index, PendingMessage { records, history, .. }) in published.messages.into_iter().enumerate() {

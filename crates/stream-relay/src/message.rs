@@ -1,8 +1,8 @@
-//! A message as an entry for EventBridge, and its state while it is published.
+//! A message as an entry for EventBridge, its state while it is published, and the result of publishing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use daybook_function_runtime::traces;
@@ -19,7 +19,6 @@ use crate::spans;
 
 /// EventBridge counts a `Time` as this many bytes.
 const TIME_BYTES: usize = 14;
-/// Maximum characters of a `DetailType`.
 const MAX_DETAIL_TYPE: usize = 128;
 
 /// A message to be settled, for one or more records of a batch or for a row that is sent again.
@@ -45,9 +44,7 @@ pub(crate) struct PendingMessage {
 /// What happened to a message in this process until now. It goes on when an unsettled message is delivered again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    /// When it first failed transiently.
     pub(crate) first_failure: Option<Instant>,
-    /// The number of attempts to send it.
     pub(crate) attempts: u32,
     /// The number of its transient failures, without throttling.
     pub(crate) transient_failures: u32,
@@ -67,12 +64,10 @@ pub(crate) enum Body {
     Record { raw: Box<RawValue>, pk: Option<String> },
 }
 
-/// An error as a code and a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryError {
     /// EventBridge's error code, or one of the relay's own.
     pub code: String,
-    /// The description of the error.
     pub text: String,
 }
 
@@ -96,7 +91,6 @@ impl fmt::Display for EntryError {
 /// An aggregate with new events.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
-    /// The number of the last of them.
     pub(crate) last: u64,
     /// The records that say so.
     pub(crate) records: Vec<Coordinates>,
@@ -165,7 +159,6 @@ impl PendingMessage {
         self.history = history;
     }
 
-    /// Starts the span of a row.
     pub(crate) fn start_span(&mut self) {
         if let Body::Row(row) = &self.body {
             self.span = spans::publish(row);
@@ -245,6 +238,37 @@ fn check(row: &OutboxRow, settings: &RelaySettings) -> Result<usize, EntryError>
 fn size(row: &OutboxRow, settings: &RelaySettings) -> usize {
     let texts = [&settings.event_source, &row.item.message_type, &row.item.detail, &row.aggregate];
     TIME_BYTES + texts.into_iter().map(String::len).sum::<usize>()
+}
+
+/// The messages, and the counts made while they were published. Messages are identified by their index.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    pub(crate) messages: Vec<PendingMessage>,
+    /// The messages that were neither sent nor sent to the dead-letter queue.
+    pub(crate) unsettled: BTreeSet<usize>,
+    pub(crate) calls: usize,
+    /// Messages that were sent again, once for each time.
+    pub(crate) retried: Vec<usize>,
+    pub(crate) dead_lettered: usize,
+    /// The time from event to bus, of each message that the bus accepted.
+    pub(crate) lags: Vec<Duration>,
+    /// The message that failed most recently and can still be sent.
+    pub(crate) last_failed: Option<usize>,
+    /// The first error of the deployment, after which sending stopped.
+    pub(crate) deployment_error: Option<EntryError>,
+    /// An error with which the bus rejected several messages and accepted none, so that sending stopped.
+    pub(crate) breaker_error: Option<EntryError>,
+    /// Requests for which no TLS connection was made.
+    pub(crate) tls_failures: usize,
+}
+
+impl Published {
+    /// Counts a message that the bus has just accepted.
+    pub(crate) fn count_sent(&mut self, index: usize, now: SystemTime) {
+        let lag = self.messages[index].occurred_at().and_then(|at| now.duration_since(at).ok());
+        // The lag counts as zero when this clock is behind the writer's.
+        self.lags.push(lag.unwrap_or_default());
+    }
 }
 
 #[cfg(test)]

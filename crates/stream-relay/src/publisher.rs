@@ -1,19 +1,19 @@
 //! Publishes messages: makes the calls that the per-aggregate queues return, until all messages are settled or a limit
 //! is reached.
 
+use std::num::NonZeroU32;
 use std::pin::pin;
+use std::time::Duration;
 
+use daybook_table::Clock;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::breaker::Breaker;
 use crate::clients::Queue;
-use crate::clock::WallClock;
 use crate::dead_letter::{self, MAX_ATTEMPTS};
-use crate::limits::Limits;
 use crate::memory::Memory;
-use crate::message::{EntryError, PendingMessage};
-use crate::published::Published;
+use crate::message::{EntryError, PendingMessage, Published};
 use crate::put_events::{Failure, FailureKind, entry_results, is_tls_failure};
 use crate::queues::{AggregateQueues, Disposition, Step};
 use crate::settings::RelaySettings;
@@ -34,7 +34,7 @@ pub(crate) struct Publisher {
     /// Without a queue, the message counts as settled, and the caller reports it.
     pub(crate) dead_letter_queue: Option<Queue>,
     pub(crate) memory: Memory,
-    pub(crate) clock: WallClock,
+    pub(crate) clock: Clock,
 }
 
 impl Publisher {
@@ -65,14 +65,12 @@ impl Publisher {
     }
 }
 
-/// Messages that are being published.
 struct Publishing<'a> {
     publisher: &'a Publisher,
     limits: &'a mut Limits,
     queues: AggregateQueues,
     breaker: Breaker,
     calls: JoinSet<FinishedCall>,
-    /// Whether no new call may start.
     stopped: bool,
     /// The number of requests that started while the breaker was open.
     probes: usize,
@@ -81,7 +79,6 @@ struct Publishing<'a> {
     published: Published,
 }
 
-/// The result of a finished call.
 enum FinishedCall {
     PutEvents { request: Vec<usize>, results: Vec<Result<(), Failure>> },
     DeadLetter { index: usize, result: Result<(), String> },
@@ -179,7 +176,7 @@ impl Publishing<'_> {
             self.queues.dead_letter_finished(index, true);
             return;
         };
-        let body = dead_letter::body(&self.published.messages[index], self.publisher.clock.now());
+        let body = dead_letter::body(&self.published.messages[index], self.publisher.clock.now().into());
         let cutoff = self.limits.cutoff;
         self.calls.spawn(async move {
             let result = match body {
@@ -210,7 +207,7 @@ impl Publishing<'_> {
         for (&index, result) in request.iter().zip(results) {
             let disposition = match result {
                 Ok(()) => {
-                    self.published.count_sent(index, self.publisher.clock.now());
+                    self.published.count_sent(index, self.publisher.clock.now().into());
                     self.breaker.accepted(now);
                     spans::end(&mut self.published.messages[index].span, "sent");
                     Disposition::Sent
@@ -259,7 +256,6 @@ impl Publishing<'_> {
         disposition
     }
 
-    /// The result, after the last call.
     fn end(mut self) -> Published {
         self.published.unsettled = self.queues.unsettled().collect();
         for &index in &self.published.unsettled {
@@ -288,5 +284,32 @@ impl Publishing<'_> {
             }
         }
         self.queues.dead_letter_finished(index, result.is_ok());
+    }
+}
+
+/// The limits of publishing. Without limits, it ends when nothing more can be settled.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    /// The time at which publishing ends. Calls in flight are abandoned; their messages count as unsettled, although
+    /// they may have arrived.
+    pub(crate) cutoff: Option<Instant>,
+    /// Publishing ends when the bus has returned nothing but failures for this long.
+    pub(crate) patience: Option<Duration>,
+    /// Maximum concurrent requests; `None` for those of the relay.
+    pub(crate) max_requests: Option<usize>,
+    /// Maximum messages per second, over all batches that are published with these limits.
+    pub(crate) rate: Option<NonZeroU32>,
+    /// The time before which no request starts, because of the rate.
+    pub(crate) next_request_at: Option<Instant>,
+}
+
+impl Limits {
+    /// Delays the next request by the time that this one takes at the maximum rate.
+    pub(crate) fn request_started(&mut self, entries: usize) {
+        if let Some(rate) = self.rate {
+            let time = Duration::from_secs(1) * u32::try_from(entries).unwrap_or(u32::MAX) / rate.get();
+            let now = Instant::now();
+            self.next_request_at = Some(self.next_request_at.map_or(now, |at| at.max(now)) + time);
+        }
     }
 }

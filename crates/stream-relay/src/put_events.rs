@@ -41,7 +41,6 @@ pub(crate) enum FailureKind {
     Deployment,
 }
 
-/// The failure of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
@@ -59,7 +58,6 @@ pub(crate) fn is_tls_failure(result: &Result<(), Failure>) -> bool {
     result.as_ref().is_err_and(|failure| failure.error.code == TLS_FAILURE)
 }
 
-/// The result of each of the `sent` entries.
 pub(crate) fn entry_results(
     sent: usize,
     response: Result<PutEventsOutput, SdkError<PutEventsError>>,

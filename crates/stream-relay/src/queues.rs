@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Maximum entries per request.
 const MAX_ENTRIES: usize = 10;
 /// Upper bound of the entries of a request together, in bytes; they must be smaller.
 pub(crate) const REQUEST_BYTES: usize = 1024 * 1024;
@@ -24,7 +23,6 @@ const MAX_REQUESTS: usize = 8;
 /// A request that takes longer than this does not count towards [`MAX_REQUESTS`], so that a few slow requests do not
 /// delay the others.
 const SLOW: Duration = Duration::from_millis(500);
-/// Maximum concurrent requests, including slow ones.
 const MAX_SLOW_REQUESTS: usize = 32;
 /// The maximum time that a partly filled request waits for messages that could fill it. Most responses arrive within
 /// it; a slower request delays no message of another aggregate.
@@ -176,12 +174,10 @@ impl AggregateQueues {
         self.requests.is_empty() && self.ready.is_empty()
     }
 
-    /// Whether messages are held.
     pub(crate) fn has_held(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Makes the held messages unsendable.
     pub(crate) fn release_held(&mut self) {
         self.unsendable.extend(self.held.drain(..));
     }
@@ -220,7 +216,6 @@ impl AggregateQueues {
         }
     }
 
-    /// The number of attempts to send a message.
     pub(crate) fn attempts(&self, index: usize) -> u32 {
         self.states[index].attempts
     }

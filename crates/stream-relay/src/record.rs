@@ -31,13 +31,11 @@ pub(crate) struct Coordinates {
 /// The contents of a record, as far as the relay needs them.
 #[derive(Debug)]
 pub(crate) enum Content {
-    /// A new outbox row.
     Outbox(Box<OutboxRow>),
     /// New events of an aggregate, up to this number: its metadata moved.
     Moved(AggregateKey, u64),
     /// Another item, or a row that was changed or deleted, for example by its TTL.
     SomethingElse,
-    /// A record that cannot be read and may be a new outbox row.
     Unreadable(Unreadable),
 }
 
@@ -50,15 +48,12 @@ pub(crate) struct OutboxRow {
     pub(crate) occurred_at: DateTime,
 }
 
-/// The known parts of a record that cannot be read.
 #[derive(Debug)]
 pub(crate) struct Unreadable {
-    /// The partition, if the record has one.
     pub(crate) pk: Option<String>,
     pub(crate) reason: String,
 }
 
-/// Reads a record.
 pub(crate) fn read(raw: &RawValue) -> (Coordinates, Content) {
     NewRow::read(raw.get()).unwrap_or_else(|| read_any(raw))
 }
@@ -208,7 +203,6 @@ impl From<RowImage> for OutboxItem {
     }
 }
 
-/// Reads a record of any form.
 fn read_any(raw: &RawValue) -> (Coordinates, Content) {
     let mut record: Value = match serde_json::from_str(raw.get()) {
         Ok(record) => record,

@@ -1,20 +1,17 @@
 //! An invocation: a batch of stream records, published until its deadline.
 
 use std::future::pending;
-use std::time::SystemTime;
 
 use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
+use daybook_table::Clock;
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::changes_queue::{self, SentChanges};
 use crate::clients::{Queue, SqsClient};
-use crate::clock::WallClock;
-use crate::limits::Limits;
 use crate::memory::Memory;
-use crate::message::gather;
-use crate::published::Published;
-use crate::publisher::Publisher;
+use crate::message::{Published, gather};
+use crate::publisher::{Limits, Publisher};
 use crate::settings::RelaySettings;
 use crate::{signals, spans};
 
@@ -33,10 +30,7 @@ pub struct Relay {
 pub enum RelayError {
     /// A record is unsettled and has no sequence number to report, so the whole batch must be retried.
     #[error("message {id} is unsettled, and its record has no sequence number")]
-    NoSequenceNumber {
-        /// The message, or the event id of its record.
-        id: String,
-    },
+    NoSequenceNumber { id: String },
 }
 
 impl Relay {
@@ -45,7 +39,7 @@ impl Relay {
         signals::describe();
         let (url, retry) = (settings.dlq_url.clone(), settings.retry);
         let dead_letter_queue = Some(Queue { client: queue, url, retry });
-        let (memory, clock) = (Memory::default(), WallClock::default());
+        let (memory, clock) = (Memory::default(), Clock::default());
         let publisher = Publisher { bus, settings, dead_letter_queue, memory, clock };
         Self { publisher, changes_queue: None, function_version: None }
     }
@@ -67,8 +61,8 @@ impl Relay {
 
     /// Replaces the system's clock, which decides on the age of messages, for a stack with a time of its own.
     #[must_use]
-    pub fn with_clock(mut self, now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
-        self.publisher.clock = WallClock::new(now);
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.publisher.clock = clock;
         self
     }
 

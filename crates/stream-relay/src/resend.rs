@@ -1,30 +1,26 @@
-//! Outbox rows that an operator sends again. They come from no stream, and none goes to the dead-letter queue: a
+//! Outbox rows that an operator sends again, and those of a batch of records. They come from no stream, and none goes to the dead-letter queue: a
 //! message that the bus does not accept stays where it was.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use daybook_table::OutboxItem;
+use daybook_stream_batch::StreamBatch;
+use daybook_table::{AggregateKey, Clock, OutboxItem};
 
-use crate::bus_check::{BusCheck, check_bus};
-use crate::clock::WallClock;
-use crate::limits::Limits;
+use crate::clients::{BusCheck, check_bus};
 use crate::memory::Memory;
-use crate::message::{EntryError, PendingMessage};
-use crate::published::Published;
-use crate::publisher::Publisher;
-use crate::record::OutboxRow;
+use crate::message::{EntryError, PendingMessage, Published, identity};
+use crate::publisher::{Limits, Publisher};
+use crate::record::{self, Content, OutboxRow};
 use crate::settings::RelaySettings;
 
 /// The time after which sending ends when the bus has returned nothing but failures.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Time limit for the check of the bus.
 const CHECK_LIMIT: Duration = Duration::from_secs(10);
 
-/// The result of sending a row again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResendOutcome {
-    /// The bus accepted it.
     Sent,
     /// It can never be sent in its current form.
     Rejected(EntryError),
@@ -43,7 +39,7 @@ impl Resend {
     /// A sender with a maximum of `per_second` messages a second, over a client that does not retry by itself, such as
     /// that of [`clients`](crate::clients).
     pub fn new(bus: aws_sdk_eventbridge::Client, settings: RelaySettings, per_second: NonZeroU32) -> Self {
-        let (memory, clock) = (Memory::default(), WallClock::default());
+        let (memory, clock) = (Memory::default(), Clock::default());
         let publisher = Publisher { bus, settings, dead_letter_queue: None, memory, clock };
         let limits = Limits { rate: Some(per_second), patience: Some(PATIENCE), ..Limits::default() };
         Self { publisher, limits }
@@ -100,4 +96,38 @@ fn outcomes(Published { messages, unsettled, .. }: Published) -> impl Iterator<I
         Some(error) => ResendOutcome::Rejected(error),
         None => ResendOutcome::Sent,
     })
+}
+
+/// The contents of a batch, as the relay reads them.
+#[derive(Debug, Default)]
+pub struct BatchRows {
+    /// The new outbox rows, each once, in the order of their records.
+    pub rows: Vec<OutboxItem>,
+    /// Why records that may be new outbox rows cannot be read.
+    pub unreadable: Vec<String>,
+    /// The aggregates with new events, each with the number of the last one. Only with read models.
+    pub changed: BTreeMap<AggregateKey, u64>,
+}
+
+impl BatchRows {
+    pub fn of(batch: &StreamBatch) -> Self {
+        let (mut this, mut known) = (Self::default(), BTreeSet::new());
+        for raw in &batch.records {
+            match record::read(raw).1 {
+                Content::Outbox(row) => {
+                    let item = row.item;
+                    if known.insert(identity(&item)) {
+                        this.rows.push(item);
+                    }
+                }
+                Content::Moved(aggregate, last) => {
+                    let known = this.changed.entry(aggregate).or_default();
+                    *known = last.max(*known);
+                }
+                Content::SomethingElse => {}
+                Content::Unreadable(unreadable) => this.unreadable.push(unreadable.reason),
+            }
+        }
+        this
+    }
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use daybook_settings::{Environment, SettingError};
 
-/// The destinations of messages, and the retry policy.
 #[derive(Clone, Debug)]
 pub struct RelaySettings {
     /// `EVENT_BUS_NAME`: the name or ARN of the bus.
@@ -22,7 +21,6 @@ pub struct RelaySettings {
 pub struct RetryPolicy {
     /// The maximum of the first wait; the maximum doubles with each later wait.
     pub first_wait: Duration,
-    /// The maximum of every wait.
     pub longest_wait: Duration,
     /// The time that an invocation leaves for its response. Sending and waiting end this long before the deadline.
     pub margin: Duration,

@@ -7,15 +7,12 @@ use std::time::Duration;
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
 use crate::changes_queue::SentChanges;
-use crate::message::EntryError;
-use crate::published::Published;
+use crate::message::{EntryError, Published};
 
-/// Maximum ids in a log line.
 const IDS_LOGGED: usize = 100;
 /// Maximum values of a metric that CloudWatch accepts in a line.
 const VALUES: usize = 100;
 
-/// Registers the units of the metrics.
 pub(crate) fn describe() {
     for name in [
         "BatchSize",

@@ -8,14 +8,16 @@
 //! - [`attributes`]: attribute names, for expressions.
 //! - [`items`]: the items as structs.
 //! - [`trace`]: the format of a trace header.
-//! - [`changed`]: the messages of the changes queue.
+//! - [`changed`]: the messages of the changes queue. `clock`: the current time, of their items.
 
 pub mod attributes;
 pub mod changed;
+mod clock;
 pub mod items;
 pub mod keys;
 pub mod trace;
 
 pub use changed::ChangedAggregates;
+pub use clock::Clock;
 pub use items::{EventItem, IdempotencyItem, Metadata, OutboxItem, SnapshotItem, StoredText, UnreadableItem};
 pub use keys::AggregateKey;

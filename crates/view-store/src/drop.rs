@@ -1,20 +1,15 @@
 //! Deletes a version of a projection: its rows, its positions and its mark.
 
-use std::time::Duration;
-
 use aws_sdk_dynamodb::types::{AttributeValue, DeleteRequest, WriteRequest};
 use daybook_event_store::StoreError;
+use daybook_event_store::internal::{Item, pause_before_rest};
 use daybook_table::attributes;
 
-use crate::items::Item;
 use crate::keys::View;
 use crate::mark::mark_key;
-use crate::store::{ViewStore, pause_before_rest};
+use crate::store::ViewStore;
 
 const MAX_DELETIONS: usize = 25;
-
-/// The pause before the second call for the same keys; it doubles with each further call.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Debug, Default)]
 pub struct DroppedItems {
@@ -61,7 +56,7 @@ impl ViewStore {
                 if requests.is_empty() {
                     break;
                 }
-                pause_before_rest(calls, FIRST_PAUSE, DOING).await?;
+                pause_before_rest(calls, DOING).await?;
             }
         }
         Ok(())

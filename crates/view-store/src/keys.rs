@@ -8,7 +8,6 @@ pub(crate) const POSITION: &str = "#POSITION";
 
 pub(crate) const POINTER: &str = "#POINTER";
 
-/// The beginning of the sort key of a mark.
 pub(crate) const MARK: &str = "VERSION#";
 
 /// The partition of the pointer and the marks of a projection.
@@ -27,7 +26,6 @@ pub struct View {
     pub version: u32,
 }
 
-/// The key of a part of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowKey {
     /// The key that readers use.

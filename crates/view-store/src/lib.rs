@@ -10,8 +10,8 @@
 //!
 //! In reading order:
 //! - [`keys`]: the keys of rows, positions, pointers and marks.
-//! - [`store`]: the [`ViewStore`], and the creation of its table. `read`: positions and rows, for folding events into
-//!   them. [`write`](mod@write): the transaction. `show`: rows for readers.
+//! - [`store`]: the [`ViewStore`], the creation of its table, and its reads for folding events. [`write`](mod@write): the
+//!   transaction. `show`: rows for readers.
 //! - [`mod@pointer`]: the version of a projection that readers get. [`mark`]: how far a version is filled. `drop`: deletes
 //!   a version.
 //! - `suspended`: the aggregates of which an event cannot be folded.
@@ -22,7 +22,6 @@ mod items;
 pub mod keys;
 pub mod mark;
 pub mod pointer;
-mod read;
 mod show;
 pub mod store;
 mod suspended;
@@ -33,8 +32,7 @@ pub use items::Position;
 pub use keys::{RowKey, View};
 pub use mark::VersionMark;
 pub use pointer::{Pointer, ProjectionVersions, SwitchOutcome};
-pub use read::StoredRow;
 pub use show::ShownRow;
-pub use store::ViewStore;
+pub use store::{StoredRow, ViewStore};
 pub use suspended::SuspendedAggregate;
 pub use write::{PositionWrite, RowWrite, ViewWrite, WriteError, WriteOutcome};

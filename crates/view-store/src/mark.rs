@@ -8,11 +8,12 @@ use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::{UpdateItemError, UpdateItemOutput};
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use daybook_event_store::StoreError;
+use daybook_event_store::internal::{Item, row_key};
 use daybook_table::attributes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::items::{Item, primary_key, read, times};
+use crate::items::read;
 use crate::keys::{View, mark_sk, projection_pk};
 use crate::store::ViewStore;
 
@@ -21,26 +22,19 @@ use crate::store::ViewStore;
 #[serde(rename_all = "camelCase")]
 pub struct VersionMark {
     /// When the rebuild that is under way, or the last one, began.
-    #[serde(default, with = "times")]
     pub started_at: Option<Timestamp>,
     /// When the last rebuild ended with every aggregate in the view. `None` while another rebuild is under way.
-    #[serde(default, with = "times")]
     pub filled_at: Option<Timestamp>,
     /// When readers were last switched from this version to another one.
-    #[serde(default, with = "times")]
     pub read_until: Option<Timestamp>,
     /// Since when this version leads: the projector folds events into it before it folds them into the version that is
     /// read. If `None`, this version comes last, so that readers do not wait until it is filled.
-    #[serde(default, with = "times")]
     pub leads_since: Option<Timestamp>,
     /// Since when this version may lack events, because a release that does not register it folds events. A rebuild finds
     /// the events that it lacks.
-    #[serde(default, with = "times")]
     pub missed_since: Option<Timestamp>,
     /// The progress of the rebuild that is under way: JSON text that only operator commands read.
-    #[serde(default)]
     pub progress: Option<String>,
-    #[serde(default, with = "times")]
     pub progress_at: Option<Timestamp>,
 }
 
@@ -123,7 +117,7 @@ fn if_condition_holds(updated: Result<UpdateItemOutput, SdkError<UpdateItemError
 }
 
 pub(crate) fn mark_key(view: &View) -> Item {
-    primary_key(projection_pk(&view.name), mark_sk(view.version))
+    row_key(projection_pk(&view.name), mark_sk(view.version))
 }
 
 /// An update expression that sets and removes attributes, with its names and values.

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem, Update};
 use daybook_event_store::StoreError;
+use daybook_event_store::internal::{Item, row_key};
 use daybook_table::attributes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::items::{Item, is_conflict, primary_key, read, times};
+use crate::items::{is_conflict, read};
 use crate::keys::{MARK, POINTER, View, projection_pk};
 use crate::mark::{VersionMark, changes, mark_key};
 use crate::store::ViewStore;
 
-/// The version that readers get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointer {
     pub version: u32,
@@ -31,7 +31,6 @@ pub struct ProjectionVersions {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchOutcome {
-    /// Readers get the version from now on.
     Switched,
     /// Somebody else has switched since the pointer was read. Nothing was changed.
     Conflict,
@@ -43,15 +42,13 @@ struct PointerItem {
     pk: String,
     sk: String,
     version: u32,
-    #[serde(with = "times")]
-    switched_at: Option<Timestamp>,
+    switched_at: Timestamp,
 }
 
 impl ViewStore {
-    /// The pointer of a projection, strongly consistent.
     pub async fn pointer(&self, name: &str) -> Result<Option<Pointer>, StoreError> {
         let get = self.client.get_item().table_name(&self.table_name).consistent_read(true);
-        let get = get.set_key(Some(primary_key(projection_pk(name), POINTER.to_owned())));
+        let get = get.set_key(Some(row_key(projection_pk(name), POINTER.to_owned())));
         let output = get.send().await.map_err(|error| StoreError::of_call("read the pointer of a view", error))?;
         output.item.map(pointer).transpose()
     }
@@ -84,12 +81,8 @@ impl ViewStore {
         before: &ProjectionVersions,
         now: Timestamp,
     ) -> Result<SwitchOutcome, StoreError> {
-        let item = PointerItem {
-            pk: projection_pk(&to.name),
-            sk: POINTER.to_owned(),
-            version: to.version,
-            switched_at: Some(now),
-        };
+        let item =
+            PointerItem { pk: projection_pk(&to.name), sk: POINTER.to_owned(), version: to.version, switched_at: now };
         let put = Put::builder().table_name(&self.table_name);
         let put = put.set_item(Some(serde_dynamo::to_item(item).expect("a pointer has an item")));
         let put = match &before.pointer {
@@ -130,5 +123,5 @@ impl ViewStore {
 
 fn pointer(item: Item) -> Result<Pointer, StoreError> {
     let PointerItem { version, switched_at, .. } = read(item)?;
-    Ok(Pointer { version, switched_at: switched_at.unwrap_or_default() })
+    Ok(Pointer { version, switched_at })
 }

@@ -7,11 +7,12 @@ use aws_sdk_dynamodb::operation::transact_get_items::TransactGetItemsError;
 use aws_sdk_dynamodb::types::{AttributeValue, Get, TransactGetItem};
 use daybook_decider::Json;
 use daybook_event_store::StoreError;
+use daybook_event_store::internal::{Item, row_key};
 use daybook_table::{AggregateKey, attributes};
 use futures_util::future::{try_join, try_join_all};
 use tokio::time::sleep;
 
-use crate::items::{Item, RowItem, is_conflict, json, primary_key, read};
+use crate::items::{RowItem, is_conflict, json, read};
 use crate::keys::{View, shard_of};
 use crate::store::ViewStore;
 
@@ -24,7 +25,6 @@ const MAX_READS: u32 = 10;
 /// Maximum length of the first pause before another call. It doubles with each further call, up to 16 times the length.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
-/// A row with all its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownRow {
     pub key: String,
@@ -40,7 +40,7 @@ impl ViewStore {
         if key.len() > MAX_SORT_KEY {
             return Ok(None);
         }
-        let keys = (0..shards).map(|shard| primary_key(view.rows_pk(shard), key.to_owned())).collect();
+        let keys = (0..shards).map(|shard| row_key(view.rows_pk(shard), key.to_owned())).collect();
         let items = self.batch_get(keys).await?.into_iter().map(read).collect::<Result<_, _>>()?;
         Ok(shown(items)?.pop())
     }
@@ -60,7 +60,7 @@ impl ViewStore {
         if key.len() > MAX_SORT_KEY {
             return Ok(None);
         }
-        let item_key = |shard| primary_key(view.rows_pk(shard), key.to_owned());
+        let item_key = |shard| row_key(view.rows_pk(shard), key.to_owned());
         let own = shard_of(aggregate, shards);
         let others = (0..shards).filter(|&shard| shard != own).map(item_key).collect();
         let (own, others) = try_join(self.transact_get(item_key(own)), self.batch_get(others)).await?;

@@ -1,19 +1,19 @@
-//! The [`ViewStore`] and its client.
+//! The [`ViewStore`], its client, and its reads of positions and rows, for folding events into them.
 
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::create_table::CreateTableError;
 use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType};
 use aws_types::SdkConfig;
+use daybook_decider::Json;
+use daybook_event_store::internal::{Item, batch_get, row_key};
 use daybook_event_store::{StoreError, dynamodb_client, without_retries};
-use daybook_table::attributes;
-use tokio::time::sleep;
+use daybook_table::{AggregateKey, attributes};
 
-/// Maximum calls for the same keys: DynamoDB may leave some of them for another call.
-const MAX_CALLS: u32 = 8;
+use crate::items::{Position, PositionItem, RowItem, json, read};
+use crate::keys::{POSITION, RowKey, View};
 
-/// The views in one table.
 #[derive(Clone, Debug)]
 pub struct ViewStore {
     pub(crate) client: Client,
@@ -50,12 +50,48 @@ impl ViewStore {
     }
 }
 
-/// Waits before another call for the keys that DynamoDB has left after so many calls. The pause doubles with each call.
-pub(crate) async fn pause_before_rest(calls: u32, first: Duration, doing: &'static str) -> Result<(), StoreError> {
-    if calls == MAX_CALLS {
-        let source = "DynamoDB left keys unprocessed again and again".into();
-        return Err(StoreError::Unavailable { doing, source });
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRow {
+    pub row: Json,
+    pub write_id: String,
+}
+
+impl ViewStore {
+    pub async fn positions(
+        &self,
+        view: &View,
+        aggregates: &BTreeSet<AggregateKey>,
+    ) -> Result<BTreeMap<AggregateKey, Position>, StoreError> {
+        let by_pk: BTreeMap<_, _> = aggregates.iter().map(|key| (view.position_pk(key), key)).collect();
+        let keys = by_pk.keys().map(|pk| row_key(pk.clone(), POSITION.to_owned())).collect();
+        let mut positions = BTreeMap::new();
+        for item in self.batch_get(keys).await? {
+            let PositionItem { pk, seq_num, state, suspended, resumed_at, .. } = read(item)?;
+            if let Some(&key) = by_pk.get(&pk) {
+                let state = json(&pk, state)?;
+                positions.insert(key.clone(), Position { seq_num, state, suspended, resumed_at });
+            }
+        }
+        Ok(positions)
     }
-    sleep((first * 2_u32.pow(calls - 1)).mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-    Ok(())
+
+    /// The parts of rows with these keys, without those that do not exist.
+    pub async fn rows(&self, view: &View, keys: &BTreeSet<RowKey>) -> Result<BTreeMap<RowKey, StoredRow>, StoreError> {
+        let by_key: BTreeMap<_, _> =
+            keys.iter().map(|key| ((view.rows_pk(key.shard), key.key.as_str()), key)).collect();
+        let keys = by_key.keys().map(|(pk, sk)| row_key(pk.clone(), (*sk).to_owned())).collect();
+        let mut rows = BTreeMap::new();
+        for item in self.batch_get(keys).await? {
+            let RowItem { pk, sk, row, write_id } = read(item)?;
+            if let Some(&key) = by_key.get(&(pk, sk.as_str())) {
+                rows.insert(key.clone(), StoredRow { row: json(&sk, row)?, write_id });
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The items with these keys that exist, in any order, strongly consistent. The keys must differ.
+    pub(crate) async fn batch_get(&self, keys: Vec<Item>) -> Result<Vec<Item>, StoreError> {
+        batch_get((&self.client, &self.table_name), keys, None, "read a view").await
+    }
 }

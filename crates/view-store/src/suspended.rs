@@ -3,10 +3,11 @@
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use daybook_event_store::StoreError;
+use daybook_event_store::internal::row_key;
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
 
-use crate::items::{PositionItem, primary_key, read};
+use crate::items::{PositionItem, read};
 use crate::keys::{POSITION, View};
 use crate::store::ViewStore;
 use crate::write::RESUMED_AT;
@@ -18,9 +19,7 @@ const SUSPENDED: &str = "suspended";
 pub struct SuspendedAggregate {
     pub view: View,
     pub aggregate: AggregateKey,
-    /// The number of the last event that the view shows.
     pub seq_num: u64,
-    /// Why the next event cannot be folded.
     pub reason: String,
 }
 
@@ -51,7 +50,7 @@ impl ViewStore {
         now: Timestamp,
     ) -> Result<Option<u64>, StoreError> {
         let update = self.client.update_item().table_name(&self.table_name);
-        let update = update.set_key(Some(primary_key(view.position_pk(aggregate), POSITION.to_owned())));
+        let update = update.set_key(Some(row_key(view.position_pk(aggregate), POSITION.to_owned())));
         let update = update.update_expression(format!("SET {RESUMED_AT} = :now REMOVE {SUSPENDED}"));
         let update = update.expression_attribute_values(":now", AttributeValue::S(now.to_string()));
         let update = update.condition_expression(format!("attribute_exists({SUSPENDED})"));

@@ -7,11 +7,12 @@ use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem};
 use daybook_decider::Json;
 use daybook_event_store::StoreError;
+use daybook_event_store::internal::{Item, row_key};
 use daybook_event_store::limits::{MAX_ITEM, MAX_TRANSACTION, MAX_TRANSACTION_ITEMS, item_size};
 use daybook_table::{AggregateKey, attributes};
 use tokio::time::timeout;
 
-use crate::items::{Item, Position, PositionItem, RowItem, is_conflict, primary_key};
+use crate::items::{Position, PositionItem, RowItem, is_conflict};
 use crate::keys::{POSITION, RowKey, View};
 use crate::store::ViewStore;
 
@@ -28,7 +29,6 @@ const SEQ_NUM: &str = "seqNum";
 /// The attribute of a position that contains when its aggregate was resumed. Each resumption changes it.
 pub(crate) const RESUMED_AT: &str = "resumedAt";
 
-/// The rows and positions that the events of some aggregates change.
 #[derive(Clone, Debug, Default)]
 pub struct ViewWrite {
     pub positions: BTreeMap<AggregateKey, PositionWrite>,
@@ -146,7 +146,7 @@ impl ViewStore {
             let item = RowItem { pk, sk, row: row.text().to_owned(), write_id };
             return self.put(serde_dynamo::to_item(item).expect("a row has an item"), (condition, values));
         }
-        let key = primary_key(pk, sk);
+        let key = row_key(pk, sk);
         let bytes = item_size(&key);
         let builder = TransactWriteItem::builder();
         let item = if write.before.is_some() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::Request;
 use daybook_command_handler::Api;
+use daybook_event_store::StoreSettings;
 use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
 use daybook_test_support::fault_proxy::FaultProxy;
@@ -215,7 +216,7 @@ fn each_wildcard_in_a_role_has_a_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_the_functions_equal_the_permissions_of_their_roles() {
-    let store_settings = |environment: &Environment| daybook_snapshotter::store_settings(environment).unwrap();
+    let store_settings = |environment: &Environment| StoreSettings::read(environment).unwrap();
     let table = TestTable::with(store_settings(&fixtures::environment("CommandHandler"))).await;
 
     let settings = daybook_command_handler::ApiSettings::read(&fixtures::environment("CommandHandler")).unwrap();

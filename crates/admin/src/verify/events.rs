@@ -12,14 +12,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use ulid::Ulid;
 
-use super::finding::Discrepancy;
-use super::report::Report;
+use super::finding::{Discrepancy, Report};
 use super::snapshots::Snapshots;
 
 /// The longest time for which outbox rows are stored, with a day for their deletion.
 const LONGEST_TTL: SignedDuration = SignedDuration::from_hours(24 * (*StoreSettings::OUTBOX_TTL_DAYS.end() + 1));
 
-/// The checks of all events, one after the other.
 pub(super) struct Events<'a> {
     model: &'a dyn Model,
     shards: u32,
@@ -29,19 +27,19 @@ pub(super) struct Events<'a> {
     facts: BTreeMap<u64, Option<Fact>>,
     ids: HashMap<Ulid, u64>,
     /// The last event according to the metadata.
-    version: Option<u64>,
+    pub(super) version: Option<u64>,
     /// The same, read again after all events, when there are events beyond the first value.
-    version_after: Option<u64>,
+    pub(super) version_after: Option<u64>,
     /// The end of the append of the previous event, if that append continues.
     append_end: Option<u64>,
     /// The fold of all events so far. After a gap, it is the fold of the events since the gap, which only shows
     /// whether they can be read.
     folded: Option<Folded>,
     has_gap: bool,
-    deleted: Option<bool>,
+    /// Whether the aggregate is deleted after the events up to the metadata's version, if that is known.
+    pub(super) deleted: Option<bool>,
 }
 
-/// The facts about an event that other rows are compared with.
 pub(super) struct Fact {
     pub(super) event_id: Ulid,
     pub(super) message_seq: u64,
@@ -87,17 +85,6 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Sets the last event according to the metadata.
-    pub(super) fn set_version(&mut self, version: u64) {
-        self.version = Some(version);
-    }
-
-    /// Sets the last event according to the metadata as it is after all events were read, when there are events beyond
-    /// the version that was read before.
-    pub(super) fn set_version_after(&mut self, version: u64) {
-        self.version_after = Some(version);
-    }
-
     /// The number of the last event that exists.
     pub(super) fn last(&self) -> u64 {
         self.facts.last_key_value().map_or(0, |(&last, _)| last)
@@ -124,11 +111,6 @@ impl<'a> Events<'a> {
             0 => Some(0),
             before => self.fact(before).map(|event| event.message_seq),
         }
-    }
-
-    /// Whether the aggregate is deleted after the events up to the metadata's version, if that is known.
-    pub(super) fn deleted(&self) -> Option<bool> {
-        self.deleted
     }
 
     pub(super) fn row(&mut self, sk: String, row: Item, snapshots: &mut Snapshots<'_>, report: &mut Report<'_>) {

@@ -1,79 +1,54 @@
-//! The possible findings of a verification.
+//! The possible findings of a verification, and its result.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use daybook_table::AggregateKey;
 
-/// One discrepancy of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The aggregate of the row.
     pub aggregate: AggregateKey,
     /// The sort key of the row, or of the first row when several are missing.
     pub item: String,
     pub discrepancy: Discrepancy,
 }
 
-/// A discrepancy of a row.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Discrepancy {
-    /// There are rows but no metadata.
     #[error("there is no metadata")]
     NoMetadata,
     /// Missing events: later events exist, or the metadata or their append reaches beyond them.
     #[error("{}", missing(*first, *last))]
-    EventsMissing {
-        /// The first missing event.
-        first: u64,
-        /// The last missing event of this gap.
-        last: u64,
-    },
+    EventsMissing { first: u64, last: u64 },
     /// A missing message: its event counts it, and its row cannot have expired yet.
     #[error("message {message_seq} is missing, and its row cannot have expired yet")]
-    MessageMissing {
-        /// Its number among the aggregate's messages.
-        message_seq: u64,
-    },
-    /// A row that this code cannot read.
+    MessageMissing { message_seq: u64 },
     #[error("it cannot be read: {reason}")]
     Unreadable { reason: String },
-    /// An attribute that disagrees with the other rows.
     #[error("{attribute} is {found}, expected {expected}")]
     Differs {
         /// The attribute, and the path within it.
         attribute: String,
-        /// Its value.
         found: String,
         /// Its value according to the other rows.
         expected: String,
     },
-    /// An id that occurs twice.
     #[error("{attribute} {value} belongs to {first} already")]
     Repeated {
         attribute: &'static str,
-        /// The id.
         value: String,
         /// The sort key of the row that had it first.
         first: String,
     },
     /// An event beyond the version in the metadata: the next append will fail on it.
     #[error("according to the metadata, the stream ends at event {version}")]
-    BeyondMetadata {
-        /// The version in the metadata.
-        version: u64,
-    },
+    BeyondMetadata { version: u64 },
     /// Events of one append that disagree on where it ends.
     #[error("{reason}")]
-    AppendEndsDiffer {
-        /// The disagreement.
-        reason: String,
-    },
+    AppendEndsDiffer { reason: String },
     /// A message that no event counts.
     #[error("{reason}")]
-    Unannounced {
-        /// The disagreement with its event.
-        reason: String,
-    },
+    Unannounced { reason: String },
     /// A row that is not as it was written, although no other row contradicts it.
     #[error("it is not as it was written: it has no checksum that matches")]
     Changed,
@@ -81,12 +56,7 @@ pub enum Discrepancy {
     #[error(
         "{attribute} is not what this release publishes for event {seq_num}; another release may have written the row"
     )]
-    DiffersFromCode {
-        attribute: &'static str,
-        /// The number of the event.
-        seq_num: u64,
-    },
-    /// A row of a kind that this code does not write.
+    DiffersFromCode { attribute: &'static str, seq_num: u64 },
     #[error("this code writes no row with such a sort key")]
     UnknownRow,
 }
@@ -137,4 +107,48 @@ impl fmt::Display for Finding {
 
 fn missing(first: u64, last: u64) -> String {
     if first == last { format!("event {first} is missing") } else { format!("events {first} to {last} are missing") }
+}
+
+/// The counts and findings of the rows of one aggregate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Rows of all kinds; 0 when the aggregate does not exist.
+    pub rows: u64,
+    pub events: u64,
+    /// Outbox rows that still exist.
+    pub messages: u64,
+    /// Snapshots of the current state version, including kept ones.
+    pub snapshots: u64,
+    /// Snapshots of another state version. They are not wrong: they are ignored, and replaced or deleted in time.
+    pub outdated: u64,
+    pub findings: Vec<Finding>,
+    /// Differences that another release may have caused, and that are not wrong.
+    pub warnings: Vec<Finding>,
+}
+
+pub(super) struct Report<'a> {
+    pub(super) key: &'a AggregateKey,
+    pub(super) verified: Verified,
+    /// The sort keys of rows that are not as they were written.
+    pub(super) changed: BTreeSet<String>,
+}
+
+impl Report<'_> {
+    pub(super) fn add(&mut self, item: impl Into<String>, discrepancy: Discrepancy) {
+        self.verified.findings.push(Finding { aggregate: self.key.clone(), item: item.into(), discrepancy });
+    }
+
+    /// Adds a difference that is not wrong.
+    pub(super) fn warn(&mut self, item: impl Into<String>, discrepancy: Discrepancy) {
+        self.verified.warnings.push(Finding { aggregate: self.key.clone(), item: item.into(), discrepancy });
+    }
+
+    /// Adds the changed rows. Those with another finding are left out: it describes the change.
+    pub(super) fn add_changed(&mut self) {
+        for item in std::mem::take(&mut self.changed) {
+            if !self.verified.findings.iter().any(|finding| finding.item == item) {
+                self.add(item, Discrepancy::Changed);
+            }
+        }
+    }
 }

@@ -10,8 +10,7 @@ use serde_json::Value;
 use ulid::Ulid;
 
 use super::events::{Events, Fact, MessageHash};
-use super::finding::Discrepancy;
-use super::report::Report;
+use super::finding::{Discrepancy, Report};
 
 /// The minimum time for which outbox rows are stored: `OUTBOX_TTL_DAYS` is 2 or more.
 const LEAST_TTL: SignedDuration = SignedDuration::from_hours(2 * 24);
@@ -19,7 +18,6 @@ const LEAST_TTL: SignedDuration = SignedDuration::from_hours(2 * 24);
 /// The epoch of a table that was never restored.
 const FIRST_EPOCH: u64 = 1;
 
-/// The outbox rows that exist.
 pub(super) struct Messages {
     /// Events after this time must have all their rows.
     since: Timestamp,

@@ -5,8 +5,7 @@ use daybook_event_store::internal::{Item, text};
 use daybook_table::{Metadata, attributes, keys};
 
 use super::events::Events;
-use super::finding::Discrepancy;
-use super::report::Report;
+use super::finding::{Discrepancy, Report};
 
 /// The metadata, with the attributes that only people and this check read.
 pub(super) struct MetadataRow {
@@ -43,7 +42,7 @@ impl MetadataRow {
         if let Some(expected) = last.map(|event| event.message_seq).filter(|expected| *expected != self.message_seq) {
             report.add(keys::METADATA, Discrepancy::differs(attributes::MESSAGE_SEQ, self.message_seq, expected));
         }
-        if let Some(expected) = events.deleted().filter(|expected| *expected != self.deleted) {
+        if let Some(expected) = events.deleted.filter(|expected| *expected != self.deleted) {
             report.add(keys::METADATA, Discrepancy::differs(attributes::DELETED, self.deleted, expected));
         }
     }

@@ -7,13 +7,10 @@ use daybook_event_store::internal::{Item, unpack};
 use daybook_table::{SnapshotItem, attributes};
 use serde_json::Value;
 
-use super::finding::Discrepancy;
-use super::report::Report;
+use super::finding::{Discrepancy, Report};
 
-/// Maximum characters of a value in a finding.
 const SHOWN: usize = 80;
 
-/// The latest snapshot and the kept ones.
 pub(super) struct Snapshots<'a> {
     model: &'a dyn Model,
     /// Snapshots that are still to be compared, by version.

@@ -85,7 +85,7 @@ impl Written {
         rows.for_each(|row| read.read(row.clone()));
         let version = read.metadata.as_ref().map(|metadata| metadata.current_seq_num);
         if let Some(version) = version.filter(|version| read.events.last() > *version) {
-            read.events.set_version_after(version);
+            read.events.version_after = Some(version);
         }
         read.finish().findings
     }
@@ -123,7 +123,7 @@ async fn write(store: &EventStore, subject: &Subject, key: &str, commands: &[(&'
         trace_header: Some("Root=1-5759e988-bd862e3fe1be46a994272793".to_owned()),
         ..Meta::default()
     };
-    let input = DecisionInput { meta, epoch: store.epoch(), ..next_input() };
+    let input = DecisionInput { meta, epoch: store.settings().epoch, ..next_input() };
     let request = Keyed { subject, commands: commands.to_vec(), input, body };
     let options = TransactOptions {
         policy: LoadPolicy::Incremental,

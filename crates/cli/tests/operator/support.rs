@@ -11,7 +11,7 @@ use daybook_cli::Project;
 use daybook_cli::commands::OperatorCommand;
 use daybook_cli::operator::{Exit, Interrupt, OperatorContext, OperatorError};
 use daybook_decider::Registry;
-use daybook_event_store::EventStore;
+use daybook_event_store::{EventStore, StoreSettings};
 use daybook_local_aws::messaging::{Bus, Faults, Server};
 use daybook_settings::Environment;
 use daybook_table::{AggregateKey, OutboxItem};
@@ -75,7 +75,7 @@ impl Setup {
         let server = Server::start(bus.router()).await.unwrap();
         let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         let all = settings.iter().map(|(name, value)| (*name, value.as_str())).chain([("TABLE_NAME", TABLE)]);
-        let table = TestTable::with(daybook_command_handler::store_settings(&all.collect()).unwrap()).await;
+        let table = TestTable::with(StoreSettings::read(&all.collect()).unwrap()).await;
         let store = table.direct_store();
         let registry = aggregates::registry().unwrap();
         Self {

@@ -18,7 +18,6 @@ pub(super) fn require<'a>(
     if is_allowed(model, caller, access, folded)? { Ok(()) } else { Err(problem::forbidden()) }
 }
 
-/// Whether the caller may do it.
 pub(super) fn is_allowed<'a>(
     model: &dyn Model,
     caller: impl Into<Option<&'a Caller>>,

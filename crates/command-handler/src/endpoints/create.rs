@@ -3,7 +3,6 @@
 use std::fmt;
 
 use axum::extract::State;
-use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
 use daybook_decider::{CommandRequest, Json};
@@ -12,15 +11,17 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use ulid::Ulid;
 
-use super::endpoint::{Endpoint, RequestBody, Success};
+use super::endpoint::{Body, Endpoint};
 use super::request_headers::WRITE_HEADERS;
-use super::write::{RequestedCommands, WRITE_PROBLEMS, WRITE_QUERY, execute};
+use super::write::{RequestedCommands, WRITE, WRITE_PROBLEMS, created, execute, written};
 use crate::api::Api;
+use crate::openapi::ID;
+use crate::openapi::aggregate_type::AggregateType;
+use crate::openapi::schemas::{Content, Schemas, id_schema, named};
 use crate::problem::{self, Problem};
 use crate::request::{PathParameters, WriteRequest};
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
-    method: Method::POST,
     path: "/{type}",
     handler: |method| on(method, create),
     name: "Create",
@@ -30,15 +31,28 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     description: "The body is the data of the create command, and optionally the `id` of the aggregate. Without it, \
                   the id is derived from the `Idempotency-Key`, or is a new ULID. An id can be used only once, even \
                   after a deletion. A new aggregate has no version yet, so `If-Match` is not accepted.",
-    query: WRITE_QUERY,
     request_headers: &[WRITE_HEADERS],
-    request_body: Some(RequestBody::CreateData),
-    successes: &[Success::Created],
+    request_body: Some(body),
+    creates: true,
+    successes: &[created(Body::Type(|of, schemas| written(of, schemas, [("one", of.created.as_ref())])))],
     problems: &[
         &[&problem::ALREADY_EXISTS, &problem::PRECONDITION_FAILED, &problem::BAD_BODY, &problem::INVALID_COMMAND],
         WRITE_PROBLEMS,
     ],
+    ..WRITE
 };
+
+/// The data of the create command, and an id. It is required if the command has required fields.
+fn body(of: &AggregateType<'_>, schemas: &mut Schemas) -> (Content, bool) {
+    let command = of.model.commands().create;
+    let mut schema = of.data_of(command);
+    let is_required = schema["required"].as_array().is_some_and(|fields| !fields.is_empty());
+    schema["properties"]["id"] = id_schema();
+    let mut example = of.sample_of(command)["data"].take();
+    example["id"] = ID.into();
+    let schema = schemas.add(&format!("{}Create", of.name), schema);
+    (Content { schema, examples: named([("one", Some(example))]) }, is_required)
+}
 
 async fn create(
     State(api): State<Api>,

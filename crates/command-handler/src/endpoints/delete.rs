@@ -1,20 +1,18 @@
 //! `DELETE /{type}/{id}`: the delete command.
 
 use axum::extract::State;
-use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
 use daybook_decider::{CommandRequest, Json};
 
-use super::endpoint::{AGGREGATE_PATH, Endpoint, Success};
-use super::request_headers::{IF_MATCH, WRITE_HEADERS};
-use super::write::{CHANGE_PROBLEMS, RequestedCommands, WRITE_PROBLEMS, WRITE_QUERY, execute};
+use super::endpoint::{AGGREGATE_PATH, Body, Endpoint};
+use super::write::{CHANGE_PROBLEMS, RequestedCommands, WRITE, WRITE_PROBLEMS, changed, execute, written};
 use crate::api::Api;
 use crate::problem::{self, Problem};
 use crate::request::{PathParameters, WriteRequest};
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
-    method: Method::DELETE,
+    method: "DELETE",
     path: AGGREGATE_PATH,
     handler: |method| on(method, delete),
     name: "Delete",
@@ -23,11 +21,12 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     summary: "Delete it",
     description: "The request has no body. A deleted aggregate returns 410; its events and its earlier versions can \
                   still be read, and its id cannot be used again.",
-    query: WRITE_QUERY,
-    request_headers: &[&[&IF_MATCH], WRITE_HEADERS],
-    request_body: None,
-    successes: &[Success::Changed],
+    successes: &[changed(Body::Type(|of, schemas| {
+        let example = of.model.commands().delete.and_then(|command| of.write(command));
+        written(of, schemas, [("one", example.as_ref().map(|write| &write.outcome))])
+    }))],
     problems: &[CHANGE_PROBLEMS, &[&problem::BAD_BODY], WRITE_PROBLEMS],
+    ..WRITE
 };
 
 async fn delete(

@@ -2,34 +2,38 @@
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::{Method, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use daybook_decider::Registry;
 use daybook_projection::Projections;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::endpoint::{Endpoint, Success};
-use super::request_headers::READ_CORRELATION_ID;
+use super::endpoint::{Body, Endpoint, Success};
 use crate::api::Api;
+use crate::openapi::schemas::{Content, named};
 use crate::problem;
 use crate::request::{NoQuery, QueryParameters};
 use crate::response::JSON;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
-    method: Method::GET,
     path: "/openapi.json",
     handler: |method| on(method, document),
     name: "Describe",
     operation_id: "describe",
-    command: None,
     summary: "Read this document",
     description: "The OpenAPI 3.1 document, generated from the code of the API.",
-    query: None,
-    request_headers: &[&[&READ_CORRELATION_ID]],
-    request_body: None,
-    successes: &[Success::OpenApi],
+    successes: &[Success {
+        status: StatusCode::OK,
+        description: "The document.",
+        headers: &[],
+        body: Some(Body::Service(|_, _| Content {
+            schema: json!({"type": "object"}),
+            examples: named([("beginning", Some(json!({"openapi": "3.1.1"})))]),
+        })),
+    }],
     problems: &[&[&problem::BAD_QUERY, &problem::UNAVAILABLE]],
+    ..Endpoint::READ
 };
 
 /// The function that writes the document. The router passes it to this endpoint: an import would be circular, because

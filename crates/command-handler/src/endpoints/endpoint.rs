@@ -1,12 +1,15 @@
 //! An endpoint: the route that it handles, and its operation in the OpenAPI document.
 
-use axum::http::{Method, StatusCode};
+use axum::http::StatusCode;
 use axum::routing::{MethodFilter, MethodRouter};
 use daybook_decider::Commands;
 use schemars::Schema;
 
-use super::request_headers::RequestHeader;
+use super::request_headers::{READ_CORRELATION_ID, RequestHeader};
 use crate::api::Api;
+use crate::openapi::aggregate_type::AggregateType;
+use crate::openapi::schemas::{Content, Schemas};
+use crate::openapi::view::ViewSubject;
 use crate::problem::ProblemType;
 
 /// The path of an aggregate. The methods that it supports depend on the commands of its type.
@@ -18,9 +21,9 @@ pub(crate) const VIEW_PATH: &str = "/views/{view}";
 pub(crate) const ROW_PATH: &str = "/views/{view}/{*key}";
 
 pub(crate) struct Endpoint {
-    pub(crate) method: Method,
+    /// `GET`, `POST` or `DELETE`.
+    pub(crate) method: &'static str,
     pub(crate) path: &'static str,
-    /// The handler, for requests of the method.
     pub(crate) handler: fn(MethodFilter) -> MethodRouter<Api>,
     /// The beginning of the names of its shared responses in the document.
     pub(crate) name: &'static str,
@@ -35,15 +38,37 @@ pub(crate) struct Endpoint {
     pub(crate) query: Option<fn() -> Schema>,
     pub(crate) request_headers: &'static [&'static [&'static RequestHeader]],
     pub(crate) request_body: Option<RequestBody>,
+    /// Whether it creates an aggregate, on which other operations can follow.
+    pub(crate) creates: bool,
     pub(crate) successes: &'static [Success],
     pub(crate) problems: &'static [&'static [&'static ProblemType]],
 }
 
 impl Endpoint {
-    /// The route to the handler.
+    /// What most endpoints that read have in common.
+    pub(super) const READ: Self = Self {
+        method: "GET",
+        path: "",
+        handler: |_| MethodRouter::new(),
+        name: "",
+        operation_id: "",
+        command: None,
+        summary: "",
+        description: "",
+        query: None,
+        request_headers: &[&[&READ_CORRELATION_ID]],
+        request_body: None,
+        creates: false,
+        successes: &[],
+        problems: &[],
+    };
+
     pub(crate) fn route(&self) -> MethodRouter<Api> {
-        let method = MethodFilter::try_from(self.method.clone());
-        (self.handler)(method.expect("an endpoint has one of the methods that can be routed"))
+        (self.handler)(match self.method {
+            "GET" => MethodFilter::GET,
+            "DELETE" => MethodFilter::DELETE,
+            _ => MethodFilter::POST,
+        })
     }
 
     /// Whether it is about aggregates of one type, and not about the service.
@@ -51,72 +76,47 @@ impl Endpoint {
         self.path.starts_with("/{type}")
     }
 
-    /// Whether it is about one view.
     pub(crate) fn is_about_a_view(&self) -> bool {
         self.path.starts_with(VIEW_PATH)
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RequestBody {
-    /// The data of the create command, and an id.
-    CreateData,
-    /// The data of the update command.
-    UpdateData,
-    /// One command or several.
-    Commands,
+/// The body of a request about one aggregate type in the document, and whether it is required.
+pub(crate) type RequestBody = fn(&AggregateType<'_>, &mut Schemas) -> (Content, bool);
+
+#[derive(Clone, Copy)]
+pub(crate) enum Body {
+    Type(fn(&AggregateType<'_>, &mut Schemas) -> Content),
+    View(fn(&ViewSubject<'_>, &mut Schemas) -> Content),
+    Service(fn(&[AggregateType<'_>], &mut Schemas) -> Content),
 }
 
-/// The response to a request that succeeds.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Success {
-    /// A write has created an aggregate.
-    Created,
-    /// A write has changed an aggregate.
-    Changed,
-    State,
-    /// The caller has the state already.
-    NotModified,
-    EventPage,
-    AggregatePage,
-    FeedPage,
-    Row,
-    /// The caller has the row already.
-    RowNotModified,
-    RowPage,
-    OpenApi,
+/// The response to a request that succeeds, in the document.
+pub(crate) struct Success {
+    pub(crate) status: StatusCode,
+    pub(crate) description: &'static str,
+    /// The headers, each with whether it is always present.
+    pub(crate) headers: &'static [(ResponseHeader, bool)],
+    pub(crate) body: Option<Body>,
 }
 
 impl Success {
-    /// The status, the description, and the headers, each with whether it is always present.
-    pub(crate) fn described(self) -> (StatusCode, &'static str, &'static [(ResponseHeader, bool)]) {
-        use ResponseHeader::{ETag, IdempotencyReplayed, Link, Location, RowETag};
-        match self {
-            Self::Created => {
-                let headers = &[(ETag, true), (Location, true), (IdempotencyReplayed, false)];
-                (StatusCode::CREATED, "The aggregate was created.", headers)
-            }
-            Self::Changed => (StatusCode::OK, "The write was executed.", &[(ETag, true), (IdempotencyReplayed, false)]),
-            Self::State => (StatusCode::OK, "The state.", &[(ETag, true)]),
-            Self::NotModified => {
-                (StatusCode::NOT_MODIFIED, "The `ETag` is one of those in `If-None-Match`.", &[(ETag, true)])
-            }
-            Self::EventPage | Self::AggregatePage | Self::FeedPage | Self::RowPage => {
-                (StatusCode::OK, "A page.", &[(Link, false)])
-            }
-            Self::Row => (StatusCode::OK, "The row.", &[(RowETag, true)]),
-            Self::RowNotModified => {
-                (StatusCode::NOT_MODIFIED, "The `ETag` is one of those in `If-None-Match`.", &[(RowETag, true)])
-            }
-            Self::OpenApi => (StatusCode::OK, "The document.", &[]),
-        }
+    /// A page of entries, with the link to the next one.
+    pub(super) const fn page(body: Body) -> Self {
+        let headers = &[(ResponseHeader::Link, false)];
+        Self { status: StatusCode::OK, description: "A page.", headers, body: Some(body) }
+    }
+
+    /// The response to a caller who has the state or the row already.
+    pub(super) const fn not_modified(headers: &'static [(ResponseHeader, bool)]) -> Self {
+        let description = "The `ETag` is one of those in `If-None-Match`.";
+        Self { status: StatusCode::NOT_MODIFIED, description, headers, body: None }
     }
 }
 
 #[derive(Clone, Copy)]
 pub(crate) enum ResponseHeader {
     ETag,
-    /// The `ETag` of a row of a view.
     RowETag,
     Location,
     Link,

@@ -1,7 +1,6 @@
 //! `GET /{type}/{id}/events`: the events of an aggregate, in order.
 
 use axum::extract::State;
-use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
 use daybook_decider::RecordedEvent;
@@ -10,29 +9,35 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::authorization::require_events;
-use super::endpoint::{Endpoint, Success};
+use super::endpoint::{Body, Endpoint, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, default_limit, page, report_unreadable};
-use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
+use crate::openapi::ID;
+use crate::openapi::aggregate_type::events_json;
+use crate::openapi::schemas::{Content, json_of};
 use crate::problem::{self, Problem};
 use crate::request::{PathParameters, QueryParameters, RequestReader};
 use crate::response::EventJson;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
-    method: Method::GET,
     path: "/{type}/{id}/events",
     handler: |method| on(method, events_of_aggregate),
     name: "Events",
     operation_id: "eventsOf",
-    command: None,
     summary: "Read its events",
     description: "The stored events in order, from the first event or after a number; also those of a deleted \
                   aggregate. They include every write before the call. `Link` is the next page, if there is one \
                   already; request later events with `cursor` as `after`.",
     query: Some(|| schema_for!(EventsQuery)),
-    request_headers: &[&[&READ_CORRELATION_ID]],
-    request_body: None,
-    successes: &[Success::EventPage],
+    successes: &[Success::page(Body::Type(|of, schemas| {
+        let schema =
+            schemas.add_response::<EventPage<'_>>(&format!("{}Events", of.name), &[("events/items", &of.event)]);
+        let examples = of.of_creation(|created| {
+            let events = events_json(&created.events);
+            json_of(&EventPage { id: ID, events, cursor: created.after.version(), unreadable: Vec::new() })
+        });
+        Content { schema, examples }
+    }))],
     problems: &[&[
         &problem::BAD_ID,
         &problem::BAD_QUERY,
@@ -42,6 +47,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
         &problem::UNAVAILABLE,
         &problem::NEWER_RELEASE,
     ]],
+    ..Endpoint::READ
 };
 
 #[derive(Deserialize, JsonSchema)]

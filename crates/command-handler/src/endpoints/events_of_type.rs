@@ -1,30 +1,31 @@
 //! `GET /events?type=T`: the events of a type across all aggregates, by time.
 
 use axum::extract::State;
-use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
 use daybook_decider::Access;
 use daybook_decider::record::{ULID, timestamp};
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use super::authorization::{is_allowed, require};
-use super::endpoint::{Endpoint, Success};
+use super::endpoint::{Body, Endpoint, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limit, page, report_unreadable};
-use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
+use crate::openapi::ID;
+use crate::openapi::aggregate_type::{AggregateType, ExampleOutcome};
+use crate::openapi::sample::SETTLED;
+use crate::openapi::schemas::{Content, Schemas, json_of, written_schema};
 use crate::problem::{self, Problem};
 use crate::request::{QueryParameters, RequestReader};
 use crate::response::EventJson;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
-    method: Method::GET,
     path: "/events",
     handler: |method| on(method, events_of_type),
     name: "Feed",
     operation_id: "listEvents",
-    command: None,
     summary: "Read the events of a type, across all aggregates",
     description: "The events in order of time. An event is found by the name under which it was stored, even if the \
                   name has changed since or the event is not used any more. The feed contains every event before \
@@ -32,9 +33,10 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
                   with `cursor` as `after`, again and again, gets every event exactly once. `Link` is the next page, \
                   if there is one already.",
     query: Some(|| schema_for!(FeedQuery)),
-    request_headers: &[&[&READ_CORRELATION_ID]],
-    request_body: None,
-    successes: &[Success::FeedPage],
+    successes: &[Success::page(Body::Service(|types, schemas| {
+        let examples = types.first().map(|of| of.of_creation(|created| example(of, created))).unwrap_or_default();
+        Content { schema: feed_schema(types, schemas), examples }
+    }))],
     problems: &[&[
         &problem::BAD_QUERY,
         &problem::FORBIDDEN,
@@ -42,6 +44,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
         &problem::INTERNAL,
         &problem::UNAVAILABLE,
     ]],
+    ..Endpoint::READ
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -88,6 +91,33 @@ pub(crate) struct FeedEventJson<'a> {
     pub(crate) event: EventJson<'a>,
 }
 
+/// The schema of the page, with the events of all types in it.
+fn feed_schema(types: &[AggregateType<'_>], schemas: &mut Schemas) -> Value {
+    let entry = written_schema::<FeedEventJson<'_>>();
+    let own = ["aggregateType", "aggregateId"];
+    let members: Map<_, _> = own.iter().map(|name| ((*name).to_owned(), entry["properties"][name].clone())).collect();
+    let of_type = |of: &AggregateType<'_>| {
+        let mut members = members.clone();
+        members["aggregateType"]["const"] = of.model.type_name().into();
+        json!({"allOf": [of.event, {"type": "object", "properties": members, "required": own}]})
+    };
+    let entries: Vec<_> = types.iter().map(of_type).collect();
+    let entry = schemas.add("FeedEntry", json!({"description": entry["description"], "oneOf": entries}));
+    schemas.add_response::<FeedPage<'_>>("Feed", &[("events/items", &entry)])
+}
+
+/// A page of the feed of the event that opens a stream.
+fn example(of: &AggregateType<'_>, created: &ExampleOutcome) -> Option<Value> {
+    let created = created.events.first()?;
+    let event = EventJson::of(created, true);
+    json_of(&FeedPage {
+        events: vec![FeedEventJson { aggregate_type: of.model.type_name(), aggregate_id: ID, event }],
+        cursor: created.event_id.to_string(),
+        settled_up_to: timestamp(SETTLED),
+        unreadable: Vec::new(),
+    })
+}
+
 async fn events_of_type(
     State(api): State<Api>,
     QueryParameters(query): QueryParameters<FeedQuery>,
@@ -106,7 +136,6 @@ pub(crate) struct FeedPosition {
     pub(crate) limit: usize,
 }
 
-/// A page of the feed of these event types.
 pub(crate) async fn feed_of(
     api: &Api,
     event_types: &[&str],

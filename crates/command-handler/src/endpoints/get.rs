@@ -1,7 +1,7 @@
 //! `GET /{type}/{id}`: the state of an aggregate, current or at an earlier version.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use daybook_decider::{Access, Json};
@@ -10,28 +10,42 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::authorization::require;
-use super::endpoint::{AGGREGATE_PATH, Endpoint, Success};
+use super::endpoint::{AGGREGATE_PATH, Body, Endpoint, ResponseHeader, Success};
 use super::request_headers::{IF_NONE_MATCH, READ_CORRELATION_ID};
 use crate::api::Api;
 use crate::etag::{etag, is_none_match};
+use crate::openapi::ID;
+use crate::openapi::aggregate_type::ExampleOutcome;
+use crate::openapi::schemas::{Content, json_of};
 use crate::problem::{self, Problem};
 use crate::request::{PathParameters, QueryParameters, RequestReader};
 use crate::response::json_response;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
-    method: Method::GET,
     path: AGGREGATE_PATH,
     handler: |method| on(method, get),
     name: "Get",
     operation_id: "get",
-    command: None,
     summary: "Get the state",
     description: "The current state, which includes every write before the call, or with `version` an earlier state. \
                   Earlier versions of a deleted aggregate can still be read.",
     query: Some(|| schema_for!(StateQuery)),
     request_headers: &[&[&IF_NONE_MATCH, &READ_CORRELATION_ID]],
-    request_body: None,
-    successes: &[Success::State, Success::NotModified],
+    successes: &[
+        Success {
+            status: StatusCode::OK,
+            description: "The state.",
+            headers: &[(ResponseHeader::ETag, true)],
+            body: Some(Body::Type(|of, schemas| Content {
+                schema: schemas.add_response::<StateResponse<'_>>(&format!("{}Read", of.name), &[("state", &of.state)]),
+                examples: of.of_creation(|ExampleOutcome { after, .. }| {
+                    let state = of.model.state(after).ok()?;
+                    json_of(&StateResponse { id: ID, version: after.version(), state: &state })
+                }),
+            })),
+        },
+        Success::not_modified(&[(ResponseHeader::ETag, true)]),
+    ],
     problems: &[&[
         &problem::BAD_ID,
         &problem::BAD_QUERY,
@@ -44,6 +58,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
         &problem::UNAVAILABLE,
         &problem::NEWER_RELEASE,
     ]],
+    ..Endpoint::READ
 };
 
 #[derive(Deserialize, JsonSchema)]

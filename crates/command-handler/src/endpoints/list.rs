@@ -1,7 +1,6 @@
 //! `GET /{type}`: the aggregates of a type, by creation.
 
 use axum::extract::State;
-use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
 use daybook_decider::Access;
@@ -10,30 +9,40 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::authorization::require;
-use super::endpoint::{Endpoint, Success};
+use super::endpoint::{Body, Endpoint, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limit, page, report_unreadable};
-use super::request_headers::READ_CORRELATION_ID;
 use crate::api::Api;
+use crate::openapi::ID;
+use crate::openapi::sample::SETTLED;
+use crate::openapi::schemas::{Content, json_of};
 use crate::problem::{self, Problem};
 use crate::request::{PathParameters, QueryParameters, RequestReader};
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
-    method: Method::GET,
     path: "/{type}",
     handler: |method| on(method, list),
     name: "List",
     operation_id: "list",
-    command: None,
     summary: "List all",
     description: "The aggregates in order of creation, including deleted ones. The list contains every aggregate that \
                   was created before `settledUpTo`, which is some seconds ago, and none that was created after it: a \
                   reader who requests the next page with `cursor` as `after`, again and again, gets every aggregate \
                   exactly once. `Link` is the next page, if there is one already.",
     query: Some(|| schema_for!(ListQuery)),
-    request_headers: &[&[&READ_CORRELATION_ID]],
-    request_body: None,
-    successes: &[Success::AggregatePage],
+    successes: &[Success::page(Body::Type(|of, schemas| {
+        let examples = of.of_creation(|created| {
+            let created = created.events.first()?;
+            json_of(&AggregatePage {
+                aggregates: vec![ListedAggregate { id: ID, created_at: timestamp(created.occurred_at) }],
+                cursor: created.event_id.to_string(),
+                settled_up_to: timestamp(SETTLED),
+                unreadable: Vec::new(),
+            })
+        });
+        Content { schema: schemas.add_response::<AggregatePage<'_>>("Aggregates", &[]), examples }
+    }))],
     problems: &[&[&problem::BAD_QUERY, &problem::FORBIDDEN, &problem::INTERNAL, &problem::UNAVAILABLE]],
+    ..Endpoint::READ
 };
 
 #[derive(Deserialize, JsonSchema)]

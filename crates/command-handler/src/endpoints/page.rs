@@ -12,7 +12,6 @@ use crate::problem::{self, Problem};
 use crate::response::json_response;
 use crate::signals;
 
-/// The maximum entries on a page.
 pub(super) const MAX_LIMIT: usize = 1000;
 
 /// The maximum entries on a page, if the caller does not set it.

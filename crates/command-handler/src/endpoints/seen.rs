@@ -11,18 +11,15 @@ use daybook_view_store::Position;
 use tokio::time::{Instant, sleep_until};
 
 use super::authorization::require_events;
-use crate::api::Api;
+use crate::api::{Api, NamedView};
 use crate::problem::{self, Problem, ProblemType};
 use crate::request::bounds::Bounds;
-use crate::views::NamedView;
 
 /// The pause after the first read of a position. It doubles with each further read.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// Maximum of the pause between two reads of a position.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// The problems of a request with `seen`.
 pub(super) const SEEN_PROBLEMS: &[&ProblemType] =
     &[&problem::BAD_QUERY, &problem::NOT_FOUND, &problem::NO_SUCH_VERSION, &problem::BEHIND, &problem::NEWER_RELEASE];
 

@@ -1,20 +1,19 @@
 //! `POST /{type}/{id}`: the update command.
 
 use axum::extract::State;
-use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
 use daybook_decider::CommandRequest;
 
-use super::endpoint::{AGGREGATE_PATH, Endpoint, RequestBody, Success};
-use super::request_headers::{IF_MATCH, WRITE_HEADERS};
-use super::write::{CHANGE_PROBLEMS, RequestedCommands, WRITE_PROBLEMS, WRITE_QUERY, execute};
+use super::endpoint::{AGGREGATE_PATH, Body, Endpoint};
+use super::write::{CHANGE_PROBLEMS, RequestedCommands, WRITE, WRITE_PROBLEMS, changed, execute, written};
 use crate::api::Api;
+use crate::openapi::aggregate_type::AggregateType;
+use crate::openapi::schemas::{Content, Schemas, named};
 use crate::problem::{self, Problem};
 use crate::request::{PathParameters, WriteRequest};
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
-    method: Method::POST,
     path: AGGREGATE_PATH,
     handler: |method| on(method, update),
     name: "Update",
@@ -23,12 +22,22 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     summary: "Update it",
     description: "The body is the data of the update command. If nothing changes, no event is appended and the \
                   `ETag` stays the same.",
-    query: WRITE_QUERY,
-    request_headers: &[&[&IF_MATCH], WRITE_HEADERS],
-    request_body: Some(RequestBody::UpdateData),
-    successes: &[Success::Changed],
+    request_body: Some(body),
+    successes: &[changed(Body::Type(|of, schemas| {
+        let example = of.model.commands().update.and_then(|command| of.write(command));
+        written(of, schemas, [("one", example.as_ref().map(|write| &write.outcome))])
+    }))],
     problems: &[CHANGE_PROBLEMS, &[&problem::INVALID_COMMAND], WRITE_PROBLEMS],
+    ..WRITE
 };
+
+/// The data of the update command.
+fn body(of: &AggregateType<'_>, schemas: &mut Schemas) -> (Content, bool) {
+    let command = of.model.commands().update.unwrap_or_default();
+    let schema = schemas.add(&format!("{}Update", of.name), of.data_of(command));
+    let example = of.write(command).map(|mut write| write.request["data"].take());
+    (Content { schema, examples: named([("one", example)]) }, true)
+}
 
 async fn update(
     State(api): State<Api>,

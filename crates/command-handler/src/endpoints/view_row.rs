@@ -3,42 +3,54 @@
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use daybook_decider::Json;
 use daybook_projection::ViewAccess;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::endpoint::{Endpoint, ROW_PATH, Success};
+use super::endpoint::{Body, Endpoint, ROW_PATH, ResponseHeader, Success};
 use super::request_headers::{READ_CORRELATION_ID, ROW_IF_NONE_MATCH};
 use super::seen::{SEEN_PROBLEMS, wait_until_seen};
 use crate::api::Api;
 use crate::etag::is_none_match;
+use crate::openapi::schemas::{Content, Schemas, json_of, named};
+use crate::openapi::view::ViewSubject;
 use crate::problem::{self, Problem};
 use crate::request::bounds::Bounds;
 use crate::request::{QueryParameters, RequestCaller};
 use crate::response::json_response;
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
-    method: Method::GET,
     path: ROW_PATH,
     handler: |method| on(method, read_row),
     name: "Row",
     operation_id: "readRow",
-    command: None,
     summary: "Read a row",
     description: "A row of the view, as the events that the view has followed so far make it. A view follows new events \
                   within a moment; with `seen`, the response waits for an event.",
     query: Some(|| schema_for!(RowQuery)),
     request_headers: &[&[&ROW_IF_NONE_MATCH, &READ_CORRELATION_ID]],
-    request_body: None,
-    successes: &[Success::Row, Success::RowNotModified],
+    successes: &[
+        Success {
+            status: StatusCode::OK,
+            description: "The row.",
+            headers: &[(ResponseHeader::RowETag, true)],
+            body: Some(Body::View(|of, schemas| {
+                let example = of.example.as_ref().and_then(|(key, row)| json_of(&RowResponse { key, row }));
+                Content { schema: row_schema(of, schemas), examples: named([("one", example)]) }
+            })),
+        },
+        Success::not_modified(&[(ResponseHeader::RowETag, true)]),
+    ],
     problems: &[
         SEEN_PROBLEMS,
         &[&problem::FORBIDDEN, &problem::NO_SUCH_ROW, &problem::TOO_LARGE, &problem::INTERNAL, &problem::UNAVAILABLE],
     ],
+    ..Endpoint::READ
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -57,6 +69,10 @@ pub(crate) struct RowResponse<'a> {
     pub(crate) key: &'a str,
     /// Its contents.
     pub(crate) row: &'a Json,
+}
+
+pub(super) fn row_schema(of: &ViewSubject<'_>, schemas: &mut Schemas) -> Value {
+    schemas.add_response::<RowResponse<'_>>(&format!("{}RowRead", of.name), &[("row", &of.row)])
 }
 
 async fn read_row(

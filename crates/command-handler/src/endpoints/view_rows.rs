@@ -2,7 +2,6 @@
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
 use daybook_projection::{MAX_KEY, ViewAccess};
@@ -10,12 +9,12 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
-use super::endpoint::{Endpoint, Success, VIEW_PATH};
+use super::endpoint::{Body, Endpoint, Success, VIEW_PATH};
 use super::page::{MAX_LIMIT, checked_limit, default_limit, page};
-use super::request_headers::READ_CORRELATION_ID;
 use super::seen::{SEEN_PROBLEMS, wait_until_seen};
-use super::view_row::RowResponse;
+use super::view_row::{RowResponse, row_schema};
 use crate::api::Api;
+use crate::openapi::schemas::{Content, json_of, named};
 use crate::problem::{self, Problem};
 use crate::request::bounds::Bounds;
 use crate::request::{PathParameters, QueryParameters, RequestCaller};
@@ -27,21 +26,26 @@ const MAX_ROWS: usize = 2 * 1024 * 1024;
 const PARAMETER: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'~').remove(b'-');
 
 pub(super) const ENDPOINT: Endpoint = Endpoint {
-    method: Method::GET,
     path: VIEW_PATH,
     handler: |method| on(method, list_rows),
     name: "Rows",
     operation_id: "readView",
-    command: None,
     summary: "Read the rows",
     description: "The rows in the order of their keys, by the bytes of UTF-8. Each row is as a read of this row returns \
                   it, but the rows of a page are not read at one moment: an event that changes several of them may show \
                   in some only. `Link` is the next page, if there is one.",
     query: Some(|| schema_for!(RowsQuery)),
-    request_headers: &[&[&READ_CORRELATION_ID]],
-    request_body: None,
-    successes: &[Success::RowPage],
+    successes: &[Success::page(Body::View(|of, schemas| {
+        let row = row_schema(of, schemas);
+        let example = of
+            .example
+            .as_ref()
+            .and_then(|(key, row)| json_of(&RowPage { cursor: key, rows: vec![RowResponse { key, row }] }));
+        let schema = schemas.add_response::<RowPage<'_>>(&format!("{}Rows", of.name), &[("rows/items", &row)]);
+        Content { schema, examples: named([("one", example)]) }
+    }))],
     problems: &[SEEN_PROBLEMS, &[&problem::FORBIDDEN, &problem::INTERNAL, &problem::UNAVAILABLE]],
+    ..Endpoint::READ
 };
 
 #[derive(Deserialize, JsonSchema)]

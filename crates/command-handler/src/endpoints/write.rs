@@ -14,23 +14,24 @@ use daybook_event_store::{
 use daybook_function_runtime::traces;
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
-use schemars::{Schema, schema_for};
+use schemars::schema_for;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 use ulid::Ulid;
 
 use super::authorization::{is_allowed, require};
+use super::endpoint::ResponseHeader::{ETag, IdempotencyReplayed, Location};
+use super::endpoint::{Body, Endpoint, Success};
+use super::request_headers::{IF_MATCH, WRITE_HEADERS};
 use crate::api::Api;
 use crate::etag::IfMatch;
+use crate::openapi::aggregate_type::{AggregateType, ExampleOutcome};
+use crate::openapi::schemas::{Content, Schemas, named};
 use crate::problem::{self, Problem, ProblemType};
 use crate::request::{WriteQuery, WriteRequest};
 use crate::response::{EventJson, WriteResponse, json_text, write_response};
 use crate::signals::count_write;
 
-/// The query of every write.
-pub(super) const WRITE_QUERY: Option<fn() -> Schema> = Some(|| schema_for!(WriteQuery));
-
-/// The problems of every write.
 pub(super) const WRITE_PROBLEMS: &[&ProblemType] = &[
     &problem::MALFORMED_JSON,
     &problem::BAD_ID,
@@ -50,6 +51,38 @@ pub(super) const WRITE_PROBLEMS: &[&ProblemType] = &[
 /// The problems of a write to an aggregate that should exist.
 pub(super) const CHANGE_PROBLEMS: &[&ProblemType] =
     &[&problem::NOT_FOUND, &problem::DELETED, &problem::VERSION_CONFLICT, &problem::IF_MATCH_REQUIRED];
+
+/// The success of a write that has created an aggregate.
+pub(super) const fn created(body: Body) -> Success {
+    let headers = &[(ETag, true), (Location, true), (IdempotencyReplayed, false)];
+    Success { status: StatusCode::CREATED, description: "The aggregate was created.", headers, body: Some(body) }
+}
+
+/// The success of a write that has changed an aggregate.
+pub(super) const fn changed(body: Body) -> Success {
+    let headers = &[(ETag, true), (IdempotencyReplayed, false)];
+    Success { status: StatusCode::OK, description: "The write was executed.", headers, body: Some(body) }
+}
+
+/// The body of the response in the document, with these examples.
+pub(super) fn written<const N: usize>(
+    of: &AggregateType<'_>,
+    schemas: &mut Schemas,
+    examples: [(&str, Option<&ExampleOutcome>); N],
+) -> Content {
+    let parts = [("state", &of.state), ("events/items", &of.event), ("messages/items", &of.message)];
+    let schema = schemas.add_response::<WriteResponse<'_>>(&format!("{}Written", of.name), &parts);
+    let examples = examples.map(|(name, outcome)| (name, outcome.map(|outcome| outcome.response.clone())));
+    Content { schema, examples: named(examples) }
+}
+
+/// What most endpoints that write have in common.
+pub(super) const WRITE: Endpoint = Endpoint {
+    method: "POST",
+    query: Some(|| schema_for!(WriteQuery)),
+    request_headers: &[&[&IF_MATCH], WRITE_HEADERS],
+    ..Endpoint::READ
+};
 
 pub(super) enum RequestedCommands {
     One(CommandRequest),
@@ -208,11 +241,11 @@ impl RequestedWrite<'_> {
         json_text(&body)?.ok_or_else(|| Problem::new(&problem::TOO_LARGE, detail))
     }
 
-    /// A new time and seed for each decision.
     fn decision_input(&self) -> DecisionInput {
         let seed = Ulid::from_datetime(self.store.now().into());
         let now = i64::try_from(seed.timestamp_ms()).unwrap_or_default();
         let now = Timestamp::from_millisecond(now).unwrap_or_default();
-        DecisionInput { now, seed, meta: self.meta.clone(), epoch: self.store.epoch(), caller: self.caller.clone() }
+        let epoch = self.store.settings().epoch;
+        DecisionInput { now, seed, meta: self.meta.clone(), epoch, caller: self.caller.clone() }
     }
 }

@@ -1,13 +1,97 @@
 //! An endpoint as an operation of the document.
 
-use axum::http::{Method, StatusCode};
+use axum::http::StatusCode;
 use daybook_decider::{Model, Registry};
 use serde_json::{Map, Value, json};
 
-use super::subject::{Content, Subject};
-use super::{component, gateway, headers, parameters, problems, sample};
+use super::aggregate_type::AggregateType;
+use super::schemas::{Content, Schemas, reference, referred_name};
+use super::view::ViewSubject;
+use super::{headers, parameters, responses, sample};
 use crate::endpoints::ENDPOINTS;
-use crate::endpoints::endpoint::{Endpoint, ResponseHeader, Success};
+use crate::endpoints::endpoint::{Body, Endpoint, ResponseHeader, Success};
+
+#[derive(Clone, Copy)]
+pub(super) enum Subject<'a> {
+    Type(&'a AggregateType<'a>),
+    View(&'a ViewSubject<'a>),
+    /// The service: operations that are not about one aggregate type.
+    Service(&'a [AggregateType<'a>]),
+}
+
+impl Subject<'_> {
+    pub(super) fn tag(self) -> String {
+        match self {
+            Self::Type(of) => of.model.type_name().to_owned(),
+            Self::View(of) => of.tag.clone(),
+            Self::Service(_) => "suite".to_owned(),
+        }
+    }
+
+    /// The name that ends the ids of its operations.
+    fn name(&self) -> &str {
+        match self {
+            Self::Type(of) => &of.name,
+            Self::View(of) => &of.name,
+            Self::Service(_) => "",
+        }
+    }
+
+    fn has(self, endpoint: &Endpoint) -> bool {
+        match self {
+            Self::Type(of) => {
+                let command = endpoint.command.map(|command| command(of.model.commands()));
+                endpoint.is_about_a_type() && command.is_none_or(|command| command.is_some())
+            }
+            Self::View(_) => endpoint.is_about_a_view(),
+            Self::Service(_) => !endpoint.is_about_a_type() && !endpoint.is_about_a_view(),
+        }
+    }
+
+    fn path(self, endpoint: &Endpoint) -> String {
+        endpoint.path.replace("views/{view}", &self.tag()).replace("{type}", &self.tag()).replace("{*key}", "{key}")
+    }
+
+    fn summary(self, endpoint: &Endpoint) -> String {
+        match self {
+            Self::Type(of) => {
+                let command = endpoint.command.and_then(|command| command(of.model.commands()));
+                match command.and_then(|command| Some((command, of.description_of(command)?))) {
+                    Some((command, description)) => format!("{command}: {}", description.trim_end_matches('.')),
+                    None => format!("{} ({})", endpoint.summary, of.model.type_name()),
+                }
+            }
+            Self::View(of) => format!("{} ({})", endpoint.summary, of.model.name()),
+            Self::Service(_) => endpoint.summary.to_owned(),
+        }
+    }
+
+    fn content(self, body: Body, schemas: &mut Schemas) -> Option<Content> {
+        match (self, body) {
+            (Self::Type(of), Body::Type(content)) => Some(content(of, schemas)),
+            (Self::View(of), Body::View(content)) => Some(content(of, schemas)),
+            (Self::Service(types), Body::Service(content)) => Some(content(types, schemas)),
+            _ => None,
+        }
+    }
+
+    /// The operations that can follow on an aggregate that the endpoint has created.
+    fn links(self, endpoint: &Endpoint) -> Option<Value> {
+        if !endpoint.creates {
+            return None;
+        }
+        let link = |endpoint: &Endpoint| {
+            let operation_id = format!("{}{}", endpoint.operation_id, self.name());
+            let mut parameters = json!({"id": "$response.body#/id"});
+            if endpoint.method != "GET" {
+                parameters["header.If-Match"] = "$response.header.ETag".into();
+            }
+            (operation_id.clone(), json!({"operationId": operation_id, "parameters": parameters}))
+        };
+        let others = ENDPOINTS.iter().filter(|endpoint| endpoint.path.contains("{id}") && self.has(endpoint));
+        Some(others.map(link).collect::<Map<_, _>>().into())
+    }
+}
 
 /// The operations by path and method, and the responses that they share, by name.
 pub(super) struct Operations {
@@ -20,40 +104,40 @@ pub(super) struct Operations {
 impl Operations {
     /// No operation yet, and the responses of a gateway, whose bodies have this schema.
     pub(super) fn new(registry: &Registry, gateway_schema: &Value) -> Self {
-        let of_gateway =
-            gateway::STATUSES.map(|status| (component::reason(status), gateway::response(status, gateway_schema)));
+        let of_gateway = responses::GATEWAY_STATUSES
+            .map(|status| (reason(status), responses::gateway_response(status, gateway_schema)));
         let event_types = registry.iter().flat_map(Model::stored_events).map(|(name, _)| name).collect();
         Self { paths: Map::new(), responses: Map::from_iter(of_gateway), event_types }
     }
 
-    /// Adds the operations of a subject.
-    pub(super) fn add_all(&mut self, subject: &impl Subject) {
+    pub(super) fn add_all(&mut self, subject: Subject<'_>, schemas: &mut Schemas) {
         for endpoint in ENDPOINTS.iter().filter(|endpoint| subject.has(endpoint)) {
-            self.add(endpoint, subject);
+            self.add(endpoint, subject, schemas);
         }
     }
 
-    fn add(&mut self, endpoint: &Endpoint, subject: &impl Subject) {
-        let query =
-            parameters::of_query(endpoint, &self.event_types, |name, schema| subject.query_example(name, schema));
-        let responses = self.responses(endpoint, subject, &query);
+    fn add(&mut self, endpoint: &Endpoint, subject: Subject<'_>, schemas: &mut Schemas) {
+        let view = if let Subject::View(view) = subject { Some(view) } else { None };
+        let query = parameters::of_query(endpoint, &self.event_types, view);
+        let responses = self.responses(endpoint, subject, &query, schemas);
         let mut operation = json!({
             "operationId": format!("{}{}", endpoint.operation_id, subject.name()),
             "tags": [subject.tag()],
             "summary": subject.summary(endpoint),
             "description": endpoint.description,
-            "parameters": parameters::of_endpoint(endpoint, subject.path_parameter(endpoint), query),
+            "parameters": parameters::of_endpoint(endpoint, view, query),
             "responses": responses,
         });
-        if let Some((content, required)) = endpoint.request_body.and_then(|body| subject.request(body)) {
+        if let (Some(body), Subject::Type(of)) = (endpoint.request_body, subject) {
+            let (content, required) = body(of, schemas);
             operation["requestBody"] = json!({"required": required, "content": json_content(content)});
         }
-        let head = (endpoint.method == Method::GET).then(|| self.head(&operation));
+        let head = (endpoint.method == "GET").then(|| self.head(&operation));
         let path = self.paths.entry(subject.path(endpoint)).or_insert_with(|| json!({}));
         if let Some(head) = head {
             path["head"] = head;
         }
-        path[endpoint.method.as_str().to_lowercase()] = operation;
+        path[endpoint.method.to_lowercase()] = operation;
     }
 
     /// The `HEAD` operation of a `GET`: the same responses without bodies.
@@ -71,18 +155,24 @@ impl Operations {
     }
 
     /// The responses by status. The subjects of the endpoint share the responses that are problems.
-    fn responses(&mut self, endpoint: &Endpoint, subject: &impl Subject, query: &[Value]) -> Map<String, Value> {
-        let success = |&success: &Success| success_response(endpoint, subject, query, success);
+    fn responses(
+        &mut self,
+        endpoint: &Endpoint,
+        subject: Subject<'_>,
+        query: &[Value],
+        schemas: &mut Schemas,
+    ) -> Map<String, Value> {
+        let success = |success: &Success| success_response(endpoint, subject, query, success, schemas);
         let mut responses: Vec<_> = endpoint.successes.iter().map(success).collect();
-        for status in gateway::STATUSES {
-            responses.push((status, component::reference("responses", &component::reason(status))));
+        for status in responses::GATEWAY_STATUSES {
+            responses.push((status, reference("responses", &reason(status))));
         }
-        for (status, types) in problems::by_status(endpoint.problems) {
-            let name = format!("{}{}", endpoint.name, component::reason(status));
-            responses.push((status, component::reference("responses", &name)));
-            let mut response = problems::response(status, &types);
-            if let Some(of_gateway) = self.responses.get(&component::reason(status)) {
-                gateway::add_to(&mut response, of_gateway);
+        for (status, types) in responses::by_status(endpoint.problems) {
+            let name = format!("{}{}", endpoint.name, reason(status));
+            responses.push((status, reference("responses", &name)));
+            let mut response = responses::response(status, &types);
+            if let Some(of_gateway) = self.responses.get(&reason(status)) {
+                responses::add_to(&mut response, of_gateway);
             }
             self.responses.insert(name, response);
         }
@@ -90,7 +180,7 @@ impl Operations {
     }
 
     fn without_body(&self, response: &Value) -> Value {
-        let shared = component::referred_name(response).and_then(|name| self.responses.get(name));
+        let shared = referred_name(response).and_then(|name| self.responses.get(name));
         let mut response = shared.unwrap_or(response).clone();
         response.as_object_mut().and_then(|members| members.remove("content"));
         response
@@ -99,29 +189,31 @@ impl Operations {
 
 fn success_response(
     endpoint: &Endpoint,
-    subject: &impl Subject,
+    subject: Subject<'_>,
     query: &[Value],
-    success: Success,
+    success: &Success,
+    schemas: &mut Schemas,
 ) -> (StatusCode, Value) {
-    let content = subject.response(endpoint, success);
+    let content = success.body.and_then(|body| subject.content(body, schemas));
     let shown = content.as_ref().and_then(|content| content.examples.as_object()?.values().next());
     let version = shown.and_then(|shown| shown["value"]["version"].as_u64());
     let path = subject.path(endpoint).replace("{id}", sample::ID);
+    let state_version = if let Subject::Type(of) = subject { of.model.state_version() } else { 1 };
     let example = |header| match header {
-        ResponseHeader::ETag => version.map(|version| headers::etag(version, subject.state_version())),
+        ResponseHeader::ETag => version.map(|version| headers::etag(version, state_version)),
         ResponseHeader::Location => Some(format!("/{}/{}", subject.tag(), sample::ID)),
         ResponseHeader::Link => Some(next_page(&path, query)),
         _ => None,
     };
-    let (status, description, headers) = success.described();
-    let mut response = json!({"description": description, "headers": headers::headers(headers, example)});
+    let headers = headers::headers(success.headers, example);
+    let mut response = json!({"description": success.description, "headers": headers});
     if let Some(content) = content {
         response["content"] = json_content(content);
     }
     if let Some(links) = subject.links(endpoint) {
         response["links"] = links;
     }
-    (status, response)
+    (success.status, response)
 }
 
 /// A link with the examples of the parameters that make a page.
@@ -141,4 +233,9 @@ fn json_content(Content { schema, examples }: Content) -> Value {
         json["examples"] = examples;
     }
     json!({ "application/json": json })
+}
+
+/// The reason phrase of a status in one word.
+fn reason(status: StatusCode) -> String {
+    status.canonical_reason().unwrap_or_default().replace(' ', "")
 }

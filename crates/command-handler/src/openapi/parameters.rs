@@ -2,17 +2,16 @@
 
 use serde_json::{Map, Value, json};
 
-use super::component::reference;
-use super::json_schema::{in_document, without_null};
 use super::sample::{ID, ulid};
+use super::schemas::{id_schema, in_document, reference, without_null};
+use super::view::ViewSubject;
 use crate::endpoints;
 use crate::endpoints::endpoint::Endpoint;
 use crate::endpoints::request_headers::RequestHeader;
 
-/// The parameters of an endpoint with this query. `of_path` is the parameter of the path, unless it is the id.
-pub(super) fn of_endpoint(endpoint: &Endpoint, of_path: Option<Value>, query: Vec<Value>) -> Vec<Value> {
+pub(super) fn of_endpoint(endpoint: &Endpoint, view: Option<&ViewSubject<'_>>, query: Vec<Value>) -> Vec<Value> {
     let id = endpoint.path.contains("{id}").then(|| reference("parameters", "Id"));
-    let id = id.or(of_path);
+    let id = id.or_else(|| Some(view.filter(|_| endpoint.path.contains("{*key}"))?.key_parameter()));
     let headers = endpoint.request_headers.concat().into_iter().map(|header| reference("parameters", header.component));
     id.into_iter().chain(query).chain(headers).collect()
 }
@@ -42,25 +41,8 @@ pub(super) fn shared(has_views: bool) -> Value {
     headers.chain([("Id".to_owned(), id)]).collect::<Map<_, _>>().into()
 }
 
-/// An id, by the rule of [`daybook_table::keys::is_id`].
-pub(super) fn id_schema() -> Value {
-    json!({
-        "type": "string",
-        "pattern": "^[A-Za-z0-9._~-]{1,128}$",
-        "minLength": 1,
-        "maxLength": daybook_table::keys::MAX_ID,
-        "not": {"enum": [".", ".."]},
-        "examples": [ID],
-    })
-}
-
-/// The query parameters of an endpoint. The parameter for an event type lists the existing event types. `own_example` returns
-/// the example of a parameter, if the endpoint's subject has its own, and may restrict the schema.
-pub(super) fn of_query(
-    endpoint: &Endpoint,
-    event_types: &[&str],
-    own_example: impl Fn(&str, &mut Map<String, Value>) -> Option<Value>,
-) -> Vec<Value> {
+/// The query parameters of an endpoint. The parameter for an event type lists the existing event types.
+pub(super) fn of_query(endpoint: &Endpoint, event_types: &[&str], view: Option<&ViewSubject<'_>>) -> Vec<Value> {
     let Some(schema) = endpoint.query else { return Vec::new() };
     let mut schema = in_document(schema().into(), &str::to_owned);
     // A missing parameter is not null.
@@ -70,7 +52,7 @@ pub(super) fn of_query(
         let mut schema = member.as_object().cloned().unwrap_or_default();
         let description = schema.remove("description");
         schema.retain(|member, value| member != "default" || !value.is_null());
-        let own = own_example(name, &mut schema);
+        let own = view.and_then(|view| view.query_example(name, &mut schema));
         let example = own.unwrap_or_else(|| match name.as_str() {
             "after" if schema["type"] == "string" => ulid(1).to_string().into(),
             "after" | "limit" => 100.into(),

@@ -8,18 +8,18 @@ use ulid::Ulid;
 pub const ID: &str = "123";
 
 /// The time of all examples: 2026-01-01T00:00:00Z.
-pub const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
+pub(crate) const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
 /// The time up to which the feeds of the examples are settled: a minute later.
-pub(super) const SETTLED: Timestamp = Timestamp::constant(1_767_225_660, 0);
+pub(crate) const SETTLED: Timestamp = Timestamp::constant(1_767_225_660, 0);
 
 /// A ULID at the time of the examples: the same at every run.
-pub fn ulid(random: u128) -> Ulid {
+pub(crate) fn ulid(random: u128) -> Ulid {
     Ulid::from_parts(u64::try_from(NOW.as_millisecond()).unwrap_or_default(), random)
 }
 
 /// A value that fits a schema: the schema's example, or the simplest value.
-pub fn sample(schema: &Value, root: &Value) -> Value {
+pub(crate) fn sample(schema: &Value, root: &Value) -> Value {
     if let Some(reference) = schema["$ref"].as_str() {
         let target = root.pointer(reference.trim_start_matches('#'));
         return target.map(|target| sample(target, root)).unwrap_or_default();

@@ -1,32 +1,38 @@
-//! The schemas of the API's responses, for each aggregate type with the type's own state, events and messages.
+//! The schemas of the document, which are made by schemars, and bodies with a schema and examples.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use daybook_decider::Model;
-use schemars::{JsonSchema, Schema};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::component::{reference, referred_name, upper_camel};
-use super::json_schema::{in_document, one_of_tagged, replace, variants, written_schema};
-use super::parameters::id_schema;
-use crate::endpoints::events_of_aggregate::EventPage;
-use crate::endpoints::events_of_type::{FeedEventJson, FeedPage};
-use crate::endpoints::get::StateResponse;
-use crate::endpoints::list::AggregatePage;
-use crate::response::{EventJson, MessageJson, WriteResponse};
+use super::sample::ID;
+
+pub(crate) struct Content {
+    pub(crate) schema: Value,
+    pub(crate) examples: Value,
+}
+
+/// The examples that exist, in the form of the document.
+pub(crate) fn named<const N: usize>(examples: [(&str, Option<Value>); N]) -> Value {
+    let there = examples.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!({"value": value?}))));
+    there.collect::<Map<_, _>>().into()
+}
+
+pub(crate) fn json_of(value: &impl Serialize) -> Option<Value> {
+    serde_json::to_value(value).ok()
+}
 
 /// The schemas that others refer to as `#/components/schemas/NAME`.
 #[derive(Default)]
 pub struct Schemas(Map<String, Value>);
 
 impl Schemas {
-    /// All of them, by name.
     pub fn into_all(self) -> Value {
         self.0.into()
     }
 
     /// Adds schemas under names that no other schema takes.
-    pub(super) fn extend(&mut self, schemas: impl Iterator<Item = (String, Value)>) {
+    pub(crate) fn extend(&mut self, schemas: impl Iterator<Item = (String, Value)>) {
         self.0.extend(schemas);
     }
 
@@ -42,13 +48,11 @@ impl Schemas {
     }
 
     /// Adds the schema of a response, with some of its parts in the form of one aggregate type.
-    pub(super) fn add_response<T: JsonSchema>(&mut self, name: &str, parts: &[(&str, &Value)]) -> Value {
+    pub(crate) fn add_response<T: JsonSchema>(&mut self, name: &str, parts: &[(&str, &Value)]) -> Value {
         let mut schema = written_schema::<T>();
         // The schemas of one type replace these.
-        for general in [EventJson::schema_name(), FeedEventJson::schema_name(), MessageJson::schema_name()] {
-            if let Some(definitions) = schema["$defs"].as_object_mut() {
-                definitions.remove(&*general);
-            }
+        if let Some(definitions) = schema["$defs"].as_object_mut() {
+            definitions.retain(|name, _| !["EventJson", "FeedEventJson", "MessageJson"].contains(&name.as_str()));
         }
         let mut schema = self.adopt("", schema);
         for (path, part) in parts {
@@ -88,159 +92,138 @@ impl Schemas {
     }
 
     /// The schema that a reference refers to, or the schema itself if it is not a reference.
-    pub(super) fn resolve(&self, schema: &Value) -> Value {
+    pub(crate) fn resolve(&self, schema: &Value) -> Value {
         referred_name(schema).and_then(|name| self.0.get(name)).unwrap_or(schema).clone()
     }
 }
 
-/// The schemas of a type of aggregate.
-pub(super) struct TypeSchemas {
-    /// The type's name in the form with which the names of its schemas begin.
-    pub(super) name: String,
-    pub(super) description: Value,
-    pub(super) command_descriptions: BTreeMap<String, String>,
-    pub(super) create: Value,
-    /// Whether the create command has required fields.
-    pub(super) create_needs_data: bool,
-    pub(super) update: Option<Value>,
-    pub(super) commands: Value,
-    pub(super) state: Value,
-    pub(super) write: Value,
-    pub(super) event_page: Value,
-    pub(super) aggregate_page: Value,
-    event: Value,
+/// A variant of an enum that is written as name and data.
+pub struct Variant {
+    pub name: String,
+    pub description: String,
+    pub data: Value,
 }
 
-impl TypeSchemas {
-    pub(super) fn new(model: &dyn Model, schemas: &mut Schemas) -> Self {
-        let name = upper_camel(model.type_name());
-        let raw = model.schemas().clone();
-        let mut command = schemas.adopt(&name, raw.command.into());
-        let described = variants(&command, "command");
-        let data_of = |command: &str| {
-            let found = described.iter().find(|variant| variant.name == command);
-            found.map_or_else(|| json!({"type": "object"}), |variant| schemas.resolve(&variant.data))
-        };
-        let create = data_of(model.commands().create);
-        let update = model.commands().update.map(data_of);
-        for variant in command["oneOf"].as_array_mut().into_iter().flatten() {
-            let_empty_data_be_left_out(variant, schemas);
-        }
-        let command_descriptions = described.into_iter().map(|variant| (variant.name, variant.description)).collect();
-
-        let state = schemas.adopt(&name, raw.state.into());
-        let description = state["description"].clone();
-        let state = schemas.add(&name, state);
-        let event = event_schema(&name, model, raw.event, schemas);
-        let message = message_schema(&name, raw.message, schemas);
-        let create_needs_data = create["required"].as_array().is_some_and(|fields| !fields.is_empty());
-        let commands = schemas.add(&format!("{name}Command"), command);
-        let several = json!({"type": "array", "minItems": 1, "items": commands.clone()});
-        Self {
-            create: schemas.add(&format!("{name}Create"), with_id(create)),
-            create_needs_data,
-            update: update.map(|update| schemas.add(&format!("{name}Update"), update)),
-            commands: json!({"oneOf": [commands, several]}),
-            state: schemas.add_response::<StateResponse<'_>>(&format!("{name}Read"), &[("state", &state)]),
-            write: schemas.add_response::<WriteResponse<'_>>(
-                &format!("{name}Written"),
-                &[("state", &state), ("events/items", &event), ("messages/items", &message)],
-            ),
-            event_page: schemas.add_response::<EventPage<'_>>(&format!("{name}Events"), &[("events/items", &event)]),
-            aggregate_page: schemas.add_response::<AggregatePage<'_>>("Aggregates", &[]),
-            name,
-            description,
-            command_descriptions,
-            event,
-        }
-    }
-}
-
-/// Adds the page of the feed, with the events of all types in it.
-pub(super) fn feed_schema<'a>(
-    types: impl Iterator<Item = (&'static str, &'a TypeSchemas)>,
-    schemas: &mut Schemas,
-) -> Value {
-    let entry = written_schema::<FeedEventJson<'_>>();
-    let own = ["aggregateType", "aggregateId"];
-    let members: Map<_, _> = own.iter().map(|name| ((*name).to_owned(), entry["properties"][name].clone())).collect();
-    let of_type = |(type_name, type_schemas): (&str, &'a TypeSchemas)| {
-        let mut members = members.clone();
-        members["aggregateType"]["const"] = type_name.into();
-        json!({"allOf": [type_schemas.event, {"type": "object", "properties": members, "required": own}]})
+/// The variants of an enum that is tagged with this member.
+pub fn variants(schema: &Value, tag: &str) -> Vec<Variant> {
+    let read = |variant: &Value| {
+        let members = &variant["properties"];
+        let data = members.get("data").cloned().unwrap_or_else(|| json!({"type": "object"}));
+        let description = variant["description"].as_str().unwrap_or_default().to_owned();
+        Some(Variant { name: members[tag]["const"].as_str()?.to_owned(), description, data })
     };
-    let entries: Vec<_> = types.map(of_type).collect();
-    let entry = schemas.add("FeedEntry", json!({"description": entry["description"], "oneOf": entries}));
-    schemas.add_response::<FeedPage<'_>>("Feed", &[("events/items", &entry)])
+    schema["oneOf"].as_array().into_iter().flatten().filter_map(read).collect()
 }
 
-/// Adds the events in their stored form: one schema for each, and one for any of them.
-fn event_schema(type_name: &str, model: &dyn Model, raw: Schema, schemas: &mut Schemas) -> Value {
-    let schema = schemas.adopt(type_name, raw.into());
-    let envelope = schemas.adopt("", written_schema::<EventJson<'_>>());
-    let described = |name: &str, description: &str, newest: u32| {
-        let mut event = envelope.clone();
-        event["description"] = description.into();
-        event["properties"]["eventType"]["const"] = name.into();
-        event["properties"]["eventVersion"] = versions(newest);
-        event
-    };
-    let mut each = Vec::new();
-    for variant in variants(&schema, "type") {
-        let known = model.events().iter().find(|event| event.name == variant.name);
-        let newest = known.map_or(1, |event| event.readable);
-        let mut event = described(&variant.name, &variant.description, newest);
-        let data = &mut event["properties"]["data"];
-        replace(data, &variant.data);
-        if newest > 1 {
-            // Events are returned as they were stored, so an event may have the form of another version.
-            *data = json!({"anyOf": [variant.data, {"description": "The form of another version."}]});
+/// One of several schemas, which a member distinguishes.
+pub(crate) fn one_of_tagged(member: &str, each: &[(String, Value)]) -> Value {
+    let references: Vec<_> = each.iter().map(|(_, reference)| reference).collect();
+    let mapping: Map<_, _> = each.iter().map(|(name, reference)| (name.clone(), reference["$ref"].clone())).collect();
+    json!({"oneOf": references, "discriminator": {"propertyName": member, "mapping": mapping}})
+}
+
+/// Replaces a schema; the description of the replaced schema stays if the new one has none.
+pub(crate) fn replace(place: &mut Value, schema: &Value) {
+    let description = place["description"].take();
+    *place = schema.clone();
+    if !description.is_null() && place["description"].is_null() {
+        place["description"] = description;
+    }
+}
+
+/// The schema of a value that this crate writes. An optional member is omitted instead of being null.
+pub(crate) fn written_schema<T: JsonSchema>() -> Value {
+    let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let mut schema = Value::from(generator.into_root_schema_for::<T>());
+    without_null(&mut schema);
+    let definitions = schema["$defs"].as_object_mut().into_iter().flat_map(Map::values_mut);
+    definitions.for_each(without_null);
+    schema
+}
+
+/// The schema with references into the document, and with the bounds that the formats of integers stand for.
+pub(crate) fn in_document(mut schema: Value, rename: &impl Fn(&str) -> String) -> Value {
+    match &mut schema {
+        Value::Object(members) => {
+            if let Some(name) = members.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix("#/$defs/")) {
+                let name = rename(name);
+                members.insert("$ref".to_owned(), format!("#/components/schemas/{name}").into());
+            }
+            if let Some((least, most)) = members.get("format").and_then(Value::as_str).and_then(bounds) {
+                members.entry("minimum").or_insert(least);
+                members.entry("maximum").or_insert(most);
+            }
+            // No other tool knows this format.
+            if members.get("format").is_some_and(|format| format == "uint") {
+                members.remove("format");
+            }
+            for member in members.values_mut() {
+                *member = in_document(member.take(), rename);
+            }
         }
-        each.push((variant.name.clone(), schemas.add(&variant.name, event)));
+        Value::Array(elements) => {
+            for element in elements {
+                *element = in_document(element.take(), rename);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
-    let written: BTreeSet<_> = each.iter().map(|(name, _)| name.clone()).collect();
-    for (name, newest) in model.stored_events().into_iter().filter(|(name, _)| !written.contains(*name)) {
-        let event = described(name, "This release does not write this event; streams may contain it.", newest);
-        each.push((name.to_owned(), schemas.add(name, event)));
-    }
-    schemas.add(&format!("{type_name}Event"), one_of_tagged("eventType", &each))
+    schema
 }
 
-/// Adds the messages as writes return them: one schema for each, and one for any of them.
-fn message_schema(type_name: &str, raw: Schema, schemas: &mut Schemas) -> Value {
-    let schema = schemas.adopt(type_name, raw.into());
-    let envelope = schemas.adopt("", written_schema::<MessageJson<'_>>());
-    let mut each = Vec::new();
-    for variant in variants(&schema, "type") {
-        let mut message = envelope.clone();
-        message["description"] = variant.description.into();
-        message["properties"]["messageType"]["const"] = variant.name.clone().into();
-        replace(&mut message["properties"]["data"], &variant.data);
-        let name = format!("{}{}Message", variant.name[..1].to_uppercase(), &variant.name[1..]);
-        each.push((variant.name, schemas.add(&name, message)));
-    }
-    schemas.add(&format!("{type_name}Message"), one_of_tagged("messageType", &each))
-}
-
-/// Makes `data` of a command optional if `{}` is valid.
-fn let_empty_data_be_left_out(variant: &mut Value, schemas: &Schemas) {
-    let data = schemas.resolve(&variant["properties"]["data"]);
-    let needed = data["required"].as_array().is_some_and(|fields| !fields.is_empty());
-    if let Some(required) = variant["required"].as_array_mut().filter(|_| !needed) {
-        required.retain(|name| name != "data");
+pub(crate) fn without_null(object: &mut Value) {
+    let required = object["required"].clone();
+    let is_required = |name: &str| required.as_array().is_some_and(|names| names.iter().any(|one| one == name));
+    for (name, member) in object["properties"].as_object_mut().into_iter().flatten() {
+        if !is_required(name)
+            && let Some(kind) = member["type"].get(0).cloned()
+        {
+            member["type"] = kind;
+        }
     }
 }
 
-/// A create command's data, with the id that the body may also contain.
-fn with_id(mut data: Value) -> Value {
-    data["properties"]["id"] = id_schema();
-    data
+fn bounds(format: &str) -> Option<(Value, Value)> {
+    Some(match format {
+        "int8" => (i8::MIN.into(), i8::MAX.into()),
+        "int16" => (i16::MIN.into(), i16::MAX.into()),
+        "int32" => (i32::MIN.into(), i32::MAX.into()),
+        "int64" => (i64::MIN.into(), i64::MAX.into()),
+        "uint8" => (u8::MIN.into(), u8::MAX.into()),
+        "uint16" => (u16::MIN.into(), u16::MAX.into()),
+        "uint32" => (u32::MIN.into(), u32::MAX.into()),
+        "uint64" => (u64::MIN.into(), u64::MAX.into()),
+        _ => return None,
+    })
 }
 
-/// The versions of an event that streams may contain.
-fn versions(newest: u32) -> Value {
-    match newest {
-        1 => json!({"type": "integer", "const": 1}),
-        _ => json!({"type": "integer", "minimum": 1, "maximum": newest}),
-    }
+/// An id, by the rule of [`daybook_table::keys::is_id`].
+pub(crate) fn id_schema() -> Value {
+    json!({
+        "type": "string",
+        "pattern": "^[A-Za-z0-9._~-]{1,128}$",
+        "minLength": 1,
+        "maxLength": daybook_table::keys::MAX_ID,
+        "not": {"enum": [".", ".."]},
+        "examples": [ID],
+    })
+}
+
+pub(crate) fn reference(kind: &str, name: &str) -> Value {
+    json!({"$ref": format!("#/components/{kind}/{name}")})
+}
+
+pub(crate) fn referred_name(value: &Value) -> Option<&str> {
+    value["$ref"].as_str()?.rsplit('/').next()
+}
+
+/// `lower-kebab` as `UpperCamel`. A word that begins with a digit gets an underscore, so that different names stay
+/// different.
+pub(crate) fn upper_camel(kebab: &str) -> String {
+    let word = |word: &str| match word.split_at_checked(1) {
+        Some((first, rest)) if first.starts_with(|first: char| first.is_ascii_digit()) => format!("_{first}{rest}"),
+        Some((first, rest)) => format!("{}{rest}", first.to_uppercase()),
+        None => String::new(),
+    };
+    kebab.split('-').map(word).collect()
 }

@@ -20,9 +20,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 pub(crate) struct ProblemType {
     /// The last part of the `type` of its responses.
     pub(crate) slug: &'static str,
-    /// The status of its responses, always the same.
     pub(crate) status: StatusCode,
-    /// The `title` of its responses.
     pub(crate) title: &'static str,
     /// Its cause, for the OpenAPI document.
     pub(crate) description: &'static str,
@@ -31,7 +29,6 @@ pub(crate) struct ProblemType {
 }
 
 impl ProblemType {
-    /// The `type` of its responses.
     pub(crate) fn urn(&self) -> String {
         format!("urn:daybook:problem:{}", self.slug)
     }
@@ -41,7 +38,6 @@ impl ProblemType {
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) problem_type: &'static ProblemType,
-    /// The text for the caller.
     pub(crate) detail: String,
     pub(crate) extension: Option<Box<ExtensionMembers>>,
     /// The aggregate's version, for the `ETag`, if the caller can continue from it.
@@ -90,7 +86,6 @@ impl Problem {
         Self { cause, ..self }
     }
 
-    /// The body of the response.
     pub(crate) fn to_json(&self) -> String {
         let ProblemType { status, title, .. } = self.problem_type;
         let body = ProblemBody {

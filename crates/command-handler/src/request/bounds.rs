@@ -14,7 +14,7 @@ use tracing::Instrument;
 use ulid::Ulid;
 
 use super::headers::visible_text;
-use super::span;
+use super::trace;
 use crate::problem::{self, log_problem};
 
 /// How long a request may take if there is no Lambda deadline.
@@ -32,7 +32,6 @@ const READ_RESERVE: Duration = Duration::from_secs(1);
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
-/// The bounds of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
     deadline: Instant,
@@ -41,7 +40,6 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// The bounds that [`enforce`] has set.
     pub(crate) fn of(extensions: &Extensions) -> Self {
         extensions.get().cloned().unwrap_or_else(|| Self::new(extensions, None))
     }
@@ -71,14 +69,14 @@ pub(crate) async fn enforce(mut request: Request, next: Next) -> Response {
     let bounds = Bounds::new(request.extensions(), given);
     request.extensions_mut().insert(bounds.clone());
     let (reads, has_key) = (request.method().is_safe(), request.headers().contains_key(IDEMPOTENCY_KEY));
-    let (span, request) = span::start(request);
+    let (span, request) = trace::start(request);
     let outcome = timeout_at(bounds.deadline, next.run(request).instrument(span.clone())).await;
     let mut response = outcome.unwrap_or_else(|elapsed| {
         let cause = format!("no response within the time: {elapsed}");
         let problem = if reads { problem::unavailable(cause) } else { problem::outcome_unknown(None, has_key, cause) };
         problem.into_response()
     });
-    span::end(&span, &response);
+    trace::end(&span, &response);
     log_problem(&response, &bounds.correlation_id);
     if let Ok(correlation_id) = HeaderValue::try_from(bounds.correlation_id) {
         response.headers_mut().insert(CORRELATION_ID, correlation_id);

@@ -3,29 +3,28 @@
 //! API Gateway passes on the authorizer's result in the request context. A request without one comes from an API without
 //! an authorizer, such as the local stack.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use daybook_decider::{Caller, IamIdentity, PoolUser};
 use lambda_http::RequestExt;
-use lambda_http::aws_lambda_events::apigw::{
-    ApiGatewayRequestAuthorizer, ApiGatewayRequestAuthorizerIamDescription, ApiGatewayV2httpRequestContext,
-};
 use lambda_http::request::RequestContext;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::api::Api;
+use crate::gateway::Authorizer;
 
-/// The sender of a request.
 pub(crate) struct RequestCaller(pub(crate) Caller);
 
 impl FromRequestParts<Api> for RequestCaller {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Infallible> {
-        let authorizer = gateway_context(parts).and_then(|context| context.authorizer.as_ref());
-        let caller = authorizer.map(|authorizer| identify(authorizer, api.settings.jwt_issuer.as_deref()));
+        let authorizer = parts.extensions.get::<Authorizer>();
+        let caller = authorizer.map(|Authorizer(result)| identify(result, api.settings.jwt_issuer.as_deref()));
         Ok(Self(caller.unwrap_or_default()))
     }
 }
@@ -45,20 +44,28 @@ impl FromRequestParts<Api> for RequestReader {
     }
 }
 
-/// The address that the request came from.
 pub(crate) fn source_ip(parts: &Parts) -> Option<String> {
-    gateway_context(parts)?.http.source_ip.clone()
+    match parts.request_context_ref()? {
+        RequestContext::ApiGatewayV2(context) => context.http.source_ip.clone(),
+        _ => None,
+    }
 }
 
-/// The caller whom an authorizer identified. `issuer` is the one that the API is deployed with.
-fn identify(authorizer: &ApiGatewayRequestAuthorizer, issuer: Option<&str>) -> Caller {
-    let iam = authorizer.iam.as_ref();
-    let (claims, mut scopes) = match &authorizer.jwt {
-        Some(jwt) => {
-            let claims = jwt.claims.iter().map(|(name, claim)| (name.clone(), Value::from(claim.as_str())));
-            (claims.collect(), jwt.scopes.clone().unwrap_or_default())
+/// The caller whom an authorizer identified. `issuer` is the one that the API is deployed with. Values of an unexpected
+/// form are left out: a token can have any claims, and a Lambda authorizer returns what it likes.
+fn identify(authorizer: &RawValue, issuer: Option<&str>) -> Caller {
+    let kinds = members(authorizer);
+    let of_kind = |kind| kinds.get(kind).filter(|kind| kind.get() != "null").map(|kind| members(kind));
+    let (jwt, iam) = (of_kind("jwt"), of_kind("iam").as_ref().map(iam_identity));
+    let (claims, mut scopes): (Map<_, _>, _) = match &jwt {
+        Some(jwt) => (
+            jwt.get("claims").map(|claims| token_claims(claims)).unwrap_or_default(),
+            jwt.get("scopes").map(|scopes| texts(scopes)).unwrap_or_default(),
+        ),
+        None => {
+            let value = |(name, value): (_, &RawValue)| Some((name, serde_json::from_str(value.get()).ok()?));
+            (of_kind("lambda").into_iter().flatten().filter_map(value).collect(), Vec::new())
         }
-        None => (authorizer.fields.clone().into_iter().collect::<Map<_, _>>(), Vec::new()),
     };
     let claimed: Vec<_> = ["scope", "scp"].into_iter().filter_map(|claim| claims.get(claim)).flat_map(list).collect();
     for scope in claimed.iter().flat_map(|claim| claim.split_ascii_whitespace()) {
@@ -66,26 +73,20 @@ fn identify(authorizer: &ApiGatewayRequestAuthorizer, issuer: Option<&str>) -> C
             scopes.push(scope.to_owned());
         }
     }
-    let principal = match (iam, &authorizer.jwt) {
+    let principal = match (&iam, &jwt) {
         (Some(iam), _) => iam_principal(iam),
         (None, Some(_)) => jwt_principal(&claims, issuer),
         (None, None) => name(&claims, "principalId").or_else(|| name(&claims, "sub")),
     };
     let groups = ["cognito:groups", "groups"].iter().find_map(|claim| claims.get(*claim));
-    Caller {
-        is_authenticated: true,
-        principal,
-        groups: groups.map(list).unwrap_or_default(),
-        claims,
-        scopes,
-        iam: iam.map(iam_identity),
-    }
+    let groups = groups.map(list).unwrap_or_default();
+    Caller { is_authenticated: true, principal, groups, claims, scopes, iam }
 }
 
 /// The id of a user of an identity pool, or of an IAM user or role. For an assumed role it is the id of the role,
 /// without the session: each machine and each login has another session, and a retry may come from another one.
-fn iam_principal(iam: &ApiGatewayRequestAuthorizerIamDescription) -> Option<String> {
-    if let Some(pool_user) = &iam.cognito_identity {
+fn iam_principal(iam: &IamIdentity) -> Option<String> {
+    if let Some(pool_user) = &iam.pool_user {
         return pool_user.identity_id.clone().filter(|id| !id.is_empty());
     }
     let user = iam.user_id.as_deref().map(|id| match id.split_once(':') {
@@ -105,14 +106,44 @@ fn jwt_principal(claims: &Map<String, Value>, own: Option<&str>) -> Option<Strin
     }
 }
 
-fn iam_identity(iam: &ApiGatewayRequestAuthorizerIamDescription) -> IamIdentity {
-    let pool_user = iam.cognito_identity.as_ref().map(|user| PoolUser {
-        identity_id: user.identity_id.clone(),
-        pool_id: user.identity_pool_id.clone(),
-        methods: user.amr.clone(),
+fn iam_identity(iam: &BTreeMap<String, &RawValue>) -> IamIdentity {
+    let text_of = |members: &BTreeMap<String, &RawValue>, name: &str| members.get(name).and_then(|value| text(value));
+    let pool_user = iam.get("cognitoIdentity").filter(|user| user.get() != "null").map(|user| members(user));
+    let pool_user = pool_user.map(|user| PoolUser {
+        identity_id: text_of(&user, "identityId"),
+        pool_id: text_of(&user, "identityPoolId"),
+        methods: user.get("amr").map(|methods| texts(methods)).unwrap_or_default(),
     });
-    let (user_arn, user_id, account_id) = (iam.user_arn.clone(), iam.user_id.clone(), iam.account_id.clone());
+    let [user_arn, user_id, account_id] = ["userArn", "userId", "accountId"].map(|name| text_of(iam, name));
     IamIdentity { user_arn, user_id, account_id, pool_user }
+}
+
+/// The claims of a token as strings. A subject or an issuer that is neither a string nor a number is left out.
+fn token_claims(claims: &RawValue) -> Map<String, Value> {
+    let is_usable = |name: &str, value: &RawValue| {
+        !matches!(name, "sub" | "iss") || value.get().starts_with(|first: char| first == '"' || first.is_ascii_digit())
+    };
+    let claims = members(claims).into_iter().filter(|(name, value)| is_usable(name, value));
+    claims.filter_map(|(name, value)| Some((name, text(value)?.into()))).collect()
+}
+
+/// The unparsed members of an object; empty for another value.
+fn members(json: &RawValue) -> BTreeMap<String, &RawValue> {
+    serde_json::from_str(json.get()).unwrap_or_default()
+}
+
+fn texts(list: &RawValue) -> Vec<String> {
+    let elements: Vec<&RawValue> = serde_json::from_str(list.get()).unwrap_or_default();
+    elements.into_iter().filter_map(text).collect()
+}
+
+/// A value as a string: its characters if it is a string, its JSON otherwise, and `None` for null.
+fn text(value: &RawValue) -> Option<String> {
+    match value.get().as_bytes().first()? {
+        b'"' => serde_json::from_str(value.get()).ok(),
+        b'n' => None,
+        _ => Some(value.get().to_owned()),
+    }
 }
 
 /// A claim that can name somebody: a text that is not empty, or a whole number.
@@ -140,21 +171,15 @@ fn list(claim: &Value) -> Vec<String> {
     }
 }
 
-fn gateway_context(parts: &Parts) -> Option<&ApiGatewayV2httpRequestContext> {
-    match parts.request_context_ref() {
-        Some(RequestContext::ApiGatewayV2(context)) => Some(context),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use serde_json::value::to_raw_value;
 
     use super::*;
 
     fn caller(authorizer: Value) -> Caller {
-        identify(&serde_json::from_value(authorizer).unwrap(), None)
+        identify(&to_raw_value(&authorizer).unwrap(), None)
     }
 
     #[test]

@@ -41,7 +41,6 @@ pub(crate) fn visible_text(headers: &HeaderMap, name: &str) -> Result<Option<Str
     }
 }
 
-/// The condition in `If-Match`.
 pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> {
     let Some(value) = only_value(headers, "If-Match")? else { return Ok(None) };
     let condition = IfMatch::parse(value.to_str().unwrap_or_default().trim());

@@ -13,7 +13,6 @@ use super::headers::only_value;
 use crate::etag::IfMatch;
 use crate::problem::{self, Problem};
 
-/// The maximum length of a key, in characters.
 const MAX_KEY: usize = 255;
 
 /// The key of a request, and the digest that distinguishes the request from others under the same key.
@@ -66,7 +65,6 @@ impl RequestIdentity {
         id
     }
 
-    /// The key in the form of the store.
     pub(crate) fn store_key(&self, ttl: Duration) -> IdempotencyKey<'_> {
         IdempotencyKey { key: &self.key, digest: &self.digest, ttl }
     }

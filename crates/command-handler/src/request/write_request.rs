@@ -12,14 +12,13 @@ use tokio::time::Instant;
 use super::bounds::Bounds;
 use super::headers::{if_match, is_json, visible_text};
 use super::idempotency::RequestIdentity;
-use super::query::QueryParameters;
+use super::parameters::QueryParameters;
 use super::{RequestCaller, body, caller, trace};
 use crate::api::Api;
 use crate::etag::IfMatch;
 use crate::problem::{self, Problem};
 
 pub(crate) struct WriteRequest {
-    /// The condition on the version of the aggregate.
     pub(crate) if_match: Option<IfMatch>,
     /// Whether to decide on a state that is folded from the first event.
     pub(crate) rebuild: bool,

@@ -18,8 +18,10 @@ pub(crate) enum StoredSnapshot {
     /// It holds a state of the current state version.
     Usable(Folded),
     /// It is of another state version, taken by another release after event `version`.
-    OfOtherStateVersion { state_version: u32, version: u64 },
-    /// It cannot be read.
+    OfOtherStateVersion {
+        state_version: u32,
+        version: u64,
+    },
     Unreadable(Cause),
 }
 

@@ -21,9 +21,7 @@ const ATTEMPTS: usize = 3;
 /// The snapshots of its own state version that a snapshot replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replaces {
-    /// Older ones.
     Older,
-    /// Older ones and one of the same event.
     OlderOrSame,
 }
 

@@ -88,7 +88,6 @@ pub(super) fn rollback_expiry(now: Timestamp) -> i64 {
     (now + ROLLBACK_TIME).as_second()
 }
 
-/// The TTL of a row, if it has one.
 fn ttl(row: &Item) -> Option<i64> {
     number(row, attributes::TTL)
 }

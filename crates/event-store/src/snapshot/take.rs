@@ -12,10 +12,8 @@ use crate::load::LoadOptions;
 use crate::loaded::Loaded;
 use crate::store::EventStore;
 
-/// The result of taking a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotOutcome {
-    /// The snapshot is stored.
     Taken {
         /// The last event that is folded into it.
         version: u64,

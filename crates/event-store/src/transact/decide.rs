@@ -32,11 +32,8 @@ pub trait Decide {
 /// The contents of a response. It is reduced when a response is too large to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseDetail {
-    /// State, events and messages.
     Full,
-    /// Events and messages, without the state.
     WithoutState,
-    /// The version alone.
     VersionOnly,
 }
 

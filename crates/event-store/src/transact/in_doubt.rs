@@ -11,13 +11,11 @@ use crate::stored_response::CommandResponse;
 #[derive(Debug, Default)]
 pub(super) struct InDoubt(Vec<AppendInDoubt>);
 
-/// An append whose outcome is unknown.
 #[derive(Debug)]
 pub(super) struct AppendInDoubt {
     /// The number and id of its first event, which may be that of another request that shares the append; `None` if it
     /// only stores responses.
     first: Option<(u64, Ulid)>,
-    /// The state after it.
     pub(super) after: Loaded,
     pub(super) response: CommandResponse,
     cause: Cause,

@@ -152,7 +152,8 @@ proptest! {
 fn default_hold_back_is_the_sum_of_its_parts() {
     let delay = StoreSettings::DEFAULT_FEED_DELAY;
     assert_eq!(delay, Duration::from_millis(u64::try_from(VISIBLE_WITHIN + 2 * CLOCK_ERROR).unwrap()));
-    assert!(StoreSettings::FEED_DELAY_MS.contains(&u64::try_from(delay.as_millis()).unwrap()));
+    let variables = [("TABLE_NAME", "t".to_owned()), ("FEED_DELAY_MS", delay.as_millis().to_string())];
+    assert_eq!(StoreSettings::read(&variables.into_iter().collect()), Ok(StoreSettings::new("t")));
 }
 
 #[tokio::test]

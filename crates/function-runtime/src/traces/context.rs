@@ -36,12 +36,10 @@ impl TraceContext {
         Some(Self { trace_id: trace_id?, span_id, is_sampled })
     }
 
-    /// Whether the trace is sampled.
     pub fn is_sampled(&self) -> bool {
         self.is_sampled
     }
 
-    /// The X-Ray trace header.
     pub fn trace_header(&self) -> String {
         let (time, unique) = (self.trace_id >> 96, self.trace_id & (u128::MAX >> 32));
         let sampled = u8::from(self.is_sampled);
@@ -55,7 +53,6 @@ impl TraceContext {
         Self { trace_id, span_id: 0, is_sampled: true }
     }
 
-    /// A new span within this one.
     pub(super) fn child(self) -> Self {
         Self { span_id: fastrand::u64(1..), ..self }
     }

@@ -1,8 +1,9 @@
-//! The exporter: sends the recorded spans to a collector.
+//! The exporter: sends the recorded spans to a collector by OTLP over HTTP, in its JSON form, which adds no crate to the
+//! packages of the functions.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_smithy_http_client::Connector;
 use aws_smithy_http_client::tls::Provider;
@@ -13,6 +14,7 @@ use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
 use daybook_settings::{Environment, SettingError};
 use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -20,8 +22,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::otlp;
-use super::recorder::{EndedSpans, RecordedSpan, SpanRecorder};
+use super::context::TraceContext;
+use super::recorder::{AttributeValue, EndedSpans, RecordedSpan, SpanRecorder};
 use crate::errors::with_causes;
 
 /// Maximum time that an export takes, and so the maximum delay of an invocation. It is shorter than the time that each
@@ -115,7 +117,7 @@ impl SpanExporter {
     }
 
     async fn send(&self, spans: &[RecordedSpan]) -> Result<(), Box<dyn Error + Send + Sync>> {
-        let body = otlp::request(&self.service_name, spans).to_string();
+        let body = request(&self.service_name, spans).to_string();
         let mut request = HttpRequest::new(SdkBody::from(body));
         request.set_method("POST")?;
         request.set_uri(self.url.as_str())?;
@@ -150,6 +152,63 @@ fn headers(text: &str) -> Result<Vec<(String, String)>, SettingError> {
         value: "(not shown)".to_owned(),
         expected: "name=value with commas in between, and percent-encoded values".to_owned(),
     })
+}
+
+/// The body of a request with these spans of a service.
+fn request(service_name: &str, spans: &[RecordedSpan]) -> Value {
+    let service_name = attribute(&("service.name", AttributeValue::Text(service_name.to_owned())));
+    let spans: Vec<_> = spans.iter().filter_map(span).collect();
+    json!({"resourceSpans": [{
+        "resource": {"attributes": [service_name]},
+        "scopeSpans": [{"scope": {"name": "daybook"}, "spans": spans}],
+    }]})
+}
+
+fn span(recorded: &RecordedSpan) -> Option<Value> {
+    let context = recorded.context?;
+    let kind = match recorded.kind.as_str() {
+        "server" => 2,
+        "client" => 3,
+        "producer" => 4,
+        "consumer" => 5,
+        _ => 1,
+    };
+    let link = |link: &TraceContext| json!({"traceId": trace_id(link), "spanId": span_id(link.span_id)});
+    let parent_id = if recorded.parent_id == 0 { String::new() } else { span_id(recorded.parent_id) };
+    Some(json!({
+        "traceId": trace_id(&context),
+        "spanId": span_id(context.span_id),
+        "parentSpanId": parent_id,
+        "name": recorded.name,
+        "kind": kind,
+        "startTimeUnixNano": nanoseconds(recorded.start),
+        "endTimeUnixNano": nanoseconds(recorded.end),
+        "attributes": recorded.attributes.iter().map(attribute).collect::<Vec<_>>(),
+        "links": recorded.links.iter().map(link).collect::<Vec<_>>(),
+        "status": if recorded.is_error { json!({"code": 2}) } else { json!({}) },
+    }))
+}
+
+fn trace_id(context: &TraceContext) -> String {
+    format!("{:032x}", context.trace_id)
+}
+
+fn span_id(id: u64) -> String {
+    format!("{id:016x}")
+}
+
+fn attribute((key, value): &(&'static str, AttributeValue)) -> Value {
+    let value = match value {
+        AttributeValue::Text(text) => json!({"stringValue": text}),
+        // The JSON form of OTLP contains 64-bit integers as strings.
+        AttributeValue::Number(number) => json!({"intValue": number.to_string()}),
+        AttributeValue::Fraction(fraction) => json!({"doubleValue": fraction}),
+    };
+    json!({"key": key, "value": value})
+}
+
+fn nanoseconds(at: SystemTime) -> String {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().to_string()
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ use super::context::TraceContext;
 /// Maximum spans that wait for their export. A batch of the relay has some 200. Later spans are lost.
 const MAX_WAITING: usize = 2_048;
 
-/// A span while it is recorded, and afterwards.
 #[derive(Debug)]
 pub(super) struct RecordedSpan {
     /// Its ids; `None` while it has no place in a trace. A span without ids is not exported.
@@ -77,7 +76,6 @@ pub fn continue_from(span: &Span, trace_header: Option<&str>) {
     }
 }
 
-/// The place of a recorded span in its trace.
 pub fn context(span: &Span) -> Option<TraceContext> {
     change(span, |recorded| recorded.context).flatten()
 }
@@ -127,7 +125,6 @@ impl RecordedSpan {
     }
 }
 
-/// Records the spans in a registry.
 pub(super) struct SpanRecorder(pub(super) EndedSpans);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanRecorder {

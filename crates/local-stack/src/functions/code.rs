@@ -15,7 +15,7 @@ use daybook_local_aws::clock::LocalClock;
 use daybook_projector::Projector;
 use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
-use daybook_stream_relay::{Relay, RelaySettings, changes_queue, clients};
+use daybook_stream_relay::{Clock, Relay, RelaySettings, changes_queue, clients};
 use daybook_view_store::ViewStore;
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,7 @@ pub(crate) async fn start(settings: &FunctionSettings, project: Project) -> Resu
 
     let mut handlers = BTreeMap::new();
     handlers.insert("stream-relay", Handler::Relay(relay(settings, &process).await?));
-    let store = daybook_snapshotter::store_settings(&environment::of(&settings.snapshotter))?;
+    let store = StoreSettings::read(&environment::of(&settings.snapshotter))?;
     let snapshotter = Snapshotter::new((project.aggregates)()?, event_store(&metered, store, &settings.clock));
     handlers.insert("snapshotter", Handler::Snapshotter(snapshotter));
     if let Some(variables) = &settings.projector {
@@ -71,7 +71,7 @@ fn api(
     faults: &ViewFaults,
 ) -> Result<Router, DevError> {
     let environment = environment::of(&settings.command_handler);
-    let store = daybook_command_handler::store_settings(&environment)?;
+    let store = StoreSettings::read(&environment)?;
     let store = event_store(dynamodb, store, &settings.clock);
     let mut api = Api::new((project.aggregates)()?, store, ApiSettings::read(&environment)?);
     if let Some(views_table) = daybook_command_handler::views_table(&environment) {
@@ -90,7 +90,7 @@ fn console(
     meter: UsageMeter,
 ) -> Result<Router, DevError> {
     let environment = environment::of(&settings.command_handler);
-    let store = daybook_command_handler::store_settings(&environment)?;
+    let store = StoreSettings::read(&environment)?;
     let store = event_store(dynamodb, store, &settings.clock);
     let ConsoleSettings { stack, access, form_token } = settings.console.clone();
     let (stack, kind) = (Arc::new(RemoteStack::new(stack, meter)), StackKind::Local { api });
@@ -110,7 +110,8 @@ async fn relay(settings: &FunctionSettings, process: &Environment) -> Result<Rel
     // Only an external service can lack the bus.
     clients::warm(&eventbridge, &relay_settings).await?;
     let clock = settings.clock.clone();
-    let relay = Relay::new(eventbridge, clients::sqs(&sqs), relay_settings).with_clock(move || clock.now());
+    let relay =
+        Relay::new(eventbridge, clients::sqs(&sqs), relay_settings).with_clock(Clock::new(move || clock.timestamp()));
     Ok(match changes_queue(&environment) {
         Some(queue) => relay.with_changes_queue(clients::sqs(&sqs), queue),
         None => relay,

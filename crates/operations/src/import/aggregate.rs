@@ -97,7 +97,7 @@ impl Importer<'_> {
     pub(super) fn check(&self, model: &dyn Model, lines: &AggregateLines) -> Result<(), LineError> {
         let first = lines.first_line();
         let of_line = |line: u64, reason: String| LineError { line, reason };
-        let mut replay = Replay::new(model, &lines.key, self.options, self.store.epoch());
+        let mut replay = Replay::new(model, &lines.key, self.options, self.store.settings().epoch);
         let mut batch = self.store.admin().import(model, &lines.key, 0, self.options);
         for line in self.file.lines(lines).map_err(|error| of_line(first, error.to_string()))? {
             let (number, line) = line?;
@@ -155,7 +155,7 @@ impl Importer<'_> {
         let version = metadata.map_or(0, |metadata| metadata.current_seq_num);
         let mut stored =
             StoredEvents { store: &self.store, key, last: version.min(lines.events), page: VecDeque::new(), read: 0 };
-        let mut replay = Replay::new(model, key, self.options, self.store.epoch());
+        let mut replay = Replay::new(model, key, self.options, self.store.settings().epoch);
         let mut batch = self.store.admin().import(model, key, version, self.options);
         let mut imported = Imported::default();
         let opened = self.file.lines(lines);

@@ -1,8 +1,8 @@
-//! The parameters of a query, with errors that name the parameter.
+//! The parameters in a path and in a query, with errors that name the parameter.
 
 use std::fmt;
 
-use axum::extract::{FromRequestParts, Query};
+use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Error, IntoDeserializer, Visitor};
@@ -31,7 +31,6 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParameter
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoQuery {}
 
-/// A value with the name of its parameter.
 struct Parameter {
     name: String,
     value: String,
@@ -77,7 +76,6 @@ impl<'de> Deserializer<'de> for Parameter {
     }
 }
 
-/// What is wrong with a parameter, for the caller.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct QueryError(String);
@@ -100,5 +98,19 @@ impl Error for QueryError {
 
     fn duplicate_field(name: &'static str) -> Self {
         Self(format!("the parameter {name} comes twice"))
+    }
+}
+
+/// The values that a path has for the parameters of its route. A path that cannot be decoded is a bad id.
+pub(crate) struct PathParameters<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathParameters<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(names)) => Ok(Self(names)),
+            Err(_) => Err(problem::bad_id(parts.uri.path())),
+        }
     }
 }

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-/// The machine's clock by default. The local stack has a clock of its own.
+/// The machine's clock by default. A simulation and the local stack have their own.
 #[derive(Clone)]
-pub(crate) struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
-    pub(crate) fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+    pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
+    pub fn now(&self) -> Timestamp {
         (self.0)()
     }
 }

@@ -1,0 +1,229 @@
+//! An aggregate type in the document: the schemas of its state, events and messages, and examples. The type executes a sample
+//! of each command, so the examples show what the code does.
+
+use std::collections::BTreeSet;
+
+use daybook_decider::{Caller, CommandRequest, Decided, DecisionInput, Folded, Json, Meta, Model, RecordedEvent};
+use schemars::Schema;
+use serde_json::{Value, json};
+
+use super::sample::{ID, NOW, sample, ulid};
+use super::schemas::{Schemas, Variant, json_of, named, one_of_tagged, replace, upper_camel, variants, written_schema};
+use crate::response::{EventJson, MessageJson, WriteResponse};
+
+pub(crate) struct AggregateType<'a> {
+    pub(crate) model: &'a dyn Model,
+    /// The type's name in the form with which the names of its schemas begin.
+    pub(crate) name: String,
+    pub(crate) description: Value,
+    /// Its commands, each with the schema of its data.
+    variants: Vec<Variant>,
+    samples: Vec<Value>,
+    /// The schema of a command, and those of the state, an event and a message.
+    pub(crate) command: Value,
+    pub(crate) state: Value,
+    pub(crate) event: Value,
+    pub(crate) message: Value,
+    pub(crate) created: Option<ExampleOutcome>,
+}
+
+pub(crate) struct ExampleWrite {
+    pub(crate) request: Value,
+    pub(crate) outcome: ExampleOutcome,
+}
+
+pub(crate) struct ExampleOutcome {
+    pub(crate) response: Value,
+    pub(crate) events: Vec<RecordedEvent>,
+    pub(crate) after: Folded,
+}
+
+impl<'a> AggregateType<'a> {
+    pub(crate) fn new(model: &'a dyn Model, schemas: &mut Schemas) -> Self {
+        let name = upper_camel(model.type_name());
+        let raw = model.schemas().clone();
+        let mut command = schemas.adopt(&name, raw.command.into());
+        let resolved = |variant: Variant| Variant { data: schemas.resolve(&variant.data), ..variant };
+        let variants = variants(&command, "command").into_iter().map(resolved).collect();
+        for variant in command["oneOf"].as_array_mut().into_iter().flatten() {
+            let_empty_data_be_left_out(variant, schemas);
+        }
+        let state = schemas.adopt(&name, raw.state.into());
+        let description = state["description"].clone();
+        let (state, command) = (schemas.add(&name, state), schemas.add(&format!("{name}Command"), command));
+        let event = event_schema(&name, model, raw.event, schemas);
+        let message = message_schema(&name, raw.message, schemas);
+        let samples = samples(model);
+        let create = samples.iter().find(|sample| sample["command"] == model.commands().create);
+        let created = create.and_then(|create| carry_out(model, &model.before_first_event(), &[create]));
+        Self { model, name, description, variants, samples, command, state, event, message, created }
+    }
+
+    /// The description of a command; `None` if there is no such command.
+    pub(crate) fn description_of(&self, command: &str) -> Option<&str> {
+        self.variants.iter().find(|variant| variant.name == command).map(|variant| variant.description.as_str())
+    }
+
+    pub(crate) fn data_of(&self, command: &str) -> Value {
+        let variant = self.variants.iter().find(|variant| variant.name == command);
+        variant.map_or_else(|| json!({"type": "object"}), |variant| variant.data.clone())
+    }
+
+    pub(crate) fn sample_of(&self, command: &str) -> Value {
+        self.samples.iter().find(|sample| sample["command"] == command).cloned().unwrap_or_default()
+    }
+
+    /// A command, after the creation.
+    pub(crate) fn write(&self, command: &str) -> Option<ExampleWrite> {
+        let request = self.sample_of(command);
+        Some(ExampleWrite { outcome: self.after_creation(&[&request])?, request })
+    }
+
+    /// One command after the creation, preferably one without an endpoint of its own.
+    pub(crate) fn one(&self) -> Option<ExampleWrite> {
+        let names = self.model.commands();
+        let has_endpoint =
+            |sample: &&&Value| [names.update, names.delete].iter().flatten().any(|name| sample["command"] == **name);
+        let others: Vec<_> = self.others().collect();
+        let mut first = others.iter().filter(|sample| !has_endpoint(sample)).chain(others.iter().filter(has_endpoint));
+        first.find_map(|sample| self.write(sample["command"].as_str()?))
+    }
+
+    /// As many different commands after the creation as can be executed one after the other.
+    pub(crate) fn several(&self) -> Option<ExampleWrite> {
+        let mut several = Vec::new();
+        for sample in self.others() {
+            several.push(sample);
+            if self.after_creation(&several).is_none() {
+                several.pop();
+            }
+        }
+        Some(ExampleWrite { outcome: self.after_creation(&several)?, request: json!(several) })
+    }
+
+    /// An example that the creation leads to, in the form of the document.
+    pub(crate) fn of_creation(&self, example: impl Fn(&ExampleOutcome) -> Option<Value>) -> Value {
+        named([("one", self.created.as_ref().and_then(example))])
+    }
+
+    fn others(&self) -> impl Iterator<Item = &Value> {
+        self.samples.iter().filter(|sample| sample["command"] != self.model.commands().create)
+    }
+
+    fn after_creation(&self, commands: &[&Value]) -> Option<ExampleOutcome> {
+        carry_out(self.model, &self.created.as_ref()?.after, commands)
+    }
+}
+
+pub(crate) fn events_json(events: &[RecordedEvent]) -> Vec<EventJson<'_>> {
+    events.iter().map(|event| EventJson::of(event, true)).collect()
+}
+
+/// What the type decides on commands of the form of [`samples`]; `None` if they cannot be decided.
+pub fn execute(model: &dyn Model, before: &Folded, commands: &[&Value]) -> Option<Decided> {
+    let request = |command: &&Value| {
+        Some(CommandRequest {
+            command: command["command"].as_str()?.to_owned(),
+            data: Json::of(&command["data"]).ok()?,
+        })
+    };
+    let commands: Vec<_> = commands.iter().map(request).collect::<Option<_>>()?;
+    // The random half of a ULID: the same at every run, and different for each version.
+    let seed = ulid((1 + u128::from(before.version())) << 64);
+    let meta = Meta { correlation_id: Some(ulid(0).to_string()), ..Meta::default() };
+    let input = DecisionInput { now: NOW, seed, meta, epoch: 1, caller: Caller::anonymous() };
+    model.decide(before, ID, &commands, &input).ok()
+}
+
+/// The outcome of commands; `None` if the rules reject them or no event is appended.
+fn carry_out(model: &dyn Model, before: &Folded, commands: &[&Value]) -> Option<ExampleOutcome> {
+    let decided = execute(model, before, commands)?;
+    if decided.rejection.is_some() || decided.events.is_empty() {
+        return None;
+    }
+    let response = json_of(&WriteResponse {
+        id: ID,
+        version: decided.after.version(),
+        state: Some(&decided.state),
+        events: Some(events_json(&decided.events)),
+        messages: Some(decided.messages.iter().map(Into::into).collect()),
+    })?;
+    Some(ExampleOutcome { response, events: decided.events, after: decided.after })
+}
+
+/// A sample of each command, as its name and its data.
+pub fn samples(model: &dyn Model) -> Vec<Value> {
+    let schema = Value::from(model.schemas().command.clone());
+    let variants = schema["oneOf"].as_array().into_iter().flatten();
+    let of = |variant: &Value| {
+        let members = &variant["properties"];
+        let data = members.get("data").map_or_else(|| json!({}), |data| sample(data, &schema));
+        json!({"command": members["command"]["const"], "data": data})
+    };
+    variants.map(of).collect()
+}
+
+/// Adds the events in their stored form: one schema for each, and one for any of them.
+fn event_schema(type_name: &str, model: &dyn Model, raw: Schema, schemas: &mut Schemas) -> Value {
+    let schema = schemas.adopt(type_name, raw.into());
+    let envelope = schemas.adopt("", written_schema::<EventJson<'_>>());
+    let described = |name: &str, description: &str, newest: u32| {
+        let mut event = envelope.clone();
+        event["description"] = description.into();
+        event["properties"]["eventType"]["const"] = name.into();
+        event["properties"]["eventVersion"] = versions(newest);
+        event
+    };
+    let mut each = Vec::new();
+    for variant in variants(&schema, "type") {
+        let known = model.events().iter().find(|event| event.name == variant.name);
+        let newest = known.map_or(1, |event| event.readable);
+        let mut event = described(&variant.name, &variant.description, newest);
+        let data = &mut event["properties"]["data"];
+        replace(data, &variant.data);
+        if newest > 1 {
+            // Events are returned as they were stored, so an event may have the form of another version.
+            *data = json!({"anyOf": [variant.data, {"description": "The form of another version."}]});
+        }
+        each.push((variant.name.clone(), schemas.add(&variant.name, event)));
+    }
+    let written: BTreeSet<_> = each.iter().map(|(name, _)| name.clone()).collect();
+    for (name, newest) in model.stored_events().into_iter().filter(|(name, _)| !written.contains(*name)) {
+        let event = described(name, "This release does not write this event; streams may contain it.", newest);
+        each.push((name.to_owned(), schemas.add(name, event)));
+    }
+    schemas.add(&format!("{type_name}Event"), one_of_tagged("eventType", &each))
+}
+
+/// Adds the messages as writes return them: one schema for each, and one for any of them.
+fn message_schema(type_name: &str, raw: Schema, schemas: &mut Schemas) -> Value {
+    let schema = schemas.adopt(type_name, raw.into());
+    let envelope = schemas.adopt("", written_schema::<MessageJson<'_>>());
+    let mut each = Vec::new();
+    for variant in variants(&schema, "type") {
+        let mut message = envelope.clone();
+        message["description"] = variant.description.into();
+        message["properties"]["messageType"]["const"] = variant.name.clone().into();
+        replace(&mut message["properties"]["data"], &variant.data);
+        let name = format!("{}{}Message", variant.name[..1].to_uppercase(), &variant.name[1..]);
+        each.push((variant.name, schemas.add(&name, message)));
+    }
+    schemas.add(&format!("{type_name}Message"), one_of_tagged("messageType", &each))
+}
+
+/// Makes `data` of a command optional if `{}` is valid.
+fn let_empty_data_be_left_out(variant: &mut Value, schemas: &Schemas) {
+    let data = schemas.resolve(&variant["properties"]["data"]);
+    let needed = data["required"].as_array().is_some_and(|fields| !fields.is_empty());
+    if let Some(required) = variant["required"].as_array_mut().filter(|_| !needed) {
+        required.retain(|name| name != "data");
+    }
+}
+
+/// The versions of an event that streams may contain.
+fn versions(newest: u32) -> Value {
+    match newest {
+        1 => json!({"type": "integer", "const": 1}),
+        _ => json!({"type": "integer", "minimum": 1, "maximum": newest}),
+    }
+}
