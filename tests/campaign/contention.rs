@@ -6,19 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use daybook_admin::AdminCalls;
-use daybook_decider::{Caller, CommandRequest, Decided, DecisionInput, Folded, Json, Meta, Model, Registry};
-use daybook_event_store::{
-    CommandResponse, Decide, EventStore, LoadPolicy, ResponseDetail, StoreSettings, TransactError, TransactOptions,
-    Transacted,
-};
-use daybook_table::AggregateKey;
+use daybook_event_store::{EventStore, StoreSettings, TransactError};
 use daybook_test_support::engine::Engine;
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use serde_json::{Value, json};
 use suite_tests::scale::{Command, HotAggregate};
 use tokio::time::{Instant, sleep, timeout};
-use ulid::Ulid;
 
+use crate::account::Account;
 use crate::clock::{Clock, in_virtual_time};
 use crate::database::TABLE;
 use crate::network::{self, AwsCall, ConnectionLost, Reply, Service};
@@ -112,34 +107,16 @@ impl ContendedTable {
     }
 }
 
-/// A payment to an account.
-struct Payment<'a> {
-    clock: Clock,
-    model: &'a dyn Model,
-    id: &'a str,
-    command: CommandRequest,
-}
-
-impl Decide for Payment<'_> {
-    type Error = String;
-
-    fn decide(&self, before: &Folded) -> Result<Decided, String> {
-        let now = self.clock.timestamp();
-        let milliseconds = u64::try_from(now.as_millisecond()).unwrap();
-        let input = DecisionInput {
-            now,
-            seed: Ulid::from_parts(milliseconds, fastrand::u128(..)),
-            meta: Meta::default(),
-            epoch: 1,
-            caller: Caller::anonymous(),
-        };
-        let commands = std::slice::from_ref(&self.command);
-        self.model.decide(before, self.id, commands, &input).map_err(|error| error.to_string())
-    }
-
-    fn respond(&self, _: &Folded, decided: &Decided, _: ResponseDetail) -> Result<CommandResponse, String> {
-        Ok(CommandResponse { status: 200, version: decided.after.version(), state_version: 1, body: String::new() })
-    }
+/// A new table with an open account, to which all clients write. The seed decides on latencies and pauses.
+async fn open_account(seed: u64) -> (ContendedTable, Account) {
+    fastrand::seed(seed);
+    let clock = Clock::start();
+    let table = ContendedTable::new(clock);
+    let store = table.store();
+    store.admin().create_table().await.unwrap();
+    let account = Account::open(&store, clock, "hot").await;
+    *table.cost.lock().unwrap() = Cost::default();
+    (table, account)
 }
 
 /// The result of many payments.
@@ -189,23 +166,14 @@ impl Measured {
 /// process `n` modulo the number of processes.
 fn measure(processes: usize, clients: usize, payments: usize, time: Duration) -> Measured {
     in_virtual_time(async {
-        fastrand::seed(1);
-        let clock = Clock::start();
-        let table = ContendedTable::new(clock);
-        let registry = aggregates::registry().unwrap();
-        let key = AggregateKey::new("account", "hot");
-        table.store().admin().create_table().await.unwrap();
-        send(&table.store(), &registry, &key, clock, "OpenAccount", json!({}), time).await.unwrap();
+        let (table, account) = open_account(1).await;
         let stores: Vec<_> = (0..processes).map(|_| table.store()).collect();
-        *table.cost.lock().unwrap() = Cost::default();
         let started = Instant::now();
         let client = async |number: usize| {
             let mut times = Vec::new();
             for _ in 0..payments {
                 let began = Instant::now();
-                let payment = json!({"desc": "", "amount": 1});
-                let store = &stores[number % processes];
-                match send(store, &registry, &key, clock, "RecordTransaction", payment, time).await {
+                match account.pay(&stores[number % processes], time).await {
                     Ok(_) => times.push(began.elapsed()),
                     Err(TransactError::Contended | TransactError::Store(_)) => {}
                     Err(error) => panic!("{error:?}"),
@@ -241,30 +209,6 @@ fn assert_as_simulated(measured: &Measured, processes: usize, clients: usize, pa
     }
 }
 
-async fn send(
-    store: &EventStore,
-    registry: &Registry,
-    key: &AggregateKey,
-    clock: Clock,
-    command: &str,
-    data: Value,
-    time: Duration,
-) -> Result<u64, TransactError<String>> {
-    let model = registry.get("account").unwrap();
-    let command = CommandRequest { command: command.to_owned(), data: Json::of(&data).unwrap() };
-    let options = TransactOptions {
-        policy: LoadPolicy::Incremental,
-        creates: command.command == "OpenAccount",
-        expected_version: None,
-        idempotency: None,
-        deadline: Instant::now() + time,
-    };
-    let payment = Payment { clock, model, id: &key.id, command };
-    match store.transact(model, key, &payment, &options).await? {
-        Transacted::Decided(response) | Transacted::Replayed(response) => Ok(response.version),
-    }
-}
-
 /// The part of one process in a time of writing.
 #[derive(Clone, Debug, Default)]
 struct Part {
@@ -281,15 +225,7 @@ const NOTICED: Duration = Duration::from_secs(2);
 /// payment after the other.
 fn compete(processes: [(u32, usize); 2], time: Duration) -> [Part; 2] {
     in_virtual_time(async {
-        fastrand::seed(1);
-        let clock = Clock::start();
-        let table = ContendedTable::new(clock);
-        let registry = aggregates::registry().unwrap();
-        let key = AggregateKey::new("account", "hot");
-        let patience = Duration::from_millis(8_500);
-        table.store().admin().create_table().await.unwrap();
-        send(&table.store(), &registry, &key, clock, "OpenAccount", json!({}), patience).await.unwrap();
-        let (key, registry) = (&key, &registry);
+        let (table, account) = &open_account(1).await;
         let begin = Instant::now() + NOTICED;
         let end = begin + time;
         let run = async |(latency, clients): (u32, usize)| {
@@ -298,8 +234,7 @@ fn compete(processes: [(u32, usize); 2], time: Duration) -> [Part; 2] {
             let client = async || {
                 while Instant::now() < end {
                     let began = Instant::now();
-                    let payment = json!({"desc": "", "amount": 1});
-                    let sent = send(store, registry, key, clock, "RecordTransaction", payment, patience).await;
+                    let sent = account.pay(store, Duration::from_millis(8_500)).await;
                     let mut part = part.lock().unwrap();
                     part.longest = part.longest.max(began.elapsed());
                     match sent {
@@ -380,20 +315,13 @@ fn cancelled_and_hurried_requests_of_one_process_take_no_other_with_them() {
     const REQUESTS: usize = 24;
     for seed in 0..100 {
         in_virtual_time(async {
-            fastrand::seed(seed);
-            let clock = Clock::start();
-            let table = ContendedTable::new(clock);
-            let registry = aggregates::registry().unwrap();
-            let key = AggregateKey::new("account", "hot");
+            let (table, account) = open_account(seed).await;
             let store = table.store();
-            store.admin().create_table().await.unwrap();
             let patient = Duration::from_secs(8);
-            send(&store, &registry, &key, clock, "OpenAccount", json!({}), patient).await.unwrap();
             let request = async |number: usize| {
                 sleep(Duration::from_micros(fastrand::u64(0..20_000))).await;
                 let time = if number.is_multiple_of(3) { Duration::from_millis(fastrand::u64(0..10)) } else { patient };
-                let payment = json!({"desc": "", "amount": 1});
-                let sending = send(&store, &registry, &key, clock, "RecordTransaction", payment, time);
+                let sending = account.pay(&store, time);
                 let limit = Duration::from_micros(fastrand::u64(0..15_000));
                 match number % 4 {
                     0 => timeout(limit, sending).await.ok(),
@@ -410,7 +338,7 @@ fn cancelled_and_hurried_requests_of_one_process_take_no_other_with_them() {
                     Some(Err(error)) => panic!("{seed}: {number}: {error:?}"),
                 }
             }
-            let stored = table.store().load(registry.get("account").unwrap(), &key).await.unwrap().version();
+            let stored = table.store().load(account.model(), &account.key).await.unwrap().version();
             assert!(versions.iter().all(|version| (2..=stored).contains(version)), "{seed}: {stored}, {versions:?}");
             // Only the cancelled requests may have been stored without a response.
             let without = usize::try_from(stored).unwrap() - 1 - versions.len();
@@ -466,18 +394,9 @@ impl Service for TwoCommits {
 #[test]
 fn request_that_meets_two_commits_more_than_a_second_apart_reports_no_damage() {
     in_virtual_time(async {
-        fastrand::seed(1);
-        let clock = Clock::start();
-        let table = ContendedTable::new(clock);
-        let registry = aggregates::registry().unwrap();
-        let key = AggregateKey::new("account", "torn");
-        let (other, time) = (table.store(), Duration::from_secs(8));
-        other.admin().create_table().await.unwrap();
-        send(&other, &registry, &key, clock, "OpenAccount", json!({}), time).await.unwrap();
-        let pay = async |store: &EventStore| {
-            let payment = json!({"desc": "", "amount": 1});
-            send(store, &registry, &key, clock, "RecordTransaction", payment, time).await.unwrap()
-        };
+        let (table, account) = open_account(1).await;
+        let other = table.store();
+        let pay = async |store: &EventStore| account.pay(store, Duration::from_secs(8)).await.unwrap();
         assert_eq!((pay(&other).await, pay(&other).await), (2, 3));
         let torn = TwoCommits { table, begun: Instant::now(), attempts: Mutex::default() };
         let store = EventStore::new(&network::config(torn), StoreSettings::new(TABLE));

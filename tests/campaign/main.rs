@@ -59,11 +59,12 @@
 //! - [`checks`], [`expiry`]: the checks at the end of a schedule.
 //! - [`network`], [`process`]: calls without a network, and processes that crash.
 //! - [`counts`], [`outage`], [`one_message`]: the cost of failures, an hour without a bus, and a message that holds a shard.
-//! - [`contention`]: many writers to one aggregate. [`queue_kinds`]: kinds of the queue of the projector. [`shared_row`]: many
-//!   instances of the projector that change one row.
+//! - [`contention`]: many writers to one [`account`]. [`own_feed`]: a feed beside writers of its own process. [`queue_kinds`]:
+//!   kinds of the queue of the projector. [`shared_row`]: many instances of the projector that change one row.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod account;
 mod bell;
 mod checks;
 mod clock;
@@ -83,6 +84,7 @@ mod network;
 mod one_message;
 mod operator;
 mod outage;
+mod own_feed;
 mod process;
 mod queue_kinds;
 mod read_models;
