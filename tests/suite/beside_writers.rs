@@ -94,13 +94,17 @@ async fn reader_that_follows_a_feed_beside_writers_sees_every_event_once_and_in_
         for number in 0..10 {
             let id = format!("{writer}-{number}");
             let created = http.post("/todo", &id, &json!({"id": id, "title": "x", "message": ""})).await;
-            written.lock().unwrap().push(event(&created["events"][0]));
+            written.lock().unwrap().push((event(&created["events"][0]), Instant::now()));
         }
     };
     let mut reader = Reader::of(&http, "TodoCreated");
+    // When each page was requested, and the number of events up to its end.
+    let mut pages = Vec::new();
     let follow = async {
         while !ended.load(Ordering::Relaxed) {
+            let requested = Instant::now();
             reader.read().await;
+            pages.push((requested, reader.seen.len()));
         }
     };
     let work = async {
@@ -110,8 +114,18 @@ async fn reader_that_follows_a_feed_beside_writers_sees_every_event_once_and_in_
     tokio::join!(work, follow);
     let mut written = written.into_inner().unwrap();
     written.sort();
-    reader.read_up_to(written.last().unwrap()).await;
-    let written: Vec<_> = written.into_iter().map(|(id, _)| id).collect();
+    reader.read_up_to(&written.last().unwrap().0).await;
+    // How long after the response to its write a page was requested that contains an event, if the page before was requested
+    // after the response too, and did not contain it.
+    let delays = written.iter().enumerate().filter_map(|(index, (_, answered))| {
+        let first = pages.iter().position(|(_, end)| *end > index)?;
+        let (missed, _) = pages.get(first.checked_sub(1)?)?;
+        (missed > answered).then(|| pages[first].0 - *answered)
+    });
+    let delays: Vec<_> = delays.collect();
+    let (late, pages, longest) = (delays.len(), pages.len(), delays.iter().max());
+    eprintln!("{late} of {} events were not in the next of {pages} pages: at most {longest:?} late", WRITERS * 10);
+    let written: Vec<_> = written.into_iter().map(|((id, _), _)| id).collect();
     assert_eq!((reader.seen.len(), reader.seen), (WRITERS * 10, written));
 }
 
