@@ -16,13 +16,13 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use daybook_event_source_mapping::InvocationOutcome;
-use daybook_local_aws::clock::Ahead;
+use daybook_local_aws::clock::{Ahead, LocalClock};
 use daybook_local_aws::messaging::ViewFaults;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tower::ServiceExt;
 
 use crate::servers::problem;
@@ -46,6 +46,8 @@ type CallFailure = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Functions {
     current: Arc<RwLock<Version>>,
+    /// Read by each call of the API, and written while the version is replaced.
+    calls: Arc<tokio::sync::RwLock<()>>,
     updates: Option<UpdateRequests>,
 }
 
@@ -59,17 +61,23 @@ pub(crate) struct Function {
 impl Functions {
     /// Functions that stay as they are, or with `updates` those of the sources at each request.
     pub(crate) fn new(version: Version, updates: Option<UpdateRequests>) -> Self {
-        Self { current: Arc::new(RwLock::new(version)), updates }
+        Self { current: Arc::new(RwLock::new(version)), calls: Arc::default(), updates }
     }
 
-    /// Uses another version from now on, with the faults that are not used up. Calls that have begun continue with the old
-    /// version. Returns the calls that the old version has counted.
-    pub(crate) async fn replace(&self, version: Version) -> Usage {
+    /// Uses another version from now on, with the faults that are not used up, and a clock that is as far ahead. Returns the
+    /// calls that the old version has counted.
+    ///
+    /// Calls that have begun continue with the old version. Later ones wait for them, because a feed shows when it is
+    /// complete by the decisions in flight of its own process. They do not wait for functions that have come to a standstill.
+    pub(crate) async fn replace(&self, version: Version, clock: &LocalClock) -> Usage {
+        let _calls = timeout(STACK_TIMEOUT, self.calls.write()).await;
         let next = Self::new(version.clone(), None);
         let left = self.replace_view_faults(&ViewFaults::default()).await;
         next.replace_view_faults(&left).await;
         let usage = self.take_usage().await;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = version;
+        // It may have been moved while the new process started.
+        self.advance_clock(clock.ahead()).await;
         usage
     }
 
@@ -92,6 +100,7 @@ impl Functions {
         if let Some(updates) = self.updates.as_ref().filter(|_| !request.uri().path().starts_with(CONSOLE_FILES)) {
             updated = updates.send().await;
         }
+        let _call = self.calls.read().await;
         let mut response = respond(self.version().api, request).await;
         if let Err(reason) = updated {
             response.headers_mut().insert(PREVIOUS_FUNCTIONS, HeaderValue::from_static(reason));
@@ -126,7 +135,7 @@ impl Functions {
         body: &impl Serialize,
     ) -> T {
         let body = serde_json::to_string(body).unwrap_or_default();
-        let response = tokio::time::timeout(STACK_TIMEOUT, self.request(method, path, body)).await;
+        let response = timeout(STACK_TIMEOUT, self.request(method, path, body)).await;
         match response.unwrap_or_else(|_| Err("they timed out".into())) {
             Ok(response) => serde_json::from_str(&response).unwrap_or_default(),
             Err(error) => {
@@ -247,6 +256,8 @@ impl UpdateRequests {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::sleep;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -270,6 +281,36 @@ mod tests {
         assert_eq!(functions.respond(get()).await.status(), StatusCode::OK);
         functions.end();
         assert_eq!(functions.respond(get()).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn call_of_a_new_version_begins_after_those_of_the_old_one() {
+        let second = Duration::from_secs(1);
+        for (takes, order) in [
+            (second, vec!["old begins", "old ends", "new begins", "new ends"]),
+            // The old version has come to a standstill.
+            (60 * second, vec!["old begins", "new begins", "new ends", "old ends"]),
+        ] {
+            let log = Arc::new(std::sync::Mutex::new(Vec::new()));
+            let version = |begins: &'static str, takes: Duration, ends: &'static str| {
+                let log = Arc::clone(&log);
+                let call = async move || {
+                    log.lock().unwrap().push(begins);
+                    sleep(takes).await;
+                    log.lock().unwrap().push(ends);
+                };
+                Version::new(Router::new().fallback(call), Router::new(), None)
+            };
+            let functions = Functions::new(version("old begins", takes, "old ends"), None);
+            let call = || functions.respond(Request::get("/todo/1").body(Body::empty()).unwrap());
+            let (new, clock) = (version("new begins", Duration::ZERO, "new ends"), LocalClock::default());
+            let later = async {
+                sleep(second / 2).await;
+                call().await
+            };
+            tokio::join!(call(), functions.replace(new, &clock), later);
+            assert_eq!(*log.lock().unwrap(), order);
+        }
     }
 
     #[tokio::test(start_paused = true)]

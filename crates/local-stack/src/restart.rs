@@ -178,10 +178,8 @@ impl Rebuilder {
             Ok((version, process)) => {
                 self.processes.spawn(process.run());
                 self.last_start = Ok(());
-                let usage = self.functions.replace(version).await;
+                let usage = self.functions.replace(version, &self.settings.clock).await;
                 self.meter.add(usage);
-                // The clock may have been moved while the process started.
-                self.functions.advance_clock(self.settings.clock.ahead()).await;
                 eprintln!("daybook: the functions run in a new process");
             }
             Err(error) => {
