@@ -5,6 +5,7 @@
 //! - [`openapi`]: prints the OpenAPI document of the API. [`schemas`]: prints the description of the messages. `completions`: prints the completions for a shell.
 //! - `new`, `add`, `upgrade`: write the files of a project.
 //! - `console`: serves the console of a stack until Ctrl-C.
+//! - `deploy`: deploys the stack of a project.
 //! - `get`, `events`, `feed`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`,
 //!   `import`, `projection`: the operator commands.
 
@@ -12,6 +13,7 @@ mod add;
 mod check_deployment;
 mod completions;
 mod console;
+mod deploy;
 mod dev;
 mod discarded;
 mod dlq;
@@ -41,6 +43,7 @@ use self::add::AddCommand;
 use self::check_deployment::CheckDeploymentArgs;
 use self::completions::CompletionsArgs;
 use self::console::ConsoleArgs;
+use self::deploy::DeployArgs;
 use self::dev::{DevCommandArgs, DevFunctionsArgs};
 use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
@@ -107,6 +110,7 @@ pub enum OperatorCommand {
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
     Load(LoadArgs),
+    Deploy(DeployArgs),
     CheckDeployment(OnStack<CheckDeploymentArgs>),
     Export(OnStack<ExportArgs>),
     Import(OnStack<ImportArgs>),
@@ -186,6 +190,9 @@ impl OperatorCommand {
             Self::Load(args) => {
                 let as_json = args.json;
                 context.run(&StackArgs::default(), as_json, async |session| load::run(args, session).await).await
+            }
+            Self::Deploy(args) => {
+                context.run(&StackArgs::default(), false, async |session| deploy::run(args, session).await).await
             }
             Self::CheckDeployment(command) => command.run(context, check_deployment::run).await,
             Self::Export(command) => command.run(context, export::run).await,

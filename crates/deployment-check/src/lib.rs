@@ -7,11 +7,13 @@
 //! - `check`, `result`: a check and its result. `checks`: all checks, by subject, and the assumptions that none of them covers.
 //! - `deployment`: the stack that is checked, and what the checks have created. `aws_calls`: calls to AWS as JSON.
 //!   `observer`: a rule and a queue, with which the checks see the messages on the bus.
+//! - `first_message`: what `daybook deploy` shows, a command and its message.
 
 mod aws_calls;
 mod check;
 mod checks;
 mod deployment;
+mod first_message;
 mod observer;
 mod result;
 
@@ -23,6 +25,7 @@ use daybook_operations::{OperatorError, Stack};
 pub use self::check::Check;
 pub use self::checks::NOT_SEEN;
 use self::deployment::Deployment;
+pub use self::first_message::{FirstMessage, first_message};
 pub use self::result::CheckResult;
 
 /// The checks of these names, or all, without those to skip.

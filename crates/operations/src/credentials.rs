@@ -13,7 +13,7 @@ pub async fn aws_config(environment: &Environment, variable: &str) -> Result<Sdk
     let config = service_config(environment, variable, None).await;
     if config.region().is_none() {
         return Err(OperatorError::Usage(
-            "no region is set: set AWS_REGION, which the stack's output OperatorEnvironment contains".to_owned(),
+            "no region is set: set AWS_REGION, such as eu-central-1; the output OperatorEnvironment of a stack contains it".to_owned(),
         ));
     }
     let why_not = match config.credentials_provider() {
@@ -23,7 +23,8 @@ pub async fn aws_config(environment: &Environment, variable: &str) -> Result<Sdk
             Err(error) => daybook_function_runtime::with_causes(&error),
         },
     };
-    let cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile with keys or a role";
+    let cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile with keys or a role. After \
+                `aws login` or `aws sso login`, this sets them: eval \"$(aws configure export-credentials --format env)\"";
     Err(OperatorError::Usage(format!("no AWS credentials: {cure}: {why_not}")))
 }
 

@@ -9,7 +9,7 @@
 //! In reading order:
 //! - [`stack`]: the stack of an operation, and its clients. [`credentials`]: the account that it is in. `error`, `interrupt`: why an
 //!   operation fails, or ends early.
-//! - [`signed_calls`]: calls to services of which a few operations are needed.
+//! - [`signed_calls`], `query_xml`: calls to services of which a few operations are needed. [`deploy`]: builds and deploys a stack.
 //! - [`selection`], [`listing`], `table_check`: which aggregates, and their pages. [`moment`]: times before now.
 //! - `pacing`: the rate limit. [`checkpoint`]: the file from which a later run continues. `walk`: visits the aggregates of a
 //!   listing, with all of these.
@@ -31,6 +31,7 @@ pub mod credentials;
 pub mod dead_letter_message;
 pub mod dead_letter_queue;
 pub mod dead_letters;
+pub mod deploy;
 pub mod discarded;
 pub mod discarded_objects;
 mod error;
@@ -41,6 +42,7 @@ pub mod listing;
 pub mod moment;
 pub mod pacing;
 pub mod projections;
+mod query_xml;
 pub mod queue_reading;
 pub mod reads;
 pub mod relay;

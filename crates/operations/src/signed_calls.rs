@@ -48,6 +48,9 @@ pub const CLOUDWATCH: AwsService =
 pub const CLOUDWATCH_LOGS: AwsService =
     AwsService::new("logs", "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS", "Logs_20140328", "1.1");
 pub const LAMBDA: AwsService = AwsService::new("lambda", "AWS_ENDPOINT_URL_LAMBDA", "", "");
+/// Its operations, and those of SNS, are queries with XML as responses.
+pub const CLOUDFORMATION: AwsService = AwsService::new("cloudformation", "AWS_ENDPOINT_URL_CLOUDFORMATION", "", "");
+pub const SNS: AwsService = AwsService::new("sns", "AWS_ENDPOINT_URL_SNS", "", "");
 pub const S3: AwsService = AwsService::new("s3", "AWS_ENDPOINT_URL_S3", "", "");
 
 pub struct SignedCalls {
