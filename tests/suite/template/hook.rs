@@ -78,8 +78,9 @@ fn workflow() -> String {
 fn workflow_checks_the_stack_before_and_after_each_deployment_with_a_role_that_may() {
     let workflow = workflow();
     let (before, after) = workflow.split_once("sam deploy --config-env").unwrap();
-    assert!(before.contains("run: deploy/check-stack-policy \"daybook-$CONFIG_ENV\"\n"));
-    assert!(after.contains("run: deploy/check-api \"daybook-$CONFIG_ENV\"\n"));
+    assert!(before.contains("run: bash deploy/check-order \"$STACK\"\n"));
+    assert!(before.contains("run: bash deploy/check-stack-policy \"$STACK\"\n"));
+    assert!(after.contains("run: bash deploy/check-api \"$STACK\"\n"));
     for step in workflow.split("- name: ") {
         assert!(!step.contains("continue-on-error"), "{step}");
     }
