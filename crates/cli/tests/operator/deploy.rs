@@ -13,8 +13,8 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use daybook_command_handler::{Api, ApiSettings, gateway, router, store_settings};
-use daybook_event_store::EventStore;
+use daybook_command_handler::{Api, ApiSettings, gateway, router};
+use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::messaging::Server;
 use daybook_local_stack::Stack;
@@ -70,7 +70,7 @@ impl Aws {
     /// The services, and Lambda with the command handler over the table of a local stack.
     async fn serve(self, stack: &Stack) -> Server {
         let environment: Environment = [("TABLE_NAME", stack.table_name())].into_iter().collect();
-        let store = EventStore::new(&aws_config_at(stack.dynamodb_url()), store_settings(&environment).unwrap());
+        let store = EventStore::new(&aws_config_at(stack.dynamodb_url()), StoreSettings::read(&environment).unwrap());
         let handler =
             router(Api::new(aggregates::registry().unwrap(), store, ApiSettings::read(&environment).unwrap()));
         let settings = format!("{{\"AccountLimit\": {{\"ConcurrentExecutions\": {}}}}}", self.quota);
