@@ -128,6 +128,7 @@ OTHERS = {
     "app/order-mails/template.yaml": {
         "defaults": {"EventBusName": "default"},
         "notifications": {"EventBusName": "default", "Notifications": f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms"},
+        "boundary": {"EventBusName": "default", "PermissionsBoundary": f"arn:aws:iam::{ACCOUNT}:policy/boundary"},
     },
     "deploy/fan-out.yaml": {
         "queue": {"EventBusName": "default", "ToQueue": "true"},

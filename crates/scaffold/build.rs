@@ -8,9 +8,17 @@ use std::path::{Path, PathBuf};
 /// The files of a new project that this workspace uses too: the name in `template`, and the path in this workspace. In a
 /// package from crates.io, which has only its own folder, `template` contains them: cargo follows the links there. A checkout
 /// is built without the links, because Windows may have none.
-const SHARED: [(&str, &str); 12] = [
+const SHARED: [(&str, &str); 23] = [
+    ("aws.yaml", ".github/aws.yaml"),
+    ("check-api", "deploy/check-api"),
+    ("check-order", "deploy/check-order"),
+    ("check-stack-policy", "deploy/check-stack-policy"),
     ("command-handler.rs.txt", "app/functions/src/bin/command-handler.rs"),
     ("consumer.yaml", "app/order-mails/template.yaml"),
+    ("deny.toml", "deny.toml"),
+    ("dependencies.yml", ".github/workflows/dependencies.yml"),
+    ("deploy-to.yml", ".github/workflows/deploy-to.yml"),
+    ("deploy.yml", ".github/workflows/deploy.yml"),
     ("env.json", "events/env.json"),
     ("gitignore", ".gitignore"),
     ("hook.py", "deploy/hook/hook.py"),
@@ -18,7 +26,10 @@ const SHARED: [(&str, &str); 12] = [
     ("operator.rs.txt", "app/operator/src/main.rs"),
     ("projector.rs.txt", "app/functions/src/bin/projector.rs"),
     ("read-models.yaml", "deploy/read-models.yaml"),
+    ("requirements.txt", "deploy/requirements.txt"),
+    ("sbom", "deploy/sbom"),
     ("snapshotter.rs.txt", "app/functions/src/bin/snapshotter.rs"),
+    ("stack-policy.json", ".github/stack-policy.json"),
     ("stream-relay.rs.txt", "app/functions/src/bin/stream-relay.rs"),
     ("template.yaml", "template.yaml"),
 ];

@@ -2,6 +2,7 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Output;
 
 use axum::Router;
@@ -23,6 +24,7 @@ case "$*" in
   *ApiUrl*) echo "$URL" ;;
   *get-stack-policy*) if [ -e "$SET" ]; then cat "$SET"; else echo "$POLICY"; fi ;;
   *"set-stack-policy --stack-name prod --stack-policy-url https://policies/"*) cp .github/stack-policy.json "$SET" ;;
+  *Release*) [ -z "$ERROR" ] || { echo "$ERROR" >&2; exit 254; }; echo "$RELEASE" ;;
   *describe-stacks*) [ -z "$ERROR" ] || { echo "$ERROR" >&2; exit 254; } ;;
   *) echo "unexpected: $*" >&2; exit 1 ;;
 esac
@@ -147,4 +149,47 @@ async fn policy_of_a_new_stack_is_set_once_and_another_one_is_never_replaced() {
     std::fs::remove_file(&set).unwrap();
     let output = run_with("check-stack-policy", &url, &environment(r#"{"Statement": []}"#)).await;
     assert!(!output.status.success() && !set.exists(), "{output:?}");
+}
+
+/// Creates a commit in a repository of its own. Returns its id.
+fn commit(folder: &Path, message: &str) -> String {
+    let git = |words: &[&str]| {
+        let output = std::process::Command::new("git").arg("-C").arg(folder).args(words).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let author = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
+    git(&[&author[..], &["commit", "--quiet", "--allow-empty", "--message", message]].concat());
+    git(&["rev-parse", "HEAD"])
+}
+
+#[tokio::test]
+async fn check_of_the_order_rejects_a_commit_that_is_older_than_the_deployed_one() {
+    let repository = TempDir::new().unwrap();
+    let init = std::process::Command::new("git").args(["init", "--quiet"]).arg(repository.path()).status().unwrap();
+    assert!(init.success());
+    let (older, newer) = (commit(repository.path(), "older"), commit(repository.path(), "newer"));
+    let missing = "An error occurred (ValidationError) when calling DescribeStacks: Stack with id prod does not exist";
+    let folder = repository.path().join(".git").display().to_string();
+    for (error, deployed, commit, attempt, passes, expected) in [
+        ("", newer.as_str(), older.as_str(), "1", false, "prod has the newer commit"),
+        ("", &newer, &older, "2", true, "returns from"),
+        ("", &newer, &newer, "1", true, "is not older"),
+        ("", &older, &newer, "1", true, "is not older"),
+        ("", "0123456789", &older, "1", true, "has no release of a commit"),
+        (missing, "", &older, "1", true, "does not exist yet"),
+        ("An error occurred (AccessDenied)", "", &older, "1", false, "AccessDenied"),
+    ] {
+        let release = format!("{deployed}171717171711");
+        let variables = [
+            ("ERROR", error),
+            ("RELEASE", &release),
+            ("GITHUB_SHA", commit),
+            ("GITHUB_RUN_ATTEMPT", attempt),
+            ("GIT_DIR", &folder),
+        ];
+        let output = run("check-order", &variables).await;
+        let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() == passes && printed.contains(expected), "{deployed} {commit}: {output:?}");
+    }
 }

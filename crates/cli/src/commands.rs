@@ -5,12 +5,14 @@
 //! - [`documents`]: prints the OpenAPI document of the API, the description of the messages, and the completions for a shell.
 //! - `new`, `add`, `upgrade`: write the files of a project.
 //! - `console`: serves the console of a stack until Ctrl-C.
+//! - `deploy`: deploys the stack of a project.
 //! - `reads`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`, `import`,
 //!   `projection`: the operator commands.
 
 mod add;
 mod check_deployment;
 mod console;
+mod deploy;
 mod dev;
 mod discarded;
 mod dlq;
@@ -36,6 +38,7 @@ use daybook_scaffold::ScaffoldError;
 use self::add::AddCommand;
 use self::check_deployment::CheckDeploymentArgs;
 use self::console::ConsoleArgs;
+use self::deploy::DeployArgs;
 use self::dev::{DevCommandArgs, DevFunctionsArgs};
 use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
@@ -100,6 +103,7 @@ pub enum OperatorCommand {
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
     Load(LoadArgs),
+    Deploy(DeployArgs),
     CheckDeployment(OnStack<CheckDeploymentArgs>),
     Export(OnStack<ExportArgs>),
     Import(OnStack<ImportArgs>),
@@ -179,6 +183,9 @@ impl OperatorCommand {
             Self::Load(args) => {
                 let as_json = args.json;
                 context.run(&StackArgs::default(), as_json, async |session| load::run(args, session).await).await
+            }
+            Self::Deploy(args) => {
+                context.run(&StackArgs::default(), false, async |session| deploy::run(args, session).await).await
             }
             Self::CheckDeployment(command) => command.run(context, check_deployment::run).await,
             Self::Export(command) => command.run(context, export::run).await,

@@ -5,8 +5,9 @@
 //! a request: it is known by the id of the API in the request context, which API Gateway always sets to its own id of ten
 //! letters and digits. Nor can the hook reach anything else: its requests get a registry with the canary only.
 //!
-//! There is one canary in a table. Its stream grows by one event in each deployment. It publishes nothing, and its type is
-//! reserved, so its events are in no feed and no list, and no snapshot of it is due.
+//! There is one canary in a table. Its stream grows by one event in each deployment. Its type is reserved, so its events are in
+//! no feed and no list, and no snapshot of it is due. It publishes a message only if the request asks for it, as
+//! `daybook deploy` does.
 
 use std::sync::Arc;
 
@@ -57,10 +58,20 @@ struct State {
 enum Command {
     /// Records the first deployment.
     #[serde(rename_all = "camelCase")]
-    RecordFirstDeployment { deployment_id: String, function_version: String },
+    RecordFirstDeployment {
+        deployment_id: String,
+        function_version: String,
+        #[serde(default)]
+        publish: bool,
+    },
     /// Records a later deployment.
     #[serde(rename_all = "camelCase")]
-    RecordDeployment { deployment_id: String, function_version: String },
+    RecordDeployment {
+        deployment_id: String,
+        function_version: String,
+        #[serde(default)]
+        publish: bool,
+    },
 }
 
 /// The event of the canary. The name is a stored format.
@@ -70,7 +81,13 @@ enum Command {
 enum Event {
     /// A deployment was checked.
     #[serde(rename = "DeploymentRecorded", rename_all = "camelCase")]
-    Recorded { deployment_id: String, function_version: String },
+    Recorded {
+        deployment_id: String,
+        function_version: String,
+        /// Whether the event is published too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        publish: bool,
+    },
 }
 
 impl Aggregate for Canary {
@@ -85,17 +102,18 @@ impl Aggregate for Canary {
     type Event = Event;
 
     fn decide(_: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
-        let (Command::RecordFirstDeployment { deployment_id, function_version }
-        | Command::RecordDeployment { deployment_id, function_version }) = command;
-        Ok(vec![Event::Recorded { deployment_id, function_version }])
+        let (Command::RecordFirstDeployment { deployment_id, function_version, publish }
+        | Command::RecordDeployment { deployment_id, function_version, publish }) = command;
+        Ok(vec![Event::Recorded { deployment_id, function_version, publish }])
     }
 
     fn evolve(_: State, event: &Event) -> State {
-        let Event::Recorded { deployment_id, function_version } = event.clone();
+        let Event::Recorded { deployment_id, function_version, .. } = event.clone();
         State { deployment_id, function_version }
     }
 
-    fn announce(_: &State, _: &Event, _: &State) -> Vec<Message> {
-        Vec::new()
+    fn announce(_: &State, event: &Event, _: &State) -> Vec<Message> {
+        let Event::Recorded { publish, .. } = event;
+        if *publish { vec![Message::of(event)] } else { Vec::new() }
     }
 }

@@ -59,6 +59,17 @@ impl AwsCalls {
         self.send(service, "GET", path, operation, None).await
     }
 
+    /// Posts to a path of a service with a REST protocol.
+    pub(super) async fn post(
+        &self,
+        service: AwsService,
+        operation: &str,
+        path: &str,
+        body: Value,
+    ) -> Result<Value, CallError> {
+        self.send(service, "POST", path, operation, Some(body.to_string())).await
+    }
+
     async fn send(
         &self,
         service: AwsService,
@@ -69,7 +80,7 @@ impl AwsCalls {
     ) -> Result<Value, CallError> {
         let client = self.0.iter().find(|client| client.service == service.name);
         let client = client.ok_or(CallError::NoService(service.name))?;
-        let sent = client.send(method, path, body.is_some().then_some(operation), body).await;
+        let sent = client.send(method, path, (path == "/").then_some(operation), body).await;
         let operation = operation.to_owned();
         let response = match sent {
             Ok(response) => response,

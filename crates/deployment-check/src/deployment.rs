@@ -1,5 +1,6 @@
 //! The stack that is checked, and what the checks have created in it.
 
+use std::fmt::Display;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use daybook_operations::signed_calls::DYNAMODB;
@@ -136,7 +137,7 @@ impl Deployment {
     /// a resource.
     pub(super) async fn messages_of(
         &mut self,
-        aggregate: &AggregateKey,
+        aggregate: &impl Display,
         limit: Duration,
         is_enough: impl Fn(&[Value]) -> bool,
     ) -> Result<Vec<Value>, CallError> {

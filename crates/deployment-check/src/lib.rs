@@ -7,11 +7,13 @@
 //! - `check`: a check and its result. `checks`: all checks, by subject, and the assumptions that none of them covers.
 //! - `deployment`: the stack that is checked, and what the checks have created. `aws_calls`: calls to AWS as JSON.
 //!   `observer`: a rule and a queue, with which the checks see the messages on the bus.
+//! - `first_message`: what `daybook deploy` shows, a command and its message.
 
 mod aws_calls;
 mod check;
 mod checks;
 mod deployment;
+mod first_message;
 mod observer;
 
 use std::io;
@@ -22,6 +24,7 @@ use daybook_operations::{OperatorError, Stack};
 pub use self::check::{Check, CheckResult};
 pub use self::checks::NOT_SEEN;
 use self::deployment::Deployment;
+pub use self::first_message::{FirstMessage, first_message};
 
 /// The checks of these names, or all, without those to skip.
 pub fn checks(only: &[String], skip: &[String]) -> Result<Vec<Check>, OperatorError> {

@@ -11,6 +11,9 @@ use super::aws_calls::{AwsCalls, CallError};
 /// The aggregate type of all rows and messages of the checks. The names of registered types begin with a letter or a digit.
 pub(super) const CHECK_TYPE: &str = "__check";
 
+/// The aggregate that each deployment writes.
+pub(super) const CANARY: &str = "__canary/deployments";
+
 /// The source of the messages that the checks themselves send to the bus.
 pub(super) const CHECK_SOURCE: &str = "daybook.check";
 
@@ -48,7 +51,7 @@ impl Observer {
             name: format!("daybook-check-{run_id}"),
             bus: bus.to_owned(),
             ready: format!("{prefix}-ready"),
-            pattern: json!({"source": [source, CHECK_SOURCE], "resources": [{"prefix": prefix}]}),
+            pattern: json!({"source": [source, CHECK_SOURCE], "resources": [{"prefix": prefix}, CANARY]}),
             started: false,
             has_rule: false,
             has_queue: false,
@@ -64,7 +67,7 @@ impl Observer {
         }
         let rule = json!({
             "Name": self.name, "EventBusName": self.bus, "EventPattern": self.pattern.to_string(), "State": "ENABLED",
-            "Description": "Created by daybook check-deployment, which deletes it at its end.",
+            "Description": "Created by daybook check-deployment or daybook deploy, which deletes it at its end.",
         });
         self.has_rule = true;
         let created = calls.call(EVENTBRIDGE, "PutRule", rule).await;

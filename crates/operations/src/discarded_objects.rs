@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use aws_smithy_xml::decode::{Document, XmlDecodeError, try_data};
+use aws_smithy_xml::decode::XmlDecodeError;
 use daybook_settings::Environment;
 use daybook_stream_relay::{BatchRows, StreamBatch};
 use daybook_table::{AggregateKey, OutboxItem};
@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::OperatorError;
+use crate::query_xml::texts;
 use crate::signed_calls::{S3, SignedCalls};
 
 /// The characters of a key that a path contains as they are.
@@ -236,19 +237,10 @@ impl DiscardedRecords {
 /// The keys of a page of a list, and the token of the next page.
 fn list_page(xml: &str) -> Result<(Vec<String>, Option<String>), XmlDecodeError> {
     let (mut keys, mut token) = (Vec::new(), None);
-    let mut document = Document::new(xml);
-    let mut root = document.root_element()?;
-    while let Some(mut element) = root.next_tag() {
-        match element.start_el().local() {
-            "NextContinuationToken" => token = Some(try_data(&mut element)?.into_owned()),
-            "Contents" => {
-                while let Some(mut member) = element.next_tag() {
-                    if member.start_el().local() == "Key" {
-                        keys.push(try_data(&mut member)?.into_owned());
-                    }
-                }
-            }
-            _ => {}
+    for (name, text) in texts(xml, &["Key", "NextContinuationToken"])? {
+        match name {
+            "Key" => keys.push(text),
+            _ => token = Some(text),
         }
     }
     Ok((keys, token))

@@ -42,6 +42,9 @@ pub enum OperatorError {
     /// A call to another service failed.
     #[error("cannot call {service} at {endpoint}: {cause}")]
     Call { service: &'static str, endpoint: String, cause: String },
+    /// A stack cannot be deployed, or does not work.
+    #[error("{0}")]
+    Deployment(String),
     /// The bus does not exist.
     #[error("{0}; nothing was sent")]
     NoSuchBus(NoSuchBus),

@@ -7,8 +7,8 @@
 //!   Before it ends, [`dead_letters::redrive`] deletes the messages that it has sent, and puts the others back.
 //!
 //! In reading order:
-//! - [`stack`]: the stack of an operation, and its clients. [`signed_calls`]: the account that it is in, and calls to services of
-//!   which a few operations are needed. `error`: why an operation fails.
+//! - [`stack`]: the stack of an operation, and its clients. [`signed_calls`], `query_xml`: the account that it is in, and calls to
+//!   services of which a few operations are needed. [`deploy`]: builds and deploys a stack. `error`: why an operation fails.
 //! - [`selection`], [`listing`]: which aggregates, and their pages. [`moment`]: times before now.
 //! - [`pacing`]: the rate limit, and whether an operation ends early. [`checkpoint`]: the file from which a later run continues.
 //!   `walk`: visits the aggregates of a listing, with all of these.
@@ -24,6 +24,7 @@ pub mod alarms;
 pub mod checkpoint;
 pub mod dead_letter_message;
 pub mod dead_letters;
+pub mod deploy;
 pub mod discarded;
 pub mod discarded_objects;
 mod error;
@@ -33,6 +34,7 @@ pub mod listing;
 pub mod moment;
 pub mod pacing;
 pub mod projections;
+mod query_xml;
 pub mod queue_reading;
 pub mod queues;
 pub mod reads;

@@ -49,6 +49,9 @@ pub const CLOUDWATCH: AwsService =
 pub const CLOUDWATCH_LOGS: AwsService =
     AwsService::new("logs", "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS", "Logs_20140328", "1.1");
 pub const LAMBDA: AwsService = AwsService::new("lambda", "AWS_ENDPOINT_URL_LAMBDA", "", "");
+/// Its operations, and those of SNS, are queries with XML as responses.
+pub const CLOUDFORMATION: AwsService = AwsService::new("cloudformation", "AWS_ENDPOINT_URL_CLOUDFORMATION", "", "");
+pub const SNS: AwsService = AwsService::new("sns", "AWS_ENDPOINT_URL_SNS", "", "");
 pub const S3: AwsService = AwsService::new("s3", "AWS_ENDPOINT_URL_S3", "", "");
 
 pub struct SignedCalls {
@@ -166,7 +169,7 @@ pub async fn aws_config(environment: &Environment, variable: &str) -> Result<Sdk
     let config = service_config(environment, variable, None).await;
     if config.region().is_none() {
         return Err(OperatorError::Usage(
-            "no region is set: set AWS_REGION, which the stack's output OperatorEnvironment contains".to_owned(),
+            "no region is set: set AWS_REGION, such as eu-central-1; the output OperatorEnvironment of a stack contains it".to_owned(),
         ));
     }
     let why_not = match config.credentials_provider() {
@@ -176,7 +179,8 @@ pub async fn aws_config(environment: &Environment, variable: &str) -> Result<Sdk
             Err(error) => daybook_function_runtime::with_causes(&error),
         },
     };
-    let cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile with keys or a role";
+    let cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile with keys or a role. After \
+                `aws login` or `aws sso login`, this sets them: eval \"$(aws configure export-credentials --format env)\"";
     Err(OperatorError::Usage(format!("no AWS credentials: {cure}: {why_not}")))
 }
 

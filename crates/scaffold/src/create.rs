@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::error::ScaffoldError;
 use crate::files::{File, own_files, release_files};
+use crate::generated::generated_files;
 use crate::names::{ItemName, ProjectName};
 use crate::originals::{ORIGINALS, Originals};
 use crate::parameters::Parameters;
@@ -41,6 +42,9 @@ fn create(
 ) -> Result<(), ScaffoldError> {
     let mut files = release_files(&Parameters::new(project, source));
     let originals = Originals::new(&files).encode().map_err(ScaffoldError::of_file("write", Path::new(ORIGINALS)))?;
+    let manifest =
+        files.iter().find(|(path, _)| path == "Cargo.toml").map(|(_, text)| text.clone()).unwrap_or_default();
+    files.extend(generated_files(&manifest, false, false));
     files.extend(own_files(project, aggregate, source));
     files.extend_from_slice(more);
     let mut files: Vec<_> = files.into_iter().map(|(path, text)| (path, text.into_bytes())).collect();

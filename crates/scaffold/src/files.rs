@@ -7,8 +7,8 @@ use crate::source::DaybookSource;
 /// A file: its path in the project, and its text.
 pub(crate) type File = (String, String);
 
-/// The files of a release: all but the user's own code. `daybook upgrade` merges the changes of later releases into them.
-const RELEASE: [(&str, &str); 20] = [
+/// The files of a release that a user may edit. `daybook upgrade` merges the changes of later releases into them.
+const RELEASE: [(&str, &str); 16] = [
     ("Cargo.toml", include_str!("../template/project.toml")),
     (".gitignore", include_str!(concat!(env!("OUT_DIR"), "/gitignore"))),
     (".github/workflows/ci.yml", include_str!("../template/ci.yml")),
@@ -23,12 +23,8 @@ const RELEASE: [(&str, &str); 20] = [
     ("app/functions/src/bin/stream-relay.rs", include_str!(concat!(env!("OUT_DIR"), "/stream-relay.rs.txt"))),
     ("app/projections/Cargo.toml", include_str!("../template/projections.toml")),
     ("events/env.json", include_str!(concat!(env!("OUT_DIR"), "/env.json"))),
-    ("deploy/hook/hook.py", include_str!(concat!(env!("OUT_DIR"), "/hook.py"))),
-    ("deploy/monitoring.yaml", include_str!(concat!(env!("OUT_DIR"), "/monitoring.yaml"))),
-    ("deploy/read-models.yaml", include_str!(concat!(env!("OUT_DIR"), "/read-models.yaml"))),
     ("samconfig.toml", include_str!("../template/samconfig.toml")),
     ("tests/events.rs", include_str!("../template/events.rs.txt")),
-    ("template.yaml", include_str!(concat!(env!("OUT_DIR"), "/template.yaml"))),
 ];
 
 /// The files that `upgrade` merges, as this release writes them into a project.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: no line of the user is lost. `new` and `add` write all files of a command or none. They change no file that exists,
 //! except the two files with the registrations of aggregates and projections, which get further lines. `upgrade` changes a file
-//! only by a three-way merge.
+//! that a user may edit only by a three-way merge. It replaces a generated file, and keeps the text of one that was edited.
 //!
 //! In reading order:
 //! - `names`: the names of a project and of what it contains. `source`: where the project gets the crates of Daybook
@@ -10,11 +10,13 @@
 //! - `files`: the texts of the files. A text that the workspace of Daybook uses too is a link to its file there.
 //! - `project_file`: reads and writes the files of a project. `write`: creates the folder of a project, or adds files to
 //!   one. `originals`: the files of the release as they were written into a project. `create`: a new project with them.
-//! - `merge`: what an upgrade does with one file. `upgrade`: with all files.
+//! - `merge`, `file_upgrade`: what an upgrade does with one file. `generated`: the files that it replaces. `upgrade`: all files.
 
 mod create;
 mod error;
+mod file_upgrade;
 mod files;
+mod generated;
 mod merge;
 mod names;
 mod originals;
@@ -26,7 +28,9 @@ mod write;
 
 pub use create::{create_lambda_template, create_project};
 pub use error::ScaffoldError;
+pub use file_upgrade::FileUpgrade;
 pub use files::{aggregate_files, consumer_files, projection_files};
+pub use generated::{generate, own_pipeline, own_resources};
 pub use names::{ItemName, ProjectName};
 pub use project_file::find_project;
 pub use source::DaybookSource;

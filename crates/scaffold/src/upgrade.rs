@@ -1,16 +1,16 @@
 //! Merges the changes of this release into the files of a project.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Display};
-use std::fs;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::error::ScaffoldError;
+use crate::file_upgrade::FileUpgrade;
 use crate::files::release_files;
-use crate::merge::{FileChange, difference, line_counts};
+use crate::generated::replacements;
+use crate::merge::FileChange;
 use crate::originals::{ORIGINALS, Originals};
 use crate::parameters::Parameters;
-use crate::project_file::{read, text, write, write_text};
+use crate::project_file::{check_release, read, write};
 
 /// What an upgrade of a project changes.
 #[derive(Debug)]
@@ -19,17 +19,6 @@ pub struct Upgrade {
     files: Vec<FileUpgrade>,
     /// The originals after the upgrade, if they are others.
     originals: Option<Originals>,
-}
-
-/// A file that the release or the user has changed.
-#[derive(Debug)]
-pub struct FileUpgrade {
-    path: String,
-    change: FileChange,
-    /// The content of the file when it was compared; none if it does not exist.
-    found: Option<Vec<u8>>,
-    /// What Daybook and the user have changed: numbers of lines.
-    counts: String,
 }
 
 impl Upgrade {
@@ -48,8 +37,11 @@ impl Upgrade {
         let paths: BTreeSet<_> = originals.files.keys().chain(release.files.keys()).collect();
         let mut files = Vec::new();
         for path in paths {
-            files.extend(FileUpgrade::of(project, path, &originals.files, &release.files)?);
+            let of = |files: &Originals| files.files.get(path).cloned();
+            files.extend(FileUpgrade::of(project, path, of(&originals).as_deref(), of(&release).as_deref())?);
         }
+        files.extend(replacements(project, false)?);
+        files.sort_by(|a, b| a.path.cmp(&b.path));
         let originals = (from.is_some() || originals != release).then_some(release);
         Ok(Self { project: project.to_owned(), files, originals })
     }
@@ -61,7 +53,7 @@ impl Upgrade {
 
     /// Whether the project does not have all changes of the release yet.
     pub fn is_due(&self) -> bool {
-        self.originals.is_some()
+        self.originals.is_some() || self.files.iter().any(|file| file.change.text().is_some())
     }
 
     /// Whether nothing is changed, because a file has conflicts of an earlier upgrade. Its originals must not be replaced before
@@ -87,7 +79,7 @@ impl Upgrade {
             }
         }
         for file in &self.files {
-            file.apply(&self.project.join(&file.path))?;
+            file.apply(&self.project)?;
         }
         let Some(originals) = &self.originals else { return Ok(()) };
         let path = self.project.join(ORIGINALS);
@@ -96,64 +88,10 @@ impl Upgrade {
     }
 }
 
-impl FileUpgrade {
-    fn of(
-        project: &Path,
-        path: &str,
-        originals: &BTreeMap<String, String>,
-        release: &BTreeMap<String, String>,
-    ) -> Result<Option<Self>, ScaffoldError> {
-        let file = project.join(path);
-        let found = read(&file)?;
-        let yours = found.as_deref().map(|found| text(&file, found)).transpose()?;
-        let (original, release) = (originals.get(path).map(String::as_str), release.get(path).map(String::as_str));
-        let change = FileChange::of(original, yours.as_deref(), release);
-        let counts = |changed: Option<&str>| line_counts(original.unwrap_or_default(), changed.unwrap_or_default());
-        let counts = format!("Daybook {}, you {}", counts(release), counts(yours.as_deref()));
-        Ok(change.map(|change| Self { path: path.to_owned(), change, found, counts }))
-    }
-
-    /// What the upgrade changes in the file.
-    pub fn difference(&self) -> String {
-        let Some(new) = self.change.text() else { return String::new() };
-        let found = self.found.as_deref().and_then(|found| text(Path::new(&self.path), found).ok()).unwrap_or_default();
-        difference(&self.path, &found, new)
-    }
-
-    fn apply(&self, path: &Path) -> Result<(), ScaffoldError> {
-        if self.change == FileChange::Removed {
-            return fs::remove_file(path).map_err(ScaffoldError::of_file("remove", path));
-        }
-        match self.change.text() {
-            Some(new) => write_text(path, new, self.found.as_deref()),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Display for FileUpgrade {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, change, counts, .. } = self;
-        write!(f, "{path}: {change} ({counts})")
-    }
-}
-
-/// Checks that the project depends on the release of this binary.
-fn check_release(project: &Path) -> Result<(), ScaffoldError> {
-    // Without the file, nothing was built yet, and the next build takes the version in `Cargo.toml`.
-    let lock = fs::read_to_string(project.join("Cargo.lock")).unwrap_or_default();
-    let mut lines = lock.lines().skip_while(|line| *line != "name = \"daybook-cli\"");
-    let locked = lines.nth(1).and_then(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));
-    match locked {
-        Some(locked) if locked != env!("CARGO_PKG_VERSION") => {
-            Err(ScaffoldError::OtherRelease { locked: locked.to_owned() })
-        }
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::create::create_project;
     use crate::names::{ItemName, ProjectName};

@@ -28,6 +28,18 @@ pub enum Added {
     Nothing,
 }
 
+impl Added {
+    /// With files that were generated.
+    #[must_use]
+    pub fn with(self, generated: Vec<PathBuf>) -> Self {
+        match self {
+            Self::Files(files) => Self::Files([files, generated].concat()),
+            Self::Nothing if generated.is_empty() => Self::Nothing,
+            Self::Nothing => Self::Files(generated),
+        }
+    }
+}
+
 /// Creates a folder with these files: with all of them or, after an error, none.
 pub(crate) fn create_folder<T: AsRef<[u8]>>(folder: &Path, files: &[(String, T)]) -> Result<(), ScaffoldError> {
     let is_free = match fs::read_dir(folder) {

@@ -85,9 +85,10 @@ fn workflow_checks_the_stack_before_and_after_each_deployment_with_a_role_that_m
     let (before, after) = workflow.split_once("sam deploy --config-env").unwrap();
     // The first deployment creates the stack, so its policy is set afterwards.
     for part in [before, after] {
-        assert!(part.contains("run: deploy/check-stack-policy \"daybook-$CONFIG_ENV\" \"$STACK_POLICY_URL\"\n"));
+        assert!(part.contains("run: bash deploy/check-stack-policy \"$STACK\" \"$STACK_POLICY_URL\"\n"));
     }
-    assert!(after.contains("run: deploy/check-api \"daybook-$CONFIG_ENV\"\n"));
+    assert!(before.contains("run: bash deploy/check-order \"$STACK\"\n"));
+    assert!(after.contains("run: bash deploy/check-api \"$STACK\"\n"));
     for step in workflow.split("- name: ") {
         assert!(!step.contains("continue-on-error"), "{step}");
     }

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use clap::Subcommand;
 use daybook_local_stack::Project;
 use daybook_scaffold::{
-    Added, ItemName, Registration, ScaffoldError, add_files, aggregate_files, consumer_files, find_project,
-    projection_files,
+    Added, ItemName, Registration, ScaffoldError, add_files, aggregate_files, consumer_files, find_project, generate,
+    own_pipeline, own_resources, projection_files,
 };
 
 use crate::operator::Exit;
@@ -40,6 +40,10 @@ pub(super) enum AddCommand {
         #[arg(long, value_name = "AGGREGATE")]
         of: String,
     },
+    /// Add deployments from GitHub: workflows, roles in AWS, a stack policy, pinned tools, cargo-deny, a bill of materials.
+    Pipeline,
+    /// Add a template for resources, policies, alarms and parameters of your own, which is deployed with the stack.
+    Resources,
 }
 
 impl AddCommand {
@@ -71,6 +75,9 @@ impl AddCommand {
                 let (name, of) = (ItemName::new(name)?, followed(of, project)?);
                 add_files(folder, &consumer_files(&name, &of), None)?
             }
+            // Generated files belong to both.
+            Self::Resources => add_files(folder, &own_resources(folder)?, None)?.with(generate(folder, false)?),
+            Self::Pipeline => add_files(folder, &own_pipeline(), None)?.with(generate(folder, true)?),
         };
         let text = match added {
             Added::Nothing => "Nothing to do: it is in the project already.\n".to_owned(),
@@ -99,6 +106,14 @@ impl AddCommand {
                 "Build it, and start the local stack with it:\n  cargo build && cargo run -- --rule '{of}/* -> queue:{name} -> \
                  function:target/debug/{name}'\n"
             ),
+            Self::Pipeline => {
+                "Deployments begin when AWS has its roles and GitHub has their names: see \"Deployments from GitHub\" in \
+                 docs/deploy.md of Daybook.\n"
+                    .to_owned()
+            }
+            Self::Resources => {
+                "Replace the example in deploy/own.yaml. The next deployment creates its resources.\n".to_owned()
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ mod binary;
 mod check_deployment;
 mod checkpoint;
 mod console;
+mod deploy;
 mod discarded;
 mod dlq;
 mod documents;

@@ -14,6 +14,9 @@ use crate::project::{daybook, fail, files, interrupt, run, shop, workspace};
 const ORIGINALS: &str = ".daybook/originals.json.gz";
 const NOTHING: &str = concat!("Nothing to do: the project has the files of Daybook ", env!("CARGO_PKG_VERSION"), ".\n");
 
+/// A line of Cargo.toml that an older release does not have.
+const NEW_LINE: &str = "package.daybook-cli.opt-level = 0\n";
+
 fn originals(shop: &Path) -> Value {
     serde_json::from_reader(GzDecoder::new(fs::File::open(shop.join(ORIGINALS)).unwrap())).unwrap()
 }
@@ -67,16 +70,11 @@ fn find(shop: &Path, words: &[&str]) -> String {
 /// A project of an older release, which its user has changed: one file of each kind.
 fn older_shop() -> (TempDir, PathBuf) {
     let (parent, shop) = shop();
-    created_with(&shop, "template.yaml", "  SnapshotEvery:\n", "  SnapshotsEvery:\n");
-    edit(
-        &shop,
-        "template.yaml",
-        "AWSTemplateFormatVersion: \"2010-09-09\"\n",
-        "AWSTemplateFormatVersion: \"2010-09-09\" # mine\n",
-    );
+    created_with(&shop, "Cargo.toml", NEW_LINE, "");
+    edit(&shop, "Cargo.toml", "[workspace]\n", "[workspace] # mine\n");
     created_with(&shop, ".github/workflows/ci.yml", "      - run: cargo fmt --all --check\n", "");
     edit(&shop, "samconfig.toml", "RetentionDays=7", "RetentionDays=14");
-    created_as(&shop, "deploy/monitoring.yaml", None);
+    created_as(&shop, "tests/events.rs", None);
     created_as(&shop, "tests/Cargo.toml", Some("[package]\n"));
     edit(&shop, "app/aggregates/src/invoice.rs", "the title is empty", "no title");
     (parent, shop)
@@ -95,10 +93,11 @@ fn upgrade_of_a_new_project_changes_nothing() {
 fn upgrade_merges_the_changes_of_the_release_and_of_the_user() {
     let (_parent, shop) = older_shop();
     let mut expected = files(&shop);
-    let read = |path: &str| fs::read_to_string(workspace().join(path)).unwrap();
-    let version = "AWSTemplateFormatVersion: \"2010-09-09\"";
-    expected.insert("template.yaml".to_owned(), read("template.yaml").replace(version, &format!("{version} # mine")));
-    expected.insert("deploy/monitoring.yaml".to_owned(), read("deploy/monitoring.yaml"));
+    let (_other, new) = crate::project::shop();
+    let mut new = files(&new);
+    let manifest = new["Cargo.toml"].replace("[workspace]\n", "[workspace] # mine\n");
+    expected.insert("Cargo.toml".to_owned(), manifest);
+    expected.insert("tests/events.rs".to_owned(), new.remove("tests/events.rs").unwrap());
     expected.remove("tests/Cargo.toml").unwrap();
     let workflow = expected.get_mut(".github/workflows/ci.yml").unwrap();
     let line = "      - run: cargo clippy";
@@ -106,10 +105,10 @@ fn upgrade_merges_the_changes_of_the_release_and_of_the_user() {
 
     let lines = [
         ".github/workflows/ci.yml: changed by Daybook (Daybook +1 -0, you +0 -0)",
-        "deploy/monitoring.yaml: a new file of Daybook (",
+        "Cargo.toml: changed by Daybook and by you, in different places (Daybook +1 -0, you +1 -1)",
         "samconfig.toml: changed by you only (Daybook +0 -0, you +1 -1)",
-        "template.yaml: changed by Daybook and by you, in different places (Daybook +1 -1, you +1 -1)",
         "tests/Cargo.toml: no longer part of Daybook, and not changed by you: removed (Daybook +0 -1, you +0 -0)",
+        "tests/events.rs: a new file of Daybook (",
     ];
     let is_complete = |printed: &str| {
         let positions: Vec<_> = lines.iter().map(|line| printed.find(line)).collect();
@@ -118,8 +117,8 @@ fn upgrade_merges_the_changes_of_the_release_and_of_the_user() {
     let before = files(&shop);
     let printed = find(&shop, &["upgrade", "--check"]);
     assert!(is_complete(&printed), "{printed}");
-    assert!(printed.contains("\n+++ b/template.yaml\n"), "{printed}");
-    assert!(printed.contains("\n-  SnapshotsEvery:\n+  SnapshotEvery:\n"), "{printed}");
+    assert!(printed.contains("\n+++ b/Cargo.toml\n"), "{printed}");
+    assert!(printed.contains(&format!("\n+{NEW_LINE}")), "{printed}");
     assert!(
         !printed.contains("# mine\n+")
             && printed.ends_with("Nothing was changed. `daybook upgrade` applies the changes.\n")
@@ -136,7 +135,7 @@ fn upgrade_merges_the_changes_of_the_release_and_of_the_user() {
     for words in [&["upgrade"][..], &["upgrade", "--check"]] {
         let printed = run(&shop, words);
         assert!(printed.ends_with(NOTHING) && printed.lines().count() == 3, "{printed}");
-        assert!(printed.contains("template.yaml: changed by you only (Daybook +0 -0, you +1 -1)\n"), "{printed}");
+        assert!(printed.contains("Cargo.toml: changed by you only (Daybook +0 -0, you +1 -1)\n"), "{printed}");
     }
     expected.insert(ORIGINALS.to_owned(), stored);
     assert_eq!(files(&shop), expected);
@@ -188,12 +187,13 @@ fn upgrade_continues_where_an_interrupted_one_ended() {
     let after = files(&shop);
     // An interruption after the last file, and one within the originals.
     set_originals(&shop, &before);
-    interrupt(&shop, &["upgrade"], 16);
+    interrupt(&shop, &["upgrade"], 1);
     run(&shop, &["upgrade"]);
     assert_eq!(files(&shop), after);
 
     // Interruptions within a changed and within a new file.
     let (_parent, shop) = older_shop();
+    fs::remove_file(shop.join("template.yaml")).unwrap();
     for blocks in [1, 16] {
         interrupt(&shop, &["upgrade"], blocks);
     }
@@ -205,13 +205,13 @@ fn upgrade_continues_where_an_interrupted_one_ended() {
 fn file_that_the_user_has_deleted_stays_deleted() {
     let (_parent, shop) = shop();
     created_with(&shop, ".github/workflows/ci.yml", "timeout-minutes: 60", "timeout-minutes: 50");
-    for path in [".github/workflows/ci.yml", "deploy/read-models.yaml"] {
+    for path in [".github/workflows/ci.yml", "tests/events.rs"] {
         fs::remove_file(shop.join(path)).unwrap();
     }
     let printed = run(&shop, &["upgrade"]);
     assert!(printed.contains("ci.yml: changed by Daybook, but deleted by you: it stays deleted"), "{printed}");
-    assert!(!printed.contains("deploy/read-models.yaml"), "{printed}");
-    assert!(!shop.join(".github/workflows/ci.yml").exists() && !shop.join("deploy/read-models.yaml").exists());
+    assert!(!printed.contains("tests/events.rs"), "{printed}");
+    assert!(!shop.join(".github/workflows/ci.yml").exists() && !shop.join("tests/events.rs").exists());
     assert_eq!(run(&shop, &["upgrade"]), NOTHING);
 }
 
@@ -232,14 +232,13 @@ fn file_that_the_release_has_no_longer_stays_if_the_user_has_changed_it() {
 #[test]
 fn new_file_of_the_release_does_not_replace_one_of_the_user() {
     let (_parent, shop) = shop();
-    created_as(&shop, "deploy/monitoring.yaml", None);
-    fs::write(shop.join("deploy/monitoring.yaml"), "Mine: true\n").unwrap();
-    assert!(
-        find(&shop, &["upgrade"]).contains("deploy/monitoring.yaml: changed by Daybook and by you in the same place")
-    );
-    let text = fs::read_to_string(shop.join("deploy/monitoring.yaml")).unwrap();
-    assert!(text.starts_with("<<<<<<< ours\nMine: true\n"), "{text}");
-    assert!(text.contains(&fs::read_to_string(workspace().join("deploy/monitoring.yaml")).unwrap()));
+    let of_release = fs::read_to_string(shop.join("tests/events.rs")).unwrap();
+    created_as(&shop, "tests/events.rs", None);
+    fs::write(shop.join("tests/events.rs"), "// mine\n").unwrap();
+    assert!(find(&shop, &["upgrade"]).contains("tests/events.rs: changed by Daybook and by you in the same place"));
+    let text = fs::read_to_string(shop.join("tests/events.rs")).unwrap();
+    assert!(text.starts_with("<<<<<<< ours\n// mine\n"), "{text}");
+    assert!(text.contains(&of_release));
 }
 
 #[test]
@@ -247,20 +246,20 @@ fn upgrade_preserves_the_line_ends_of_windows_and_permissions() {
     use std::os::unix::fs::PermissionsExt;
 
     let (_parent, shop) = older_shop();
-    for path in ["template.yaml", "tests/Cargo.toml", "samconfig.toml"] {
+    for path in ["Cargo.toml", "tests/Cargo.toml", "samconfig.toml", "template.yaml"] {
         let text = fs::read_to_string(shop.join(path)).unwrap();
         fs::write(shop.join(path), text.replace('\n', "\r\n")).unwrap();
     }
-    fs::set_permissions(shop.join("template.yaml"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(shop.join("Cargo.toml"), fs::Permissions::from_mode(0o640)).unwrap();
     let printed = run(&shop, &["upgrade"]);
     assert!(
-        printed
-            .contains("template.yaml: changed by Daybook and by you, in different places (Daybook +1 -1, you +1 -1)")
+        printed.contains("Cargo.toml: changed by Daybook and by you, in different places (Daybook +1 -0, you +1 -1)")
     );
-    let text = fs::read_to_string(shop.join("template.yaml")).unwrap();
-    assert!(text.contains("  SnapshotEvery:\r\n") && text.contains("\"2010-09-09\" # mine\r\n"));
+    assert!(!printed.contains("template.yaml"), "{printed}");
+    let text = fs::read_to_string(shop.join("Cargo.toml")).unwrap();
+    assert!(text.contains(&NEW_LINE.replace('\n', "\r\n")) && text.contains("[workspace] # mine\r\n"));
     assert_eq!(text.matches('\n').count(), text.matches("\r\n").count());
-    assert_eq!(fs::metadata(shop.join("template.yaml")).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(fs::metadata(shop.join("Cargo.toml")).unwrap().permissions().mode() & 0o777, 0o640);
     assert!(!shop.join("tests/Cargo.toml").exists());
 }
 
@@ -274,7 +273,7 @@ fn project_without_originals_is_upgraded_from_an_unchanged_one() {
         }
         let (shop, unchanged) = (parent.path().join("shop"), first.path().join("shop"));
         for folder in [&shop, &unchanged] {
-            created_with(folder, "template.yaml", "  SnapshotEvery:\n", "  SnapshotsEvery:\n");
+            created_with(folder, "Cargo.toml", NEW_LINE, "");
             created_as(folder, "tests/Cargo.toml", Some("[package]\n"));
             fs::remove_dir_all(folder.join(".daybook")).unwrap();
         }
@@ -292,7 +291,7 @@ fn project_without_originals_is_upgraded_from_an_unchanged_one() {
 
         let printed = run(&shop, &["upgrade", "--from", unchanged.to_str().unwrap()]);
         assert_eq!(printed.lines().count(), 4, "{printed}");
-        assert!(fs::read_to_string(shop.join("template.yaml")).unwrap().contains("  SnapshotEvery:\n"));
+        assert!(fs::read_to_string(shop.join("Cargo.toml")).unwrap().contains(NEW_LINE));
         assert!(fs::read_to_string(shop.join("samconfig.toml")).unwrap().contains("RetentionDays=14"));
         let printed = run(&shop, &["upgrade"]);
         assert_eq!(printed, format!("samconfig.toml: changed by you only (Daybook +0 -0, you +1 -1)\n{NOTHING}"));
@@ -315,13 +314,13 @@ fn upgrade_to_another_release_than_that_of_the_dependency_is_an_error() {
 #[test]
 fn upgrade_that_cannot_read_a_file_changes_nothing() {
     let (_parent, shop) = older_shop();
-    fs::create_dir(shop.join("deploy/monitoring.yaml")).unwrap();
+    fs::create_dir(shop.join("tests/events.rs")).unwrap();
     let before = files(&shop);
-    assert!(fail(&shop, &["upgrade"]).contains("cannot read deploy/monitoring.yaml"));
-    fs::remove_dir(shop.join("deploy/monitoring.yaml")).unwrap();
-    fs::write(shop.join("deploy/monitoring.yaml"), [0xff]).unwrap();
-    assert!(fail(&shop, &["upgrade"]).contains("deploy/monitoring.yaml is not UTF-8"));
-    fs::remove_file(shop.join("deploy/monitoring.yaml")).unwrap();
+    assert!(fail(&shop, &["upgrade"]).contains("cannot read tests/events.rs"));
+    fs::remove_dir(shop.join("tests/events.rs")).unwrap();
+    fs::write(shop.join("tests/events.rs"), [0xff]).unwrap();
+    assert!(fail(&shop, &["upgrade"]).contains("tests/events.rs is not UTF-8"));
+    fs::remove_file(shop.join("tests/events.rs")).unwrap();
     assert_eq!(files(&shop), before);
     let mut outside = originals(&shop);
     outside["files"]["../mine.txt"] = json!("mine");
@@ -334,4 +333,38 @@ fn upgrade_that_cannot_read_a_file_changes_nothing() {
     assert!(fail(&shop, &["upgrade"]).contains("cannot read .daybook/originals.json.gz"));
     let outside = tempfile::tempdir().unwrap();
     assert!(fail(outside.path(), &["upgrade"]).contains("in the folder of a project"));
+}
+
+#[test]
+fn generated_file_is_replaced_and_the_text_of_an_edited_one_is_kept() {
+    let (_parent, shop) = shop();
+    let new = files(&shop);
+    // Another text that was generated: that of a project with resources of its own.
+    run(&shop, &["add", "resources"]);
+    fs::remove_file(shop.join("deploy/own.yaml")).unwrap();
+    fs::remove_file(shop.join("deploy/monitoring.yaml")).unwrap();
+    let printed = find(&shop, &["upgrade", "--check"]);
+    assert!(
+        printed.contains("\n-  Own:\n") && printed.ends_with("`daybook upgrade` applies the changes.\n"),
+        "{printed}"
+    );
+    let printed = run(&shop, &["upgrade"]);
+    assert!(printed.contains("deploy/monitoring.yaml: a new file of Daybook (Daybook +"), "{printed}");
+    assert!(printed.contains("template.yaml: changed by Daybook (Daybook +"), "{printed}");
+    assert_eq!(files(&shop), new);
+
+    for (mine, kept) in
+        [("# a\n", "template.yaml.edited"), ("# b\n", "template.yaml.edited-2"), ("# a\n", "template.yaml.edited")]
+    {
+        let edited = format!("{}{mine}", new["template.yaml"]);
+        fs::write(shop.join("template.yaml"), &edited).unwrap();
+        let printed = find(&shop, &["upgrade"]);
+        let expected =
+            format!("template.yaml: generated by Daybook, but edited by you: replaced. Your text is in {kept}; ");
+        assert!(printed.contains(&expected), "{printed}");
+        assert_eq!(fs::read_to_string(shop.join(kept)).unwrap(), edited);
+        assert_eq!(fs::read_to_string(shop.join("template.yaml")).unwrap(), new["template.yaml"]);
+        assert_eq!(run(&shop, &["upgrade"]), NOTHING);
+    }
+    assert_eq!(files(&shop).len(), new.len() + 2);
 }

@@ -1,0 +1,52 @@
+//! `daybook deploy`: deploys the stack of this project, and shows its first message.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use daybook_deployment_check::{FirstMessage, first_message};
+use daybook_operations::deploy::StackDeployment;
+use serde_json::json;
+
+use crate::operator::{Exit, OperatorError, Session};
+
+/// Build this project, deploy it, and show its first message.
+///
+/// It runs `sam build` and `sam deploy` with the settings of samconfig.toml, and with a `Release` that it computes from the
+/// code and the parameters, so that both take effect. Then it sends a command of the deployment canary to the command handler,
+/// waits for its message on the bus, and prints what the stack lacks, such as somebody who gets its alarms. To see the message,
+/// it creates a rule and a queue, and deletes them. Consumers whose rules match every message of the stack get it too.
+#[derive(Clone, Debug, Args)]
+pub struct DeployArgs {
+    /// Environment in samconfig.toml, such as prod.
+    #[arg(long, value_name = "ENV", default_value = "default")]
+    config_env: String,
+    /// Maximum seconds to wait for the message.
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
+    timeout: u64,
+}
+
+pub(super) async fn run(args: DeployArgs, Session { mut stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+    let deployment = StackDeployment::connect(Path::new("."), &args.config_env, &stack.environment).await?;
+    let deployed = deployment.deploy().await?;
+    let output = |name: &str| deployed.outputs.get(name).map(String::as_str).unwrap_or_default();
+    let (name, url) = (&deployment.stack_name, output("ApiUrl"));
+    out.print(json!({"deployed": name, "apiUrl": url}), format!("deployed {name}: {url}"))?;
+    let settings = output("OperatorEnvironment").split_whitespace().filter_map(|setting| setting.split_once('='));
+    for (name, value) in settings {
+        stack.environment = stack.environment.with(name, value.to_owned());
+    }
+    let limit = Duration::from_secs(args.timeout);
+    let FirstMessage { message, after, left_over } = first_message(&stack, output("CommandHandlerName"), limit).await?;
+    let milliseconds = after.as_millis();
+    let text = format!("message on the bus, {milliseconds} ms after its command: {message}");
+    out.print(json!({"message": message, "afterMs": milliseconds}), text)?;
+    for text in &left_over {
+        out.print(json!({"leftOver": text}), format!("left-over {text}"))?;
+    }
+    let gaps = deployment.gaps(&deployed).await;
+    for gap in gaps.iter().map(ToString::to_string) {
+        out.print(json!({"missing": gap}), format!("missing {gap}"))?;
+    }
+    Ok(Exit::of(false, left_over.is_empty()))
+}

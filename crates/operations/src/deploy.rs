@@ -1,0 +1,296 @@
+//! Deploys the stack of a project with SAM, which prints what it does.
+//!
+//! SAM publishes a new version of a function for new code, but not for a changed parameter, and with an unchanged `Release` for
+//! neither. So `Release` is computed from both.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use daybook_settings::Environment;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use sha2::{Digest, Sha256};
+use tokio::process::Command;
+use toml_edit::{DocumentMut, Item};
+
+use crate::error::OperatorError;
+use crate::query_xml::texts;
+use crate::signed_calls::{CLOUDFORMATION, LAMBDA, SNS, SignedCalls, aws_config};
+
+/// What `sam build` writes, in the folder of the project.
+const BUILD: &str = ".aws-sam/build";
+
+/// The number of hex digits of `Release`. SAM compares the first ten.
+const DIGITS: usize = 40;
+
+/// Below this number of concurrent executions, an account is new, and requests are throttled under a small load.
+const FEW_EXECUTIONS: u64 = 100;
+
+/// A stack that is or will be deployed: an environment of samconfig.toml.
+pub struct StackDeployment {
+    project: PathBuf,
+    config_env: String,
+    pub stack_name: String,
+    /// The parameters in samconfig.toml, such as `RetentionDays=7`.
+    parameters: Vec<String>,
+    region: String,
+    environment: Environment,
+    cloudformation: SignedCalls,
+}
+
+/// A stack as CloudFormation describes it.
+#[derive(Debug, Default)]
+pub struct StackDescription {
+    status: String,
+    /// When its last update began; empty before the first one.
+    updated: String,
+    pub outputs: BTreeMap<String, String>,
+}
+
+/// What a deployed stack lacks before somebody can rely on it.
+#[derive(Debug, PartialEq)]
+pub enum Gap {
+    /// The stack has neither alarms nor a dashboard.
+    NoAlarms,
+    /// Nobody gets the notifications of a topic.
+    NoRecipient {
+        output: String,
+    },
+    /// A subscription is not confirmed yet.
+    Unconfirmed {
+        endpoint: String,
+    },
+    /// Lambda's quota of concurrent executions is that of a new account.
+    FewExecutions {
+        quota: u64,
+    },
+    NotChecked {
+        reason: String,
+    },
+}
+
+impl Display for Gap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAlarms => write!(f, "there are no alarms and no dashboard: set AlarmEmail in samconfig.toml"),
+            Self::NoRecipient { output } => {
+                write!(
+                    f,
+                    "nobody gets the alarms: set AlarmEmail in samconfig.toml, or subscribe to the output {output}"
+                )
+            }
+            Self::Unconfirmed { endpoint } => {
+                write!(f, "{endpoint} gets no alarms yet: open the link in the mail that asks for a confirmation")
+            }
+            Self::FewExecutions { quota } => write!(
+                f,
+                "the account runs only {quota} functions at a time: request 1,000 concurrent executions under Service Quotas"
+            ),
+            Self::NotChecked { reason } => write!(f, "not checked: {reason}"),
+        }
+    }
+}
+
+impl StackDeployment {
+    /// Reads samconfig.toml. Without a region or credentials, this is an error: a build takes minutes.
+    pub async fn connect(project: &Path, config_env: &str, environment: &Environment) -> Result<Self, OperatorError> {
+        let (stack_name, parameters) = read_config(&project.join("samconfig.toml"), config_env)?;
+        let config = aws_config(environment, CLOUDFORMATION.endpoint_variable).await?;
+        Ok(Self {
+            project: project.to_owned(),
+            config_env: config_env.to_owned(),
+            stack_name,
+            parameters,
+            region: config.region().map(ToString::to_string).unwrap_or_default(),
+            environment: environment.clone(),
+            cloudformation: SignedCalls::connect(environment, CLOUDFORMATION).await?,
+        })
+    }
+
+    /// Builds and deploys. Returns the stack with its new outputs.
+    pub async fn deploy(&self) -> Result<StackDescription, OperatorError> {
+        let before = self.describe().await?;
+        if let Some(obstacle) = before.as_ref().and_then(|stack| self.obstacle(&stack.status)) {
+            return Err(OperatorError::Deployment(obstacle));
+        }
+        self.sam("build", &[]).await?;
+        let build = self.project.join(BUILD);
+        let release = self.release(&build, before.as_ref()).map_err(|source| OperatorError::File {
+            doing: format!("cannot read {}, which `sam build` has written", build.display()),
+            source,
+        })?;
+        let mut arguments = vec!["--region".to_owned(), self.region.clone(), "--parameter-overrides".to_owned()];
+        arguments.extend(self.parameters.iter().cloned().chain([format!("Release={release}")]));
+        let deployed = self.sam("deploy", &arguments).await;
+        let after = self.describe().await?;
+        let obstacle = after.as_ref().and_then(|stack| self.obstacle(&stack.status));
+        match (deployed, after, obstacle) {
+            (Err(OperatorError::Deployment(error)), _, Some(obstacle)) => {
+                Err(OperatorError::Deployment(format!("{error}; {obstacle}")))
+            }
+            (Err(error), ..) => Err(error),
+            (Ok(()), Some(stack), None) if stack.status != "REVIEW_IN_PROGRESS" => Ok(stack),
+            (Ok(()), ..) => Err(OperatorError::Deployment(format!("{} was not deployed", self.stack_name))),
+        }
+    }
+
+    /// What a deployed stack lacks.
+    pub async fn gaps(&self, stack: &StackDescription) -> Vec<Gap> {
+        let mut gaps = Vec::new();
+        if stack.outputs.contains_key("DashboardUrl") {
+            for (output, arn) in stack.outputs.iter().filter(|(output, _)| output.ends_with("Topic")) {
+                gaps.extend(self.recipients(output, arn).await.unwrap_or_else(not_checked));
+            }
+        } else {
+            gaps.push(Gap::NoAlarms);
+        }
+        gaps.extend(self.quota().await.unwrap_or_else(not_checked));
+        gaps
+    }
+
+    async fn recipients(&self, output: &str, topic: &str) -> Result<Vec<Gap>, OperatorError> {
+        let sns = SignedCalls::connect(&self.environment, SNS).await?;
+        let topic = utf8_percent_encode(topic, NON_ALPHANUMERIC);
+        let path = format!("/?Action=ListSubscriptionsByTopic&Version=2010-03-31&TopicArn={topic}");
+        let found = texts(&sns.text("GET", &path).await?, &["SubscriptionArn", "Endpoint"]);
+        let found = found.map_err(|error| sns.failed(error.to_string()))?;
+        let of = |wanted| found.iter().filter(move |(name, _)| *name == wanted).map(|(_, text)| text);
+        if found.is_empty() {
+            return Ok(vec![Gap::NoRecipient { output: output.to_owned() }]);
+        }
+        let subscriptions = of("SubscriptionArn").zip(of("Endpoint"));
+        let unconfirmed = subscriptions.filter(|(arn, _)| *arn == "PendingConfirmation");
+        Ok(unconfirmed.map(|(_, endpoint)| Gap::Unconfirmed { endpoint: endpoint.clone() }).collect())
+    }
+
+    async fn quota(&self) -> Result<Vec<Gap>, OperatorError> {
+        let lambda = SignedCalls::connect(&self.environment, LAMBDA).await?;
+        let settings = lambda.get("/2016-08-19/account-settings/").await?;
+        let quota = settings["AccountLimit"]["ConcurrentExecutions"].as_u64();
+        let few = quota.filter(|quota| *quota < FEW_EXECUTIONS);
+        Ok(few.map(|quota| Gap::FewExecutions { quota }).into_iter().collect())
+    }
+
+    /// The stack; `None` if it does not exist.
+    async fn describe(&self) -> Result<Option<StackDescription>, OperatorError> {
+        let path = format!("/?Action=DescribeStacks&Version=2010-05-15&StackName={}", self.stack_name);
+        let xml = match self.cloudformation.text("GET", &path).await {
+            Err(OperatorError::Call { cause, .. }) if cause.contains("does not exist") => return Ok(None),
+            xml => xml?,
+        };
+        let found = texts(&xml, &["StackStatus", "LastUpdatedTime", "OutputKey", "OutputValue"]);
+        let (mut stack, mut output) = (StackDescription::default(), (None, None));
+        for (name, text) in found.map_err(|error| self.cloudformation.failed(error.to_string()))? {
+            match name {
+                "StackStatus" => stack.status = text,
+                "LastUpdatedTime" => stack.updated = text,
+                "OutputKey" => output.0 = Some(text),
+                _ => output.1 = Some(text),
+            }
+            if let (Some(key), Some(value)) = &output {
+                stack.outputs.insert(key.clone(), value.clone());
+                output = (None, None);
+            }
+        }
+        Ok(Some(stack))
+    }
+
+    /// Why a stack of this status cannot be deployed, and what to do.
+    fn obstacle(&self, status: &str) -> Option<String> {
+        let (name, region) = (&self.stack_name, &self.region);
+        let do_this = match status {
+            "ROLLBACK_COMPLETE" | "ROLLBACK_FAILED" | "DELETE_FAILED" => format!(
+                "its first deployment or its deletion has failed, and such a stack can only be deleted. Its events have the reason: \
+                 aws cloudformation describe-stack-events --region {region} --stack-name {name}. Then delete it: aws cloudformation \
+                 delete-stack --region {region} --stack-name {name}; and deploy again"
+            ),
+            "UPDATE_ROLLBACK_FAILED" => format!(
+                "complete its rollback first: aws cloudformation continue-update-rollback --region {region} --stack-name {name}"
+            ),
+            "REVIEW_IN_PROGRESS" => return None,
+            other if other.ends_with("_IN_PROGRESS") => "wait until its current deployment has ended".to_owned(),
+            _ => return None,
+        };
+        Some(format!("the stack {name} is {status}: {do_this}"))
+    }
+
+    /// The identifier of a deployment: the same code with the same parameters has the same one. After a rollback, it is another:
+    /// Lambda publishes no second version of the same code and configuration.
+    fn release(&self, build: &Path, before: Option<&StackDescription>) -> io::Result<String> {
+        let mut hash = Sha256::new();
+        hash_folder(build, &mut hash)?;
+        self.parameters.iter().for_each(|parameter| hash.update(format!("{parameter}\n")));
+        if let Some(stack) = before.filter(|stack| stack.status == "UPDATE_ROLLBACK_COMPLETE") {
+            hash.update(&stack.updated);
+        }
+        Ok(hash.finalize().iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    async fn sam(&self, command: &str, arguments: &[String]) -> Result<(), OperatorError> {
+        let mut sam = Command::new("sam");
+        sam.args([command, "--config-env", &self.config_env]).args(arguments).current_dir(&self.project);
+        let status = match sam.status().await {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(OperatorError::Usage(
+                    "SAM is not installed, or not on the PATH: pip install aws-sam-cli cargo-lambda ziglang".to_owned(),
+                ));
+            }
+            status => status.map_err(|source| OperatorError::File { doing: "cannot run sam".to_owned(), source })?,
+        };
+        match status.success() {
+            true => Ok(()),
+            false => Err(OperatorError::Deployment(format!(
+                "`sam {command}` has failed; its output above has the reason. {} has the code and the settings that it had before",
+                self.stack_name
+            ))),
+        }
+    }
+}
+
+fn not_checked(error: OperatorError) -> Vec<Gap> {
+    vec![Gap::NotChecked { reason: error.to_string() }]
+}
+
+/// Adds all files below a folder, in the order of their paths.
+fn hash_folder(folder: &Path, hash: &mut Sha256) -> io::Result<()> {
+    let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    paths.sort();
+    for path in paths {
+        hash.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+        if path.is_dir() {
+            hash_folder(&path, hash)?;
+        } else {
+            hash.update(fs::read(&path)?);
+        }
+    }
+    Ok(())
+}
+
+/// The stack's name and its parameters in an environment of samconfig.toml.
+fn read_config(file: &Path, config_env: &str) -> Result<(String, Vec<String>), OperatorError> {
+    let usage = |problem: String| OperatorError::Usage(format!("{}: {problem}", file.display()));
+    let text = fs::read_to_string(file)
+        .map_err(|error| usage(format!("{error}; run this in the folder of a project, which has this file")))?;
+    let config: DocumentMut = text.parse().map_err(|error| usage(format!("{error}")))?;
+    let setting = |command: &str, name: &str| config.get(config_env)?.get(command)?.get("parameters")?.get(name);
+    let stack_name = setting("deploy", "stack_name").or_else(|| setting("global", "stack_name")).and_then(Item::as_str);
+    let stack_name = stack_name.ok_or_else(|| {
+        usage(format!("the environment {config_env:?} has no stack_name; choose another one with --config-env"))
+    })?;
+    let parameters = setting("deploy", "parameter_overrides");
+    let strings = |item: &Item| match (item.as_str(), item.as_array(), item.as_table_like()) {
+        (Some(text), ..) => Some(vec![text.to_owned()]),
+        (_, Some(texts), _) => texts.iter().map(|text| text.as_str().map(str::to_owned)).collect(),
+        (.., Some(pairs)) => pairs.iter().map(|(name, value)| Some(format!("{name}={}", value.as_str()?))).collect(),
+        _ => None,
+    };
+    let parameters = match parameters {
+        None => Vec::new(),
+        Some(item) => {
+            strings(item).ok_or_else(|| usage("parameter_overrides has a value that is no text".to_owned()))?
+        }
+    };
+    Ok((stack_name.to_owned(), parameters))
+}
