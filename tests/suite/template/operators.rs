@@ -6,15 +6,14 @@ use serde_json::Value;
 
 use super::{plain, read};
 
-/// The actions that a role has.
+/// The actions that a role has. All roles may use the key.
 fn granted(role: &str) -> BTreeSet<String> {
     let template = plain(&read("deploy/operators.yaml"));
     let resources = &template["Resources"];
     let policies = resources[role]["Properties"]["ManagedPolicyArns"].as_array().unwrap();
-    let policies = policies.iter().map(|name| &resources[name.as_str().unwrap()]["Properties"]["PolicyDocument"]);
-    let statements = policies.flat_map(|policy| policy["Statement"].as_array().unwrap());
-    // That of the key is a branch of a condition.
-    let statements = statements.map(|statement| statement.get(1).unwrap_or(statement));
+    let policies = policies.iter().map(|name| name.as_str().unwrap()).chain(["UseTheKey"]);
+    let documents = policies.map(|name| &resources[name]["Properties"]["PolicyDocument"]);
+    let statements = documents.flat_map(|policy| policy["Statement"].as_array().unwrap());
     let texts = |value: &Value| match value {
         Value::Array(all) => all.iter().map(|one| one.as_str().unwrap().to_owned()).collect(),
         one => vec![one.as_str().unwrap().to_owned()],
