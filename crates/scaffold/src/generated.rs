@@ -51,7 +51,7 @@ pub fn own_resources(project: &Path) -> Result<Vec<File>, ScaffoldError> {
     let config = read(&config)?.map(|found| text(&config, &found)).transpose()?.unwrap_or_default();
     let names = config.lines().filter_map(|line| line.strip_prefix("stack_name = \"")?.strip_suffix('"'));
     let stacks: String = names.map(|name| format!("    {name}: {{ FewRequests: 10 }}\n")).collect();
-    Ok(vec![(OWN.to_owned(), include_str!("../template/own.yaml").replace("{{stacks}}\n", &stacks))])
+    Ok(vec![(OWN.to_owned(), include_str!("../template/own.yaml.txt").replace("{{stacks}}\n", &stacks))])
 }
 
 /// The file of a pipeline that a user owns: which licences and sources the crates may have.
