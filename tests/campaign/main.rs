@@ -1,7 +1,7 @@
 //! The failure campaign: seeded schedules of all faults between a command and the bus, in one process and in virtual
 //! time. After each schedule, every guarantee must hold.
 //!
-//! - `cargo test -p suite-tests --test campaign` runs 200 schedules, and the tests of the cost of outages and
+//! - `cargo test -p suite-tests --test campaign` runs 120 schedules, and the tests of the cost of outages and
 //!   failures. The seeds are always the same, so that a failure is the change's own. `.ci/run` runs 400, and sets
 //!   `CAMPAIGN_FIRST_SEED` to the time and so runs new schedules each time. Each night, 20,000 new ones run.
 //! - `CAMPAIGN_SCHEDULES=100000 cargo test --profile campaign -p suite-tests --test campaign schedules` runs that many.

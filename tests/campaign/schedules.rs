@@ -9,7 +9,7 @@ use crate::log::LogContents;
 use crate::{read_models, schedule};
 
 /// The number of schedules in a normal run.
-const SCHEDULES: u64 = 200;
+const SCHEDULES: u64 = 120;
 
 /// The number of schedules from which each required kind must occur.
 const COVERING_SCHEDULES: u64 = 1_000;

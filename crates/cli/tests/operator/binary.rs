@@ -260,14 +260,10 @@ fn stack_prints_queue_and_table_of_each_rule_and_warns_of_unknown_names() {
 async fn help_of_each_operator_command_explains_stack_and_exit_status() {
     for words in operator_commands() {
         let help = text(&daybook(None, words.iter().map(String::as_str).chain(["--help"])).await.stdout);
-        for expected in [
-            "AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000",
-            "in another shell",
-            "OperatorEnvironment",
-            "Exit status: 0",
-        ] {
-            assert!(help.contains(expected), "{words:?}: {help}");
-        }
+        assert!(help.contains("Exit status: 0"), "{words:?}: {help}");
+        // It deploys a stack, so there is none to select.
+        let of_stack = ["AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000", "in another shell", "OperatorEnvironment"];
+        assert!(words == ["deploy"] || of_stack.iter().all(|text| help.contains(text)), "{words:?}: {help}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! A running `daybook dev`.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, ErrorKind, Lines};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -84,7 +84,15 @@ impl Daybook {
 
     fn run(mut command: Command, epoch: Option<&str>) -> Self {
         command.args(["--port", "0", "--dynamodb-port", "0", "--bus-port", "0"]);
-        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = loop {
+            match command.stdout(Stdio::piped()).spawn() {
+                // Another test starts a process, which has a copied binary open for writing until it runs a program of its own.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(Duration::from_millis(10))
+                }
+                process => break process.unwrap(),
+            }
+        };
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let mut url = |name: &str| loop {
             let line = lines.next().unwrap().unwrap();
