@@ -4,7 +4,7 @@
 //! size of an event.
 //!
 //! A [`LocalFunction`] starts its program when it is first invoked, and again after it has ended. The program calls a
-//! [`RuntimeApi`]: `next`, `response` and `error` of an invocation, and the error of an initialization.
+//! `RuntimeApi`: `next`, `response` and `error` of an invocation, and the error of an initialization.
 
 use std::io;
 use std::path::PathBuf;
