@@ -12,7 +12,7 @@ use crate::item::Item;
 
 const MAX_KEYS: usize = 100;
 const CONCURRENCY: usize = 8;
-/// Maximum calls for the same keys: DynamoDB may leave some of them for another call.
+/// Maximum calls in a row that return no item: DynamoDB may leave keys for another call.
 const MAX_CALLS: u32 = 8;
 /// The pause before the second call for the same keys; it doubles with each further call.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -27,13 +27,16 @@ pub async fn batch_get(
 ) -> Result<Vec<Item>, StoreError> {
     let read = async |mut keys: Vec<Item>| {
         let mut items = Vec::with_capacity(keys.len());
-        for calls in 1.. {
+        let mut calls = 0;
+        loop {
             let request = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(true);
             let request = request.set_projection_expression(projection.clone()).build().expect("the keys are set");
             let get = client.batch_get_item().request_items(table, request);
             let output = get.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
             let output = output.map_err(|error| StoreError::of_call(doing, error))?;
-            items.extend(output.responses.and_then(|mut tables| tables.remove(table)).unwrap_or_default());
+            let found = output.responses.and_then(|mut tables| tables.remove(table)).unwrap_or_default();
+            calls = if found.is_empty() { calls + 1 } else { 1 };
+            items.extend(found);
             let left = output.unprocessed_keys.and_then(|mut tables| tables.remove(table));
             keys = left.map(|request| request.keys).unwrap_or_default();
             if keys.is_empty() {

@@ -25,6 +25,10 @@ const BUILD: &str = ".aws-sam/build";
 /// The number of hex digits of `Release`. SAM compares the first ten.
 const DIGITS: usize = 40;
 
+/// What is read of a stack.
+const NAMES: [&str; 6] =
+    ["StackStatus", "LastUpdatedTime", "ParameterKey", "ParameterValue", "OutputKey", "OutputValue"];
+
 /// Below this number of concurrent executions, an account is new, and requests are throttled under a small load.
 const FEW_EXECUTIONS: u64 = 100;
 
@@ -46,6 +50,8 @@ pub struct StackDescription {
     status: String,
     /// When its last update began; empty before the first one.
     updated: String,
+    /// The parameter `Release`.
+    release: Option<String>,
     pub outputs: BTreeMap<String, String>,
 }
 
@@ -131,7 +137,8 @@ impl StackDeployment {
                 Err(OperatorError::Deployment(format!("{error}; {obstacle}")))
             }
             (Err(error), ..) => Err(error),
-            (Ok(()), Some(stack), None) if stack.status != "REVIEW_IN_PROGRESS" => Ok(stack),
+            // Without the new release, the user has declined the change set.
+            (Ok(()), Some(stack), None) if stack.release.as_ref() == Some(&release) => Ok(stack),
             (Ok(()), ..) => Err(OperatorError::Deployment(format!("{} was not deployed", self.stack_name))),
         }
     }
@@ -180,12 +187,14 @@ impl StackDeployment {
             Err(OperatorError::Call { cause, .. }) if cause.contains("does not exist") => return Ok(None),
             xml => xml?,
         };
-        let found = texts(&xml, &["StackStatus", "LastUpdatedTime", "OutputKey", "OutputValue"]);
-        let (mut stack, mut output) = (StackDescription::default(), (None, None));
+        let found = texts(&xml, &NAMES);
+        let (mut stack, mut output, mut parameter) = (StackDescription::default(), (None, None), String::new());
         for (name, text) in found.map_err(|error| self.cloudformation.failed(error.to_string()))? {
             match name {
                 "StackStatus" => stack.status = text,
                 "LastUpdatedTime" => stack.updated = text,
+                "ParameterKey" => parameter = text,
+                "ParameterValue" => stack.release = (parameter == "Release").then_some(text).or(stack.release),
                 "OutputKey" => output.0 = Some(text),
                 _ => output.1 = Some(text),
             }

@@ -86,7 +86,7 @@ pub async fn export(
     let summary = export.finish(is_early).map_err(cannot_write)?;
     if let Some(name) = name {
         // All of it is written; a power failure must not lose it.
-        File::open(name).and_then(|file| file.sync_all()).map_err(cannot_write)?;
+        File::options().append(true).open(name).and_then(|file| file.sync_all()).map_err(cannot_write)?;
     }
     if let Some(source) = failure {
         let next = summary.go_on.unwrap_or_default();

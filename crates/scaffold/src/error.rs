@@ -26,6 +26,12 @@ pub enum ScaffoldError {
         /// The folder.
         path: PathBuf,
     },
+    /// A file that would be generated has a text of the user.
+    #[error(
+        "{path} would be replaced, but you have written or edited it: move your text to deploy/own.yaml or to another file, or run \
+         `daybook upgrade`, which keeps it beside the generated file"
+    )]
+    Edited { path: String },
     /// The folder of `--path` does not contain the sources of Daybook.
     #[error("{} does not contain the sources of Daybook: it has no crates/daybook/Cargo.toml", path.display())]
     NoSources {

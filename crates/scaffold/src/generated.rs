@@ -91,10 +91,11 @@ fn documents(manifest: &str) -> String {
 
 /// What replaces the generated files of a project that differ from those of this release.
 pub(crate) fn replacements(project: &Path, with_pipeline: bool) -> Result<Vec<FileUpgrade>, ScaffoldError> {
-    let has = |path: &str| project.join(path).is_file();
+    let has_pipeline = read(&project.join(DEPLOY))?.is_some_and(|workflow| workflow.starts_with(MARK.as_bytes()));
+    let (has_own, has_pipeline) = (project.join(OWN).is_file(), with_pipeline || has_pipeline);
     let manifest = read(&project.join("Cargo.toml"))?.unwrap_or_default();
     let mut files = Vec::new();
-    for (path, new) in generated_files(&String::from_utf8_lossy(&manifest), has(OWN), with_pipeline || has(DEPLOY)) {
+    for (path, new) in generated_files(&String::from_utf8_lossy(&manifest), has_own, has_pipeline) {
         let file = project.join(&path);
         let found = read(&file)?;
         let yours = found.as_deref().map(|found| text(&file, found)).transpose()?;
@@ -110,6 +111,15 @@ pub(crate) fn replacements(project: &Path, with_pipeline: bool) -> Result<Vec<Fi
         files.push(FileUpgrade { path, change, found, counts });
     }
     Ok(files)
+}
+
+/// Checks that a user has written or edited none of the files that [`generate`] would replace.
+pub fn check_generated(project: &Path, with_pipeline: bool) -> Result<(), ScaffoldError> {
+    let edited = |file: &FileUpgrade| matches!(file.change, FileChange::Replaced { .. });
+    match replacements(project, with_pipeline)?.into_iter().find(edited) {
+        Some(file) => Err(ScaffoldError::Edited { path: file.path }),
+        None => Ok(()),
+    }
 }
 
 /// Writes the generated files that a project lacks, and those of a pipeline. Returns what it wrote.

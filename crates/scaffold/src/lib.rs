@@ -30,7 +30,7 @@ pub use create::{create_lambda_template, create_project};
 pub use error::ScaffoldError;
 pub use file_upgrade::FileUpgrade;
 pub use files::{aggregate_files, consumer_files, projection_files};
-pub use generated::{generate, own_pipeline, own_resources};
+pub use generated::{check_generated, generate, own_pipeline, own_resources};
 pub use names::{ItemName, ProjectName};
 pub use project_file::find_project;
 pub use source::DaybookSource;

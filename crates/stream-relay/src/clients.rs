@@ -73,16 +73,16 @@ impl Queue {
 
 /// Checks that the bus of a function exists. The call also resolves credentials and opens a connection, so that the
 /// first batch does not have to. Only a bus that certainly does not exist is an error: a missing permission or a bus
-/// that does not respond must not stop a relay that could work.
-pub async fn warm(bus: &aws_sdk_eventbridge::Client, settings: &RelaySettings) -> Result<(), NoSuchBus> {
+/// that does not respond must not stop a relay that could work. Returns whether the bus was found.
+pub async fn warm(bus: &aws_sdk_eventbridge::Client, settings: &RelaySettings) -> Result<bool, NoSuchBus> {
     match check_bus(bus, &settings.event_bus_name, WARM).await {
-        BusCheck::Exists => {}
-        BusCheck::Missing(missing) => return Err(missing),
+        BusCheck::Exists => Ok(true),
+        BusCheck::Missing(missing) => Err(missing),
         BusCheck::NotAllowed(reason) | BusCheck::Failed(reason) => {
             tracing::warn!(reason, "the event bus could not be checked");
+            Ok(false)
         }
     }
-    Ok(())
 }
 
 fn without_retries(config: &SdkConfig) -> SdkConfig {

@@ -23,9 +23,12 @@ async fn serve() -> Result<(), Error> {
     let settings = RelaySettings::read(&environment)?;
     let config = aws_config_in_lambda(&environment).await?;
     let bus = clients::eventbridge(&config);
-    clients::warm(&bus, &settings).await?;
+    let is_checked = clients::warm(&bus, &settings).await?;
     let mut relay = Relay::new(bus, clients::sqs(&config), settings)
         .with_function_version(environment.optional("AWS_LAMBDA_FUNCTION_VERSION"));
+    if !is_checked {
+        relay = relay.with_unchecked_bus();
+    }
     if let Some(queue) = changes_queue(&environment) {
         relay = relay.with_changes_queue(clients::sqs(&config), queue);
     }

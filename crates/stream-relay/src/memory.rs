@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 use crate::changes_queue::SentChanges;
+use crate::clients::NoSuchBus;
 use crate::message::{Attempts, PendingMessage, Published};
 use crate::record::Coordinates;
 
@@ -19,8 +20,10 @@ pub(crate) struct Memory(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// When the bus was last checked; `None` if it did not exist then.
+    /// When the bus was last checked; `None` if the next batch must check it.
     pub(crate) bus_checked: Option<Instant>,
+    /// The bus did not exist when a check last had a result.
+    pub(crate) missing_bus: Option<NoSuchBus>,
     pub(crate) last_accepted: Option<Instant>,
     /// The code and the id of each message that went to the dead-letter queue without evidence since the bus last accepted
     /// one, with the time of that decision.
@@ -61,6 +64,12 @@ impl Known {
     fn get(&self, record: &Coordinates) -> Option<Option<Attempts>> {
         let id = record.event_id.as_ref()?;
         self.recent.get(id).or_else(|| self.older.get(id)).cloned()
+    }
+
+    /// Forgets what is settled: a bus that does not exist has dropped the messages that it accepted.
+    pub(crate) fn forget_settled(&mut self) {
+        self.recent.retain(|_, attempts| attempts.is_some());
+        self.older.retain(|_, attempts| attempts.is_some());
     }
 
     /// A settled record stays settled, even if the batch contains an unsettled copy of it.

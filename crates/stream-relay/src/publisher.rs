@@ -41,20 +41,26 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     /// Checks whether the bus was deleted, at most once a minute, beside a batch that has messages: `PutEvents` does not report
-    /// that. Without a result, the bus counts as existing.
+    /// that. Without a result, the last one counts, so a bus is missing until a check finds it.
     pub(crate) async fn check_bus(&self, has_messages: bool) -> Option<NoSuchBus> {
         let now = Instant::now();
         let checked = self.memory.lock().bus_checked;
         if !has_messages || checked.is_some_and(|at| now.duration_since(at) < CHECK_BUS_EVERY) {
             return None;
         }
-        let BusCheck::Missing(missing) = check_bus(&self.bus, &self.settings.event_bus_name, WARM).await else {
-            self.memory.lock().bus_checked = Some(now);
-            return None;
-        };
-        // The next batch checks again.
-        self.memory.lock().bus_checked = None;
-        Some(missing)
+        let check = check_bus(&self.bus, &self.settings.event_bus_name, WARM).await;
+        let mut known = self.memory.lock();
+        match check {
+            BusCheck::Exists => known.missing_bus = None,
+            BusCheck::Missing(missing) => {
+                if known.missing_bus.replace(missing).is_none() {
+                    known.forget_settled();
+                }
+            }
+            BusCheck::NotAllowed(_) | BusCheck::Failed(_) => {}
+        }
+        known.bus_checked = known.missing_bus.is_none().then_some(now);
+        known.missing_bus.clone()
     }
 
     /// Settles as many of the messages as the limits allow. No new call starts after `stop`, after an error of the

@@ -46,6 +46,13 @@ impl Relay {
         Self { publisher, changes_queue: None, function_version: None }
     }
 
+    /// The relay of a function that could not check its bus at its start: the first batch checks it.
+    #[must_use]
+    pub fn with_unchecked_bus(self) -> Self {
+        self.publisher.memory.lock().bus_checked = None;
+        self
+    }
+
     /// The relay that also sends the keys of aggregates with new events to the changes queue, which has this URL.
     #[must_use]
     pub fn with_changes_queue(self, client: SqsClient, url: String) -> Self {

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use clap::Subcommand;
 use daybook_local_stack::Project;
 use daybook_scaffold::{
-    Added, ItemName, Registration, ScaffoldError, add_files, aggregate_files, consumer_files, find_project, generate,
-    own_pipeline, own_resources, projection_files,
+    Added, ItemName, Registration, ScaffoldError, add_files, aggregate_files, check_generated, consumer_files,
+    find_project, generate, own_pipeline, own_resources, projection_files,
 };
 
 use crate::operator::Exit;
@@ -76,8 +76,14 @@ impl AddCommand {
                 add_files(folder, &consumer_files(&name, &of), None)?
             }
             // Generated files belong to both.
-            Self::Resources => add_files(folder, &own_resources(folder)?, None)?.with(generate(folder, false)?),
-            Self::Pipeline => add_files(folder, &own_pipeline(), None)?.with(generate(folder, true)?),
+            Self::Resources => {
+                check_generated(folder, false)?;
+                add_files(folder, &own_resources(folder)?, None)?.with(generate(folder, false)?)
+            }
+            Self::Pipeline => {
+                check_generated(folder, true)?;
+                add_files(folder, &own_pipeline(), None)?.with(generate(folder, true)?)
+            }
         };
         let text = match added {
             Added::Nothing => "Nothing to do: it is in the project already.\n".to_owned(),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -38,6 +38,10 @@ struct Aws {
     subscriptions: &'static str,
     quota: u64,
     outputs: BTreeMap<&'static str, String>,
+    /// The calls of SAM. Its last `Release` is that of the stack.
+    calls: PathBuf,
+    /// The user declines the change set.
+    declines: bool,
 }
 
 impl Aws {
@@ -59,8 +63,11 @@ impl Aws {
             )
         };
         let outputs: String = self.outputs.iter().map(output).collect();
+        let calls = fs::read_to_string(&self.calls).unwrap_or_default();
+        let release = if self.declines { "older" } else { calls.trim().rsplit("Release=").next().unwrap() };
         let stack = format!(
-            "<D xmlns=\"http://cloudformation.amazonaws.com/doc/2010-05-15/\"><DescribeStacksResult><Stacks>\n<member>\n<Outputs>{outputs}\
+            "<D xmlns=\"http://cloudformation.amazonaws.com/doc/2010-05-15/\"><DescribeStacksResult><Stacks>\n<member>\n<Parameters>\
+             <member><ParameterKey>Release</ParameterKey><ParameterValue>{release}</ParameterValue></member></Parameters><Outputs>{outputs}\
              </Outputs><StackStatus>{status}</StackStatus><LastUpdatedTime>2026-11-25T10:00:00Z</LastUpdatedTime></member></Stacks>\
              </DescribeStacksResult></D>"
         );
@@ -126,7 +133,7 @@ impl Shop {
             ("OperatorEnvironment", operator),
         ]);
         outputs.extend(aws.outputs.clone());
-        let server = Aws { outputs, ..aws }.serve(stack).await;
+        let server = Aws { outputs, calls: shop.folder().join("calls"), ..aws }.serve(stack).await;
         for variable in ["AWS_ENDPOINT_URL_CLOUDFORMATION", "AWS_ENDPOINT_URL_SNS", "AWS_ENDPOINT_URL_LAMBDA"] {
             shop.variables.insert(variable, server.url().to_owned());
         }
@@ -264,6 +271,7 @@ async fn failure_says_what_to_do() {
         (aws(&[Some("UPDATE_ROLLBACK_FAILED")]), vec![], &[], 3, "continue-update-rollback", ""),
         (aws(&[Some("UPDATE_IN_PROGRESS")]), vec![], &[], 3, "wait until its current deployment has ended", ""),
         (aws(&[None]), vec![], &[], 3, "shop-dev was not deployed", "build deploy"),
+        (Aws { declines: true, ..works() }, vec![], &[], 3, "shop-dev was not deployed", "build deploy"),
         (works(), vec![], &["--config-env", "stage"], 2, "the environment \"stage\" has no stack_name", ""),
         (
             silent,

@@ -352,6 +352,24 @@ fn project_owns_few_lines_of_yaml() {
 }
 
 #[test]
+fn add_replaces_no_file_that_the_user_has_written_or_edited() {
+    let (_parent, shop) = shop();
+    let workflow = shop.join(".github/workflows/deploy.yml");
+    fs::write(&workflow, "on: push\n").unwrap();
+    assert!(run(&shop, &["upgrade"]).starts_with("Nothing to do"));
+    let before = files(&shop);
+    let error = fail(&shop, &["add", "pipeline"]);
+    assert!(error.contains(".github/workflows/deploy.yml would be replaced"), "{error}");
+    assert_eq!(files(&shop), before);
+
+    fs::write(shop.join("template.yaml"), format!("{}# mine\n", before["template.yaml"])).unwrap();
+    let before = files(&shop);
+    let error = fail(&shop, &["add", "resources"]);
+    assert!(error.contains("template.yaml would be replaced"), "{error}");
+    assert_eq!(files(&shop), before);
+}
+
+#[test]
 fn add_outside_of_a_project_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let error = fail(folder.path(), &["add", "aggregate", "payment"]);

@@ -390,7 +390,7 @@ async fn eight_slow_requests_do_not_delay_the_others() {
 
 // The check of the bus.
 
-async fn warmed(name: &str, faults: Value) -> Result<(), String> {
+async fn warmed(name: &str, faults: Value) -> Result<bool, String> {
     let bus = Bus::with("main", "dlq");
     bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
     let server = Server::start(bus.router()).await.unwrap();
@@ -402,7 +402,7 @@ async fn warmed(name: &str, faults: Value) -> Result<(), String> {
 
 #[tokio::test]
 async fn relay_does_not_start_without_its_bus() {
-    assert_eq!(warmed("main", json!({})).await, Ok(()));
+    assert_eq!(warmed("main", json!({})).await, Ok(true));
     assert_eq!(
         warmed("nope", json!({})).await,
         Err("the event bus \"nope\" does not exist, and EventBridge would drop every message to it: create the bus, or \
@@ -443,15 +443,36 @@ async fn messages_to_a_deleted_bus_stay_unsettled_until_it_exists_again() {
 }
 
 #[tokio::test]
+async fn messages_that_a_missing_bus_had_accepted_are_sent_when_it_exists_again() {
+    let setup = setup(json!({})).await;
+    setup.bus.delete_event_bus("main");
+    // The first message stays unsettled, because it is too large. The bus drops the second one before a check finds this out.
+    let records = [insert_detail(1, "a", 1, &"x".repeat(1_200_000)), insert(2, "b", 1)];
+    assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("1"));
+    minute_passes().await;
+    assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("1"));
+    setup.bus.create_event_bus("main");
+    assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("1"));
+    assert_eq!(setup.delivered().len(), 1);
+}
+
+#[tokio::test]
 async fn bus_is_checked_once_a_minute_at_most_and_never_without_messages() {
-    let missing = json!({"code": "ResourceNotFoundException"});
-    let setup = setup(json!({"describeEventBus": [missing, {"code": "ThrottlingException"}, missing]})).await;
+    let (missing, throttled) = (json!({"code": "ResourceNotFoundException"}), json!({"code": "ThrottlingException"}));
+    let faults = json!({"describeEventBus": [throttled, missing, throttled, {"http": 500}, {}, missing]});
+    let setup = setup(faults).await;
     // The function has just checked it.
     assert_eq!(setup.checkpoint(&[insert(1, "a", 1)]).await, None);
     minute_passes().await;
     assert_eq!(setup.checkpoint(&[]).await, None);
-    assert_eq!(setup.checkpoint(&[insert(2, "a", 2)]).await.as_deref(), Some("2"));
-    // No result, and no check in the same minute: the last fault is left.
+    // No result: the bus still counts as existing.
+    assert_eq!(setup.checkpoint(&[insert(2, "a", 2)]).await, None);
+    minute_passes().await;
+    // It is missing until a check has another result.
+    for _ in 0..3 {
+        assert_eq!(setup.checkpoint(&[insert(3, "a", 3)]).await.as_deref(), Some("3"));
+    }
+    // It exists again, and no check is made in the same minute: the last fault is left.
     for n in 3..100 {
         assert_eq!(setup.checkpoint(&[insert(n, "a", n)]).await, None, "{n}");
     }
@@ -469,12 +490,12 @@ async fn relay_starts_when_its_bus_cannot_be_checked() {
         json!({"delayMs": 60_000}),
     ] {
         take_log();
-        assert_eq!(warmed("nope", json!({"describeEventBus": [fault]})).await, Ok(()), "{fault}");
+        assert_eq!(warmed("nope", json!({"describeEventBus": [fault]})).await, Ok(false), "{fault}");
         let lines = take_log();
         assert_eq!(lines[0]["message"], "the event bus could not be checked", "{fault}");
         assert!(!lines[0]["reason"].as_str().unwrap().is_empty());
     }
     // EventBridge may search the caller's account for the bus of another account.
     let foreign = "arn:aws:events:us-east-1:123456789012:event-bus/central";
-    assert_eq!(warmed(foreign, json!({})).await, Ok(()));
+    assert_eq!(warmed(foreign, json!({})).await, Ok(false));
 }
