@@ -275,23 +275,24 @@ async function otherPages() {
   await followText('todo');
   await shows('todo/live');
   await look('type');
-  // An aggregate with many events: its pages, a version by its number, and one that is not near the snapshot, which is that of
-  // the last or an earlier version.
+  // An aggregate with many events: its pages, a version by its number, and one that is not near a snapshot: the last one, which
+  // is taken after the event 2400, replaces the earlier ones.
   await post('/account', { id: 'long' });
   const payment = { command: 'RecordTransaction', data: { desc: 'payment', amount: 1 } };
   for (let part = 0; part < 25; part += 1) await post('/account/long/commands', Array(98).fill(payment));
   await open('/aggregates/account/long');
   await shows('2451 of 2451', { reload: false });
+  await shows('snapshot of version 24');
   await followText('Older events');
   await shows('2421');
   await page.$eval('#go', (field) => { field.value = ''; });
-  await page.type('#go', '1200');
+  await page.type('#go', '2100');
   await followText('Go');
-  assert.ok(page.url().endsWith('version=1200'), page.url());
-  await shows('Fold 1200 events', { reload: false });
+  assert.ok(page.url().endsWith('version=2100'), page.url());
+  await shows('Fold 2100 events', { reload: false });
   await look('version-without-snapshot');
-  await followText('Fold 1200 events');
-  await shows('"balance": 1199', { reload: false });
+  await followText('Fold 2100 events');
+  await shows('"balance": 2099', { reload: false });
   await look('long-aggregate');
   // A large value is cut, with a way to the whole.
   await post('/todo', { id: 'large', title: 'large', message: 'm'.repeat(200000) });
