@@ -1,5 +1,5 @@
-//! Many writers to one aggregate: the time that each waits, in several processes and in one. The table takes about 5 ms for a call,
-//! and cancels a transaction that overlaps another one of the same aggregate, as DynamoDB does and the engine does not.
+//! Many writers to one aggregate: the time that each waits, in several processes and in one. The table takes about 5 ms for a
+//! call, and cancels a transaction that overlaps another one of the same aggregate, as DynamoDB does and the engine does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,6 @@
-//! A simulation of the load on a stack: calls, capacity units, partitions, concurrency and costs, and how commands race for
-//! one aggregate. tests/src/scale/tables.md and the tables of docs/scale.md are its output. Tests compare it with the counted calls of
-//! the event store.
+//! A simulation of the load on a stack: calls, capacity units, partitions, concurrency and costs, and how commands race for one
+//! aggregate. tests/src/scale/tables.md and the tables of docs/scale.md are its output. Tests compare it with the counted calls
+//! of the event store.
 //!
 //! `command`: the calls and units of a command, a read and a projection. `load`: what a number of commands a second needs, and
 //! which default quotas that exceeds. `hot_aggregate`: processes that write to the same aggregate; `pacing`: how they limit

@@ -1,4 +1,5 @@
-//! The workspace `bench/` builds what is deployed, and docs/performance.md and bench/README.md have its figures. Nothing here builds or runs it.
+//! The workspace `bench/` builds what is deployed, and docs/performance.md and bench/README.md have its figures. Nothing here
+//! builds or runs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

@@ -1,5 +1,6 @@
 //! The simulation of `suite_tests::scale`: its figures for a command, a read and a projection are those of counted calls, and
-//! docs/scale.md and tests/src/scale/tables.md have its tables. `tests/campaign/contention.rs` compares its races with those of the event store.
+//! docs/scale.md and tests/src/scale/tables.md have its tables. `tests/campaign/contention.rs` compares its races with those of
+//! the event store.
 
 use std::ops::RangeInclusive;
 

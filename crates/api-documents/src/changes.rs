@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_ignore_is_no_change() {
+    fn changes_that_break_no_reader_are_not_found() {
         let old = object(&json!({"type": "string", "description": "One.", "enum": ["x", "y"]}));
         let mut new = object(&json!({"type": "string", "description": "Other.", "enum": ["x"]}));
         new["properties"]["b"] = json!({"type": "integer"});

@@ -1,7 +1,8 @@
 //! The pages, in the order of the navigation.
 //!
 //! - `aggregates`: the types, the latest aggregates, and the search for one by its id.
-//! - `aggregate`: one aggregate; `timeline`: its events with what became of their messages; `version`: its state at a version. `raw`: rows and values as they are stored.
+//! - `aggregate`: one aggregate; `timeline`: its events with what became of their messages; `version`: its state at a version.
+//!   `raw`: rows and values as they are stored.
 //! - `command`: sends a command. `copied_test`: the test that the copy shows.
 //! - `bus`: the messages on the bus. `messages`: the messages in the outbox, for a stack on AWS.
 //! - `dead_letters`, `correlation`. `stream`; `projections`: their part of it. `health`: the alarms of a stack on AWS. `faults`.

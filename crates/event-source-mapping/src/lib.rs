@@ -36,8 +36,8 @@
 //!
 //! In reading order:
 //! - [`template`]: the functions of a SAM template and their mappings.
-//! - [`settings`]: the settings of a mapping, with Lambda's defaults and ranges, and the patterns that decide which records a function
-//!   receives.
+//! - [`settings`]: the settings of a mapping, with Lambda's defaults and ranges, and the patterns that decide which records a
+//!   function receives.
 //! - [`mapping`]: the state machine. `record_queue` holds the records in order, `outcome` reads a function's response.
 //! - [`record`]: stream records and the payload that a function is invoked with.
 //! - [`destination`]: the document that the on-failure destination receives.

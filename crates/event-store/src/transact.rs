@@ -36,9 +36,9 @@ impl EventStore {
     /// Decides on the aggregate and appends the result. Whenever another writer was faster, it repeats this on a newer
     /// state.
     ///
-    /// Without contention, it makes one round trip if the cached state is current or the aggregate is new. Only an append may use a cached
-    /// state, because its condition checks the version. A decision that appends nothing, and a conflict, are therefore
-    /// decided again on a state that was read.
+    /// Without contention, it makes one round trip if the cached state is current or the aggregate is new. Only an append may
+    /// use a cached state, because its condition checks the version. A decision that appends nothing, and a conflict, are
+    /// therefore decided again on a state that was read.
     ///
     /// Every attempt is a new decision with a new time, so that no event becomes visible later than
     /// [`SETTLE_WRITES`](crate::SETTLE_WRITES) after its time. Requests of this process for the same aggregate are

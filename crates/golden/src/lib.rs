@@ -1,5 +1,5 @@
-//! Tests of the golden files of aggregates. They contain events as they were once stored, in `golden/<type>.json`: every event in the table must stay readable, and a stored
-//! form cannot change without a new version.
+//! Tests of the golden files of aggregates. They contain events as they were once stored, in `golden/<type>.json`: every event
+//! in the table must stay readable, and a stored form cannot change without a new version.
 //!
 //! An entry contains the name of an event, its version, the shape of that version, and an example. If the form is not
 //! written any more, the entry also contains the events that it is read as today. To change a stored form, raise the

@@ -19,8 +19,8 @@ pub struct LocalClock {
     latest: Arc<Mutex<Option<(SystemTime, Instant)>>>,
 }
 
-/// How far a clock is ahead of the machine's, or is moved forward, in whole seconds. It is shown as a sum such as `14d 2h`, and read
-/// as one number with a unit: `90s`, `30m`, `2h` or `14d`.
+/// How far a clock is ahead of the machine's, or is moved forward, in whole seconds. It is shown as a sum such as `14d 2h`, and
+/// read as one number with a unit: `90s`, `30m`, `2h` or `14d`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ahead {

@@ -1,5 +1,5 @@
-//! The configuration of AWS clients, and HTTP requests to an API or to a service without an SDK client, signed with the operator's
-//! credentials if needed.
+//! The configuration of AWS clients, and HTTP requests to an API or to a service without an SDK client, signed with the
+//! operator's credentials if needed.
 
 use std::time::{Duration, SystemTime};
 

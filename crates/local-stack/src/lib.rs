@@ -8,14 +8,15 @@
 //! In reading order:
 //! - `args`, `error`: the options, the project that the functions serve, and why the stack does not start.
 //! - `stack`: starts and stops all parts.
-//! - `services`: DynamoDB, EventBridge and SQS, its own or external, and the functions' settings. `servers`: what its HTTP servers share, and how requests are
-//!   forwarded to another process.
+//! - `services`: DynamoDB, EventBridge and SQS, its own or external, and the functions' settings. `servers`: what its HTTP
+//!   servers share, and how requests are forwarded to another process.
 //! - `functions`: the functions and the console, in one version of their code. `restart`: replaces them after a change of their
 //!   sources. `local_api`: what the API has only here.
 //! - `mapping_worker`: the event source mapping in front of a stream function.
 //!   `queue_worker`: the event source mapping in front of the projector.
 //! - `stream`: the table's stream, shard by shard. `discarded`: the records that mappings discarded.
-//! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues, and the workers that invoke their functions.
+//! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues, and the workers that invoke their
+//!   functions.
 //! - `usage`: the calls of the stack, and the units of the table that they use. `faults`: the injected faults.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`. `console`: those for the console;
 //!   `remote_stack` calls them.

@@ -1,5 +1,5 @@
-//! The event source mapping in front of a stream function, its state, and the position up to which it has settled a shard. With a data file,
-//! the position survives a restart.
+//! The event source mapping in front of a stream function, its state, and the position up to which it has settled a shard. With
+//! a data file, the position survives a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! The option `--rule`: an event pattern, and where the events that match it go. What it names may not exist, which is a warning: the
-//! code may be edited while the stack runs, the program may be built, and other senders may use the bus.
+//! The option `--rule`: an event pattern, and where the events that match it go. What it names may not exist, which is a
+//! warning: the code may be edited while the stack runs, the program may be built, and other senders may use the bus.
 
 use std::collections::BTreeSet;
 use std::env::{self, consts};

@@ -1,5 +1,5 @@
-//! The rules of the stack's bus, and the workers that invoke their functions: with one event of the bus, or with a batch of messages of
-//! a queue.
+//! The rules of the stack's bus, and the workers that invoke their functions: with one event of the bus, or with a batch of
+//! messages of a queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! The services of the local stack: DynamoDB, EventBridge and SQS, and the bucket of discarded records. The functions' settings: those of
-//! the template, with local names for resources that only a deployment creates.
+//! The services of the local stack: DynamoDB, EventBridge and SQS, and the bucket of discarded records. The functions'
+//! settings: those of the template, with local names for resources that only a deployment creates.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

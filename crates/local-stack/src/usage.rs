@@ -1,5 +1,5 @@
-//! What the stack has used since its start: calls, and the read and write units that the table charges for them. Operator commands
-//! count their calls with the same clients.
+//! What the stack has used since its start: calls, and the read and write units that the table charges for them. Operator
+//! commands count their calls with the same clients.
 //!
 //! The calls of the API and the stream functions are counted, not those of other processes. The units are those that
 //! DynamoDB reports for successful calls; AWS also charges for transactions that are cancelled.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::error::OperatorError;
 use crate::signed_calls::SignedCalls;
 
-/// The alarms of template.yaml and deploy/monitoring.yaml, without the name of the stack. Those on new versions have the version in
-/// their names.
+/// The alarms of template.yaml and deploy/monitoring.yaml, without the name of the stack. Those on new versions have the
+/// version in their names.
 pub const ALARMS: [&str; 30] = [
     "api-failing",
     "api-server-errors",

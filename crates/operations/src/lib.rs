@@ -1,20 +1,20 @@
 //! What an operator does to a deployed or local stack, as functions with typed results.
 //!
 //! Invariants:
-//! - No function prints, reads a command line or ends the process. A function passes each finding to `report`, and the
-//!   fraction that is done to [`Progress`]. If `report` fails, the operation ends at the next place where it leaves nothing half done.
+//! - No function prints, reads a command line or ends the process. A function passes each finding to `report`, and the fraction
+//!   that is done to [`Progress`]. If `report` fails, the operation ends at the next place where it leaves nothing half done.
 //! - An [`Interrupt`] ends an operation between two aggregates or two batches of messages, never within one.
 //!   Before it ends, [`dead_letters::redrive`] deletes the messages that it has sent, and puts the others back.
 //!
 //! In reading order:
-//! - [`stack`]: the stack of an operation, and its clients. [`signed_calls`], `query_xml`: the account that it is in, and calls to
-//!   services of which a few operations are needed. [`deploy`]: builds and deploys a stack. `error`: why an operation fails.
+//! - [`stack`]: the stack of an operation, and its clients. [`signed_calls`], `query_xml`: the account that it is in, and calls
+//!   to services of which a few operations are needed. [`deploy`]: builds and deploys a stack. `error`: why an operation fails.
 //! - [`selection`], [`listing`]: which aggregates, and their pages. [`moment`]: times before now.
 //! - [`pacing`]: the rate limit, and whether an operation ends early. [`checkpoint`]: the file from which a later run continues.
 //!   `walk`: visits the aggregates of a listing, with all of these.
 //! - [`reads`]: reads of the table with the code of the API.
-//! - [`queues`]: the dead-letter queue, and the queue of the projector. [`dead_letter_message`], [`queue_reading`]: what is in the
-//!   dead-letter queue. [`dead_letters`]: the operations on it. `unsent`: what became of messages that are sent again.
+//! - [`queues`]: the dead-letter queue, and the queue of the projector. [`dead_letter_message`], [`queue_reading`]: what is in
+//!   the dead-letter queue. [`dead_letters`]: the operations on it. `unsent`: what became of messages that are sent again.
 //! - [`discarded_objects`]: the records that event source mappings discarded.
 //! - [`relay`], [`alarms`]: the relay, and the alarms with their figures.
 //! - [`verify`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`], [`projections`]: the other

@@ -49,8 +49,8 @@ struct WalkProgress<C> {
 }
 
 impl WalkOptions {
-    /// Visits each selected aggregate, or with `scan` each aggregate of the table, and reports the visit's result. Continues from the
-    /// checkpoint, which belongs to `command` with these `options`.
+    /// Visits each selected aggregate, or with `scan` each aggregate of the table, and reports the visit's result. Continues
+    /// from the checkpoint, which belongs to `command` with these `options`.
     ///
     /// `visit` gets the model of the aggregate's type, if there is one, and returns `None` if the interrupt came before it
     /// began.

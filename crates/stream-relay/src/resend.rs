@@ -1,4 +1,4 @@
-//! Outbox rows that an operator sends again, and those of a batch of records. They come from no stream, and none goes to the dead-letter queue: a
+//! Outbox rows that an operator sends again, and those in a batch of discarded records. None goes to the dead-letter queue: a
 //! message that the bus does not accept stays where it was.
 
 use std::collections::{BTreeMap, BTreeSet};

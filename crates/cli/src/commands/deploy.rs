@@ -17,8 +17,8 @@ use crate::operator::{Exit, OperatorError, Session};
 /// waits for its message on the bus, and prints what the stack lacks, such as somebody who gets its alarms. To see the message,
 /// it creates a rule and a queue, and deletes them. Consumers whose rules match every message of the stack get it too.
 ///
-/// Exit status: 0 the message was seen; 1 the rule or the queue could not be deleted; 2 a wrong option or setting, or no region or
-/// credentials; 3 the deployment failed, or AWS did not allow or complete a call.
+/// Exit status: 0 the message was seen; 1 the rule or the queue could not be deleted; 2 a wrong option or setting, or no region
+/// or credentials; 3 the deployment failed, or AWS did not allow or complete a call.
 #[derive(Clone, Debug, Args)]
 pub struct DeployArgs {
     /// Environment in samconfig.toml, such as prod.

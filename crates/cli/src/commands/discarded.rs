@@ -18,8 +18,9 @@ pub enum DiscardedCommand {
 
 /// List the objects of the bucket of discarded records, one per line.
 ///
-/// A line contains the object's key, the function that did not settle the records, why they were discarded, the number of records and
-/// their times, and the messages in them by aggregate. Objects that a redrive or an operator deleted are not listed.
+/// A line contains the object's key, the function that did not settle the records, why they were discarded, the number of
+/// records and their times, and the messages in them by aggregate. Objects that a redrive or an operator deleted are not
+/// listed.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct DiscardedListArgs {}
 
@@ -27,10 +28,10 @@ pub struct DiscardedListArgs {}
 ///
 /// With read models, the records also contain which aggregates have new events. They are sent to the projector's queue.
 ///
-/// A dry run by default; `--yes` executes it. The objects are sent in the order of the stream, so the messages of an aggregate are
-/// sent in their order. An object stays in the bucket if the bus rejects one of its messages, if one of its records
-/// cannot be read, if it contains no records, or if it is of the snapshotter. Consumers that received a message before
-/// recognize it by its message id.
+/// A dry run by default; `--yes` executes it. The objects are sent in the order of the stream, so the messages of an aggregate
+/// are sent in their order. An object stays in the bucket if the bus rejects one of its messages, if one of its records cannot
+/// be read, if it contains no records, or if it is of the snapshotter. Consumers that received a message before recognize it by
+/// its message id.
 #[derive(Clone, Debug, Args)]
 pub struct DiscardedRedriveArgs {
     /// Only this object, by its key; can be repeated. Default: all.

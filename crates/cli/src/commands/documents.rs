@@ -1,5 +1,6 @@
 //! `daybook schemas`: prints the description of the messages for their consumers, or what a release changes for them. `daybook
-//! openapi`: prints the OpenAPI document of the API, for clients and for the copy in `docs/openapi.json`. `daybook completions`.
+//! openapi`: prints the OpenAPI document of the API, for clients and for the copy in `docs/openapi.json`. `daybook
+//! completions`: prints the completions for a shell.
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,7 +1,8 @@
 //! `daybook load`: sends commands and reads to an API at a fixed rate, and reports latencies, responses and costs.
 //!
-//! `sender`: sends the examples of the API document at their planned times.
+//! `args`: the options. `sender`: sends the examples of the API document at their planned times.
 
+mod args;
 mod sender;
 
 use serde::Serialize;
@@ -10,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::commands::load::sender::{Api, Run};
 use crate::operator::{Exit, OperatorError, Session};
 
-pub(super) use self::sender::LoadArgs;
+pub(super) use self::args::LoadArgs;
 
 /// The units and messages of a run. A test compares prices and quantities with docs/deploy.md, "Costs".
 #[derive(Serialize)]

@@ -34,7 +34,8 @@ pub struct SnapshotRebuildArgs {
     aggregates: Vec<AggregateName>,
     #[command(flatten)]
     selection: SelectionArgs,
-    /// Skip aggregates with fewer than N events after their snapshot. Default: SNAPSHOT_EVERY, or 1 for those that --aggregate names.
+    /// Skip aggregates with fewer than N events after their snapshot. Default: SNAPSHOT_EVERY, or 1 for those that --aggregate
+    /// names.
     #[arg(long, value_name = "N")]
     min_events: Option<u64>,
     /// Fold from the first event, replace current snapshots too, and correct wrong older ones. Use it to repair

@@ -1,5 +1,5 @@
-//! `daybook new`, `daybook add` and `daybook upgrade`: the files that they write, and what they leave alone. `.ci/new-project` builds, runs and
-//! tests a new project.
+//! `daybook new`, `daybook add` and `daybook upgrade`: the files that they write, and what they leave alone. `.ci/new-project`
+//! builds, runs and tests a new project.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! *Stream*: what each function waits for: the event source mappings, the queues, the rules, and the discarded records. For a stack
-//! on AWS, the mapping of the relay, and the queues.
+//! *Stream*: what each function waits for: the event source mappings, the queues, the rules, and the discarded records. For a
+//! stack on AWS, the mapping of the relay, and the queues.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The settings of the stack, as AWS has them: its alarms, the event source mappings, and the table, which lacks some of them after it
-//! was restored until an operator sets them.
+//! The settings of the stack, as AWS has them: its alarms, the event source mappings, and the table, which lacks some of them
+//! after it was restored until an operator sets them.
 
 use daybook_operations::alarms::ALARMS;
 use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA};

@@ -14,7 +14,7 @@ use crate::clock::LocalClock;
 use crate::json_protocol::CallError;
 use crate::messaging::faults::{Faults, FunctionFault, KillFault};
 use crate::messaging::rules::Rules;
-use crate::messaging::sqs::{DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, TargetRecord, name_of};
+use crate::messaging::sqs::queues::{DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, TargetRecord, name_of};
 use crate::state::{BusQuery, Journal, StackState, StateError};
 
 /// Maximum entries that are read to find those that match.

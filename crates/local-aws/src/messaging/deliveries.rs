@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::{Bus, Delivered, State, event_bus_name};
 use crate::messaging::faults::{CallFault, DeliveryFault};
-use crate::messaging::sqs::{QueueMessage, TargetOutcome, dead_letter_queue_of, name_of};
+use crate::messaging::sqs::queues::{QueueMessage, TargetOutcome, dead_letter_queue_of, name_of};
 use crate::state::StateError;
 
 /// How often an event is sent to a target before it goes to the dead-letter queue. EventBridge's default is 185 times

@@ -1,5 +1,5 @@
-//! The injected faults of the local stack: scripts, of which each call uses up one fault, and rules, which apply to every call. Those of
-//! the views table and the paused functions have no effect on the bus.
+//! The injected faults of the local stack: scripts, of which each call uses up one fault, and rules, which apply to every call.
+//! Those of the views table and the paused functions have no effect on the bus.
 //!
 //! As JSON, camelCase, every member optional:
 //!

@@ -4,7 +4,7 @@
 //! - Here: sends a message, creates and deletes queues, and returns their ARN and number of messages; limits and errors that
 //!   several operations share. `receive_message`, and `receipts`: deletes a received message, or changes how long it is hidden.
 
-mod queues;
+pub(crate) mod queues;
 mod receipts;
 mod receive_message;
 
@@ -18,7 +18,6 @@ use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::Bus;
 use crate::messaging::faults::{CallFault, INJECTED, Rule};
 
-pub(crate) use queues::{DEAD_LETTER_QUEUE_SUFFIX, Queues, dead_letter_queue_of, name_of};
 pub use queues::{QueueMessage, TargetOutcome, TargetRecord};
 pub(crate) use receipts::{change_visibility, change_visibility_batch, delete_message, delete_message_batch};
 pub use receive_message::ReceivedMessage;
@@ -108,7 +107,7 @@ pub(crate) fn get_queue_attributes(bus: &Bus, body: &[u8]) -> Result<CallRespons
     let GetQueueAttributesRequest { queue_url, attribute_names } = json_protocol::read(body)?;
     bus.state().queues.check(&queue_url)?;
     let (visible, hidden) = bus.state().queues.counts(&queue_url);
-    let arn = format!("arn:aws:sqs:us-east-1:000000000000:{}", name_of(&queue_url));
+    let arn = format!("arn:aws:sqs:us-east-1:000000000000:{}", queues::name_of(&queue_url));
     let known = [
         ("QueueArn", arn),
         ("ApproximateNumberOfMessages", visible.to_string()),

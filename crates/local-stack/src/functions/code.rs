@@ -1,5 +1,5 @@
-//! The functions of a project and its console, in this process, and what they get from the stack: their environment variables, and
-//! the endpoints of its services.
+//! The functions of a project and its console, in this process, and what they get from the stack: their environment variables,
+//! and the endpoints of its services.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

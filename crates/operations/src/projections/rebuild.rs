@@ -1,6 +1,6 @@
-//! Fills a view: two passes over all aggregates that the projection follows. The first sends each aggregate that the view does not show
-//! completely to the projector, and waits until the view shows it. Then the version begins to lead (see `versions.rs` of
-//! the projector), and the second pass finds what the first could not see: aggregates whose messages an instance of the
+//! Fills a view: two passes over all aggregates that the projection follows. The first sends each aggregate that the view does
+//! not show completely to the projector, and waits until the view shows it. Then the version begins to lead (see `versions.rs`
+//! of the projector), and the second pass finds what the first could not see: aggregates whose messages an instance of the
 //! previous release took, which does not know the version. If such an instance runs later, it removes the version's mark as
 //! leading, and the rebuild does not end.
 //!

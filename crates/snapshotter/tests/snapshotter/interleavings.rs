@@ -1,5 +1,5 @@
-//! Random interleavings of commands and of the function's runs, which may be concurrent, late, repeated, in reverse order, partial
-//! or crashed: a snapshot is never wrong and never becomes older.
+//! Random interleavings of commands and of the function's runs, which may be concurrent, late, repeated, in reverse order,
+//! partial or crashed: a snapshot is never wrong and never becomes older.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! Standard queues: a received message is hidden until its visibility timeout ends or it is deleted. What became of the events that
-//! rules sent to queues: when a consumer received and processed each of them.
+//! Standard queues: a received message is hidden until its visibility timeout ends or it is deleted. What became of the events
+//! that rules sent to queues: when a consumer received and processed each of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
