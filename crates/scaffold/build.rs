@@ -5,34 +5,9 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The files of a new project that this workspace uses too: the name in `template`, and the path in this workspace. In a
-/// package from crates.io, which has only its own folder, `template` contains them: cargo follows the links there. A checkout
-/// is built without the links, because Windows may have none.
-const SHARED: [(&str, &str); 23] = [
-    ("aws.yaml", ".github/aws.yaml"),
-    ("check-api", "deploy/check-api"),
-    ("check-order", "deploy/check-order"),
-    ("check-stack-policy", "deploy/check-stack-policy"),
-    ("command-handler.rs.txt", "app/functions/src/bin/command-handler.rs"),
-    ("consumer.yaml", "app/order-mails/template.yaml"),
-    ("deny.toml", "deny.toml"),
-    ("dependencies.yml", ".github/workflows/dependencies.yml"),
-    ("deploy-to.yml", ".github/workflows/deploy-to.yml"),
-    ("deploy.yml", ".github/workflows/deploy.yml"),
-    ("env.json", "events/env.json"),
-    ("gitignore", ".gitignore"),
-    ("hook.py", "deploy/hook/hook.py"),
-    ("monitoring.yaml", "deploy/monitoring.yaml"),
-    ("operator.rs.txt", "app/operator/src/main.rs"),
-    ("projector.rs.txt", "app/functions/src/bin/projector.rs"),
-    ("read-models.yaml", "deploy/read-models.yaml"),
-    ("requirements.txt", "deploy/requirements.txt"),
-    ("sbom", "deploy/sbom"),
-    ("snapshotter.rs.txt", "app/functions/src/bin/snapshotter.rs"),
-    ("stack-policy.json", ".github/stack-policy.json"),
-    ("stream-relay.rs.txt", "app/functions/src/bin/stream-relay.rs"),
-    ("template.yaml", "template.yaml"),
-];
+/// The files of a new project that this workspace uses too: the name in `template`, and the path in this workspace. A package
+/// from crates.io has only its own folder, so `.ci/with-shared-files` copies them to `template` for it.
+const SHARED: &str = include_str!("shared.txt");
 
 /// The file that cargo puts into a package.
 const PACKAGED: &str = ".cargo_vcs_info.json";
@@ -49,8 +24,13 @@ fn main() {
 
 fn copy_shared(package: &Path, output: &Path) {
     let is_checkout = package.ends_with("crates/scaffold");
-    for (name, path) in SHARED {
-        let file = if is_checkout { package.join("../..").join(path) } else { package.join("template").join(name) };
+    for line in SHARED.lines() {
+        let (name, path) = line.split_once(' ').unwrap_or_else(|| panic!("shared.txt: no path in {line:?}"));
+        let file = if is_checkout {
+            package.join("../..").join(path.trim_start())
+        } else {
+            package.join("template").join(name)
+        };
         println!("cargo:rerun-if-changed={}", file.display());
         let copied = fs::copy(&file, output.join(name));
         copied.unwrap_or_else(|error| panic!("cannot copy {}: {error}", file.display()));

@@ -233,7 +233,7 @@ async fn unreadable_row_of_the_index_is_reported_and_the_others_are_sent() {
 #[tokio::test]
 async fn republish_reports_the_part_of_the_window_that_may_be_incomplete() {
     let summary = async |setup: &Setup, from: Timestamp, to: Timestamp| {
-        let line = format!("republish --from {from} --to {to}");
+        let line = format!("republish --type todo --from {from} --to {to}");
         let text = setup.daybook(&line).await.expect(Exit::Clean).pop().unwrap();
         let json = setup.daybook(&format!("{line} --json")).await.expect(Exit::Clean).pop().unwrap();
         let json: Value = serde_json::from_str(&json).unwrap();

@@ -4,8 +4,12 @@ use daybook_cli::operator::{ErrorExit, Exit};
 
 use crate::support::Setup;
 
-const COMMANDS: [&str; 4] =
-    ["verify", "verify --scan", "snapshot rebuild", "republish --from 2020-01-01T00:00:00Z --to 2100-01-01T00:00:00Z"];
+const COMMANDS: [&str; 4] = [
+    "verify --type todo",
+    "verify --scan",
+    "snapshot rebuild --type todo",
+    "republish --type todo --from 2020-01-01T00:00:00Z --to 2100-01-01T00:00:00Z",
+];
 
 #[tokio::test]
 async fn commands_with_too_few_event_type_shards_end_with_status_2() {

@@ -1,1 +1,0 @@
-../../../deploy/hook/hook.py
