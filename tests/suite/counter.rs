@@ -58,6 +58,7 @@ impl Aggregate for Counter {
 #[cfg(test)]
 mod tests {
     use daybook::given::given;
+    use daybook::{Access, Caller};
 
     use super::*;
 
@@ -72,5 +73,10 @@ mod tests {
     #[test]
     fn tick_at_zero_is_rejected() {
         given::<Counter>([Event::Started { from: 0 }]).when(Command::Tick {}).then_rejected("AtZero", []);
+    }
+
+    #[test]
+    fn everybody_may_read_a_counter() {
+        given::<Counter>([Event::Started { from: 1 }]).by(Caller::named("ann")).allows(Access::Read);
     }
 }

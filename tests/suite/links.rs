@@ -1,4 +1,5 @@
-//! Each link of a page leads to a file of the repository, and to a heading or an anchor of it.
+//! Each link of a page leads to a file of the repository, and to a heading or an anchor of it, and the files exist that
+//! ARCHITECTURE.md lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -67,4 +68,20 @@ fn each_link_of_a_page_leads_somewhere() {
     }
     assert!(count > 200, "only {count} links were found");
     assert!(dead.is_empty(), "these links lead nowhere:\n{}", dead.join("\n"));
+}
+
+#[test]
+fn files_of_a_warm_command_exist_and_are_as_many_as_the_page_says() {
+    let page = std::fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
+    let (before, list) = page.split_once("files of a warm command").unwrap();
+    let (mut folder, mut count) = (workspace().to_owned(), 0);
+    for word in list.split("```").nth(1).unwrap().split_whitespace().skip(1) {
+        if let Some(name) = word.strip_suffix(':') {
+            folder = workspace().join("crates").join(name).join("src");
+        } else {
+            count += 1;
+            assert!(folder.join(format!("{word}.rs")).exists(), "{} has no {word}.rs", folder.display());
+        }
+    }
+    assert!(before.ends_with(&format!("The {count} ")), "{count} files are listed");
 }
