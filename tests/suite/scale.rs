@@ -184,29 +184,26 @@ async fn simulated_group_takes_the_units_of_counted_transactions() {
     instance.post("/todo", json!({"id": "1", "title": "TODO", "message": ""})).await.expect(201);
     instance.table.proxy.take_calls();
     let command = Command::with_data(256);
-    // On a busy machine, the requests of a burst arrive too far apart to fill a group.
-    for burst in 0..20 {
-        let update = async |number: usize| {
-            instance.post("/todo/1", json!({"title": "TODO", "message": format!("{burst} {number}")})).await.expect(200)
-        };
-        futures_util::future::join_all((0..128).map(update)).await;
-        let mut groups = Vec::new();
-        for call in instance.table.proxy.take_calls() {
-            // The metadata, and an event and a message for each command.
-            let items = call.request["TransactItems"].as_array().unwrap().len();
-            let commands = u32::try_from((items - 1) / 2).unwrap();
-            let WriteUnits { table, index } = command.append(commands);
-            assert_eq!([call.table_units, call.index_units], [table, index].map(f64::from), "{commands}");
-            groups.push(commands);
-        }
-        assert_eq!(groups.iter().sum::<u32>(), 128);
-        let largest = groups.into_iter().max().unwrap();
-        assert!(largest <= command.largest_group(), "{largest}");
-        if largest == command.largest_group() {
-            return;
-        }
+    let update = async |number: usize| {
+        instance.post("/todo/1", json!({"title": "TODO", "message": number.to_string()})).await.expect(200)
+    };
+    // The other requests wait until the append of the first one has ended.
+    let mut first = Box::pin(update(0));
+    instance.table.proxy.hold(&mut first, |calls| !calls.is_empty()).await;
+    let mut others = Box::pin(futures_util::future::join_all((1..128).map(update)));
+    assert!(futures_util::poll!(&mut others).is_pending());
+    futures_util::join!(first, others);
+    let mut groups = Vec::new();
+    for call in instance.table.proxy.take_calls() {
+        // The metadata, and an event and a message for each command.
+        let items = call.request["TransactItems"].as_array().unwrap().len();
+        let commands = u32::try_from((items - 1) / 2).unwrap();
+        let WriteUnits { table, index } = command.append(commands);
+        assert_eq!([call.table_units, call.index_units], [table, index].map(f64::from), "{commands}");
+        groups.push(commands);
     }
-    panic!("no group was full");
+    assert_eq!(groups.iter().sum::<u32>(), 127);
+    assert_eq!(groups.into_iter().max(), Some(command.largest_group()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
