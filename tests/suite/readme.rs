@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use daybook_decider::registry::RESERVED_TYPES;
 use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::document::Document;
@@ -174,7 +175,7 @@ fn api_page_describes_each_operation_of_the_document() {
     for (path, operations) in Document::get().json()["paths"].as_object().unwrap() {
         let segments: Vec<_> = path.split('/').skip(1).collect();
         let path = match segments[..] {
-            ["events" | "openapi.json"] => path.clone(),
+            [segment] if RESERVED_TYPES.contains(&segment) => path.clone(),
             // Each view has paths of its own.
             ["views", _] => "/views/{view}".to_owned(),
             ["views", _, "{key}"] => "/views/{view}/{key}".to_owned(),

@@ -246,30 +246,45 @@ async fn filter_of_the_snapshotter_passes_exactly_the_records_that_it_processes(
 
 // Settings of the functions.
 
-/// The required and the optional variables of each function.
-const VARIABLES: [(&str, &[&str], &[&str]); 4] = [
+/// The file that reads the variables of the store.
+const STORE: &str = "event-store/src/store.rs";
+
+/// The functions, the files that read their own variables, and the variables of the store that they use.
+const FUNCTIONS: [(&str, &str, &[&str]); 4] = [
     (
         "CommandHandler",
-        &["TABLE_NAME"],
-        &[
-            "BASE_PATH",
-            "EPOCH",
-            "EVENT_TYPE_SHARDS",
-            "FEED_DELAY_MS",
-            "IDEMPOTENCY_TTL_HOURS",
-            "JWT_ISSUER",
-            "OUTBOX_TTL_DAYS",
-            "RECORD_SOURCE_IP",
-            "REQUIRE_IF_MATCH",
-            "SEEN_WAIT_MS",
-            "SNAPSHOT_EVERY",
-            "VIEWS_TABLE_NAME",
-        ],
+        "command-handler/src/settings.rs",
+        &["EPOCH", "EVENT_TYPE_SHARDS", "FEED_DELAY_MS", "OUTBOX_TTL_DAYS", "SNAPSHOT_EVERY", "TABLE_NAME"],
     ),
-    ("Projector", &["TABLE_NAME", "VIEWS_TABLE_NAME"], &[]),
-    ("Snapshotter", &["TABLE_NAME"], &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP"]),
-    ("StreamRelay", &["DLQ_URL", "EVENT_BUS_NAME", "EVENT_SOURCE"], &["CHANGES_QUEUE_URL"]),
+    ("Projector", "projector/src/function.rs", &[]),
+    ("Snapshotter", "snapshotter/src/function.rs", &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP", "TABLE_NAME"]),
+    ("StreamRelay", "stream-relay/src/settings.rs", &[]),
 ];
+
+/// The variables that the code of a file reads, each with whether it is required.
+fn read_in(file: &str) -> BTreeMap<String, bool> {
+    let code = std::fs::read_to_string(workspace().join("crates").join(file)).unwrap();
+    let code: String = code.split_whitespace().collect();
+    let mut variables = BTreeMap::new();
+    for (getter, is_required) in
+        [(".required(\"", true), (".optional(\"", false), (".number(\"", false), (".flag(\"", false)]
+    {
+        let names = code.split(getter).skip(1).map(|rest| rest.split('"').next().unwrap().to_owned());
+        variables.extend(names.map(|name| (name, is_required)));
+    }
+    // Lambda sets these.
+    variables.retain(|name, _| !name.starts_with("AWS_LAMBDA_"));
+    variables
+}
+
+/// The variables that each function uses.
+fn variables() -> [(&'static str, BTreeMap<String, bool>); 4] {
+    let of_the_store = read_in(STORE);
+    FUNCTIONS.map(|(id, file, used)| {
+        let used = used.iter().map(|&name| (name.to_owned(), of_the_store[name]));
+        (id, read_in(file).into_iter().chain(used).collect())
+    })
+}
 
 /// The optional variables that may have any value.
 const NAMES: [&str; 2] = ["CHANGES_QUEUE_URL", "VIEWS_TABLE_NAME"];
@@ -319,9 +334,10 @@ fn read_settings(id: &str, environment: &Environment) -> Result<String, SettingE
 
 #[test]
 fn template_sets_the_variables_that_the_functions_read() {
-    for (id, required, optional) in VARIABLES {
+    for (id, variables) in variables() {
         let set = template_with_read_models().functions.remove(id).unwrap().environment;
-        let expected: BTreeSet<&str> = required.iter().chain(optional).chain(of_libraries(id)).copied().collect();
+        let expected: BTreeSet<&str> =
+            variables.keys().map(String::as_str).chain(of_libraries(id).iter().copied()).collect();
         assert_eq!(set.keys().map(String::as_str).collect::<BTreeSet<_>>(), expected, "{id}");
 
         // A value that only a deployment knows is replaced by a text.
@@ -338,13 +354,14 @@ fn template_sets_the_variables_that_the_functions_read() {
                 .collect()
         };
         read_settings(id, &with("", None)).unwrap();
-        for name in required {
-            let error = read_settings(id, &with(name, None)).unwrap_err();
-            assert_eq!(error.to_string(), format!("environment variable {name} is missing"), "{id}");
-        }
-        for name in optional {
-            read_settings(id, &with(name, None)).unwrap();
-            if NAMES.contains(name) {
+        for (name, is_required) in &variables {
+            let without = read_settings(id, &with(name, None));
+            if *is_required {
+                assert_eq!(without.unwrap_err().to_string(), format!("environment variable {name} is missing"), "{id}");
+                continue;
+            }
+            without.unwrap();
+            if NAMES.contains(&name.as_str()) {
                 read_settings(id, &with(name, Some("odd"))).unwrap();
                 continue;
             }
@@ -385,37 +402,23 @@ fn local_environment_sets_the_variables_that_only_a_deployment_knows() {
 }
 
 #[test]
-fn each_variable_that_a_function_reads_is_set() {
-    let mut read = BTreeSet::new();
-    for file in [
-        "command-handler/src/settings.rs",
-        "event-store/src/store.rs",
-        "projector/src/function.rs",
-        "snapshotter/src/function.rs",
-        "stream-relay/src/settings.rs",
-    ] {
-        let code = std::fs::read_to_string(workspace().join("crates").join(file)).unwrap();
-        let code: String = code.split_whitespace().collect();
-        for getter in [".required(\"", ".optional(\"", ".number(\"", ".flag(\""] {
-            read.extend(code.split(getter).skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));
-        }
-    }
-    // Lambda sets these.
-    read.retain(|name| !name.starts_with("AWS_LAMBDA_"));
-    let set = VARIABLES.iter().flat_map(|(_, required, optional)| required.iter().chain(*optional));
-    assert_eq!(read, set.map(|&name| name.to_owned()).collect());
+fn each_variable_of_the_store_is_used_by_a_function() {
+    let used: BTreeSet<_> = FUNCTIONS.iter().flat_map(|(.., used)| *used).map(|&name| name.to_owned()).collect();
+    assert_eq!(read_in(STORE).into_keys().collect::<BTreeSet<_>>(), used);
 }
 
 #[test]
 fn parameters_have_the_defaults_and_the_ranges_of_the_settings() {
     let template = plain(&text());
-    for (id, _, optional) in VARIABLES {
-        for name in optional.iter().filter(|name| !NAMES.contains(*name)) {
+    for (id, variables) in variables() {
+        for (name, _) in
+            variables.iter().filter(|(name, is_required)| !**is_required && !NAMES.contains(&name.as_str()))
+        {
             let set = template["Resources"][id]["Properties"]["Environment"]["Variables"][name].as_str().unwrap();
             let parameter = &template["Parameters"][set];
             let required = ["TABLE_NAME", "EVENT_SOURCE", "EVENT_BUS_NAME", "DLQ_URL"].map(|name| (name, "deployed"));
             let read = |value: &str| {
-                let variables = required.into_iter().chain([(*name, value)]);
+                let variables = required.into_iter().chain([(name.as_str(), value)]);
                 read_settings(id, &variables.collect())
             };
             let value = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);

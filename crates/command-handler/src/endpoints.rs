@@ -28,7 +28,7 @@ pub(crate) fn served(has_views: bool) -> impl Iterator<Item = &'static Endpoint>
     ENDPOINTS.iter().filter(move |endpoint| has_views || !endpoint.is_about_a_view())
 }
 
-pub(crate) static ENDPOINTS: [Endpoint; 11] = [
+pub(crate) static ENDPOINTS: &[Endpoint] = &[
     create::ENDPOINT,
     list::ENDPOINT,
     update::ENDPOINT,

@@ -112,6 +112,8 @@ fn other_responses() -> impl Iterator<Item = (String, Value)> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use daybook_decider::registry::RESERVED_TYPES;
+
     use super::*;
     use crate::endpoints;
 
@@ -122,6 +124,14 @@ mod tests {
         let ids: Vec<_> =
             paths.flat_map(|path| path.as_object().unwrap().values()).map(|one| &one["operationId"]).collect();
         assert_eq!(ids.iter().map(|id| id.as_str().unwrap()).collect::<BTreeSet<_>>().len(), ids.len(), "{ids:?}");
+    }
+
+    #[test]
+    fn no_aggregate_type_has_the_name_of_a_route() {
+        for endpoint in endpoints::ENDPOINTS.iter().filter(|endpoint| !endpoint.is_about_a_type()) {
+            let segment = endpoint.path.split('/').nth(1).unwrap();
+            assert!(RESERVED_TYPES.contains(&segment), "{segment} is missing in RESERVED_TYPES");
+        }
     }
 
     #[test]

@@ -243,14 +243,31 @@ mod tests {
 
     #[test]
     fn messages_that_fail_alone_are_given_up_by_a_later_invocation() {
-        let (now, mut breaker) = (Instant::now(), breaker());
-        let mut messages = vec![failing_from(now); 2 * SEVERAL];
-        (0..100).for_each(|_| breaker.accepted(now));
-        let mut later = next(&breaker);
-        for (index, message) in messages.iter_mut().enumerate() {
-            assert_eq!(given_up(&mut breaker, index, message, 0..30), None);
-            assert_eq!(given_up(&mut later, index, message, 30..60), Some(45));
+        // The bus has accepted others after their first failure, or only just before.
+        for (first_failure, time) in [(0, 45), (1, 900)] {
+            let (now, mut breaker) = (Instant::now(), breaker());
+            let mut messages = vec![failing_from(now + Duration::from_secs(first_failure)); 2 * SEVERAL];
+            (0..100).for_each(|_| breaker.accepted(now));
+            let mut later = next(&breaker);
+            later.accepted(now);
+            for (index, message) in messages.iter_mut().enumerate() {
+                assert_eq!(given_up(&mut breaker, index, message, 0..30), None);
+                assert_eq!(given_up(&mut later, index, message, 30..9_999), Some(time));
+            }
         }
+    }
+
+    #[test]
+    fn time_of_a_message_that_fails_alone_begins_again_when_many_fail() {
+        let (now, mut breaker) = (Instant::now(), breaker());
+        breaker.accepted(now);
+        let mut messages = vec![failing_from(now); SEVERAL];
+        assert_eq!(given_up(&mut breaker, 0, &mut messages[0], 0..40), None);
+        for (index, message) in messages.iter_mut().enumerate().rev() {
+            assert_eq!(given_up(&mut breaker, index, message, 40..41), None);
+        }
+        (0..30).for_each(|_| breaker.accepted(now + Duration::from_secs(41)));
+        assert_eq!(given_up(&mut breaker, 0, &mut messages[0], 41..9_999), Some(86));
     }
 
     #[test]

@@ -66,20 +66,36 @@ impl Known {
         self.recent.get(id).or_else(|| self.older.get(id)).cloned()
     }
 
-    /// Forgets what is settled: a bus that does not exist has dropped the messages that it accepted.
-    pub(crate) fn forget_settled(&mut self) {
-        self.recent.retain(|_, attempts| attempts.is_some());
-        self.older.retain(|_, attempts| attempts.is_some());
+    /// Forgets the records: a bus that does not exist has dropped the messages that it accepted.
+    pub(crate) fn forget_records(&mut self) {
+        self.recent.clear();
+        self.older.clear();
     }
 
-    /// A settled record stays settled, even if the batch contains an unsettled copy of it.
     fn insert(&mut self, record: Coordinates, attempts: Option<Attempts>) {
         if self.recent.len() >= LARGEST_BATCH {
             self.older = std::mem::take(&mut self.recent);
         }
-        let is_settled = matches!(self.get(&record), Some(None));
         if let Some(id) = record.event_id {
-            self.recent.insert(id, attempts.filter(|_| !is_settled));
+            self.recent.insert(id, attempts);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_holds_the_largest_batch_and_a_limited_number_of_records() {
+        let mut known = Known::default();
+        let record = |n: usize| Coordinates { event_id: Some(n.to_string()), ..Coordinates::default() };
+        for n in 0..4 * LARGEST_BATCH {
+            known.insert(record(n), None);
+            let oldest = n.saturating_sub(LARGEST_BATCH - 1);
+            assert!(known.get(&record(oldest)).is_some(), "{oldest} after {n}");
+        }
+        assert!(known.get(&record(0)).is_none());
+        assert!(known.recent.len() + known.older.len() <= 2 * LARGEST_BATCH);
     }
 }

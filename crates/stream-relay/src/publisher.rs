@@ -54,7 +54,7 @@ impl Publisher {
             BusCheck::Exists => known.missing_bus = None,
             BusCheck::Missing(missing) => {
                 if known.missing_bus.replace(missing).is_none() {
-                    known.forget_settled();
+                    known.forget_records();
                 }
             }
             BusCheck::NotAllowed(_) | BusCheck::Failed(_) => {}

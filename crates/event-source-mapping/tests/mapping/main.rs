@@ -84,6 +84,21 @@ fn a_batch_holds_at_most_batch_size_records() {
 }
 
 #[test]
+fn records_are_outstanding_until_they_are_done() {
+    let one_by_one = MappingSettings { batch_size: 1, ..MappingSettings::default() };
+    let mut mapping = mapping(MappingSettings { parallelization_factor: 3, ..one_by_one.clone() }, 7);
+    assert_eq!(mapping.outstanding(), (7, Some(START)));
+    run(&mut mapping, |_| success());
+    assert_eq!(mapping.outstanding(), (0, None));
+
+    let mut mapping = self::mapping(one_by_one, 3);
+    let first = batch(&mut mapping, START);
+    assert_eq!(mapping.outstanding(), (3, Some(START)));
+    mapping.settle(first, success(), START);
+    assert_eq!(mapping.outstanding(), (2, Some(START + SECOND)));
+}
+
+#[test]
 fn a_batch_holds_at_most_6_mb() {
     let mut mapping = Mapping::new(MappingSettings::default());
     (0..20).for_each(|place| mapping.push(record_of(place, 0, 400_000), START).unwrap());

@@ -465,6 +465,7 @@ async fn bus_is_checked_once_a_minute_at_most_and_never_without_messages() {
     assert_eq!(setup.checkpoint(&[insert(1, "a", 1)]).await, None);
     minute_passes().await;
     assert_eq!(setup.checkpoint(&[]).await, None);
+    minute_passes().await;
     // No result: the bus still counts as existing.
     assert_eq!(setup.checkpoint(&[insert(2, "a", 2)]).await, None);
     minute_passes().await;
@@ -478,6 +479,17 @@ async fn bus_is_checked_once_a_minute_at_most_and_never_without_messages() {
     }
     minute_passes().await;
     assert_eq!(setup.checkpoint(&[insert(100, "a", 100)]).await.as_deref(), Some("100"));
+}
+
+#[tokio::test]
+async fn first_batch_checks_a_bus_that_could_not_be_checked_at_the_start() {
+    let setup = setup(json!({})).await;
+    setup.bus.delete_event_bus("main");
+    let records = [insert(1, "a", 1)];
+    assert_eq!(setup.checkpoint(&records).await, None);
+    let mut setup = setup.new_process();
+    setup.relay = setup.relay.with_unchecked_bus();
+    assert_eq!(setup.checkpoint(&records).await.as_deref(), Some("1"));
 }
 
 #[tokio::test]
