@@ -39,9 +39,9 @@ class Consumer:
         unsettled: set[str] = set()
         for record in records:
             # Without an id, nothing can be repeated but the whole batch, which an empty id does.
-            delivery = record.get("messageId", "") if isinstance(record, dict) else ""
+            delivery = str(record.get("messageId", "")) if isinstance(record, dict) else ""
             try:
-                message = message_of(json.loads(record["body"]))
+                message = message_of(json.loads(record["body"], parse_constant=int))  # NaN is no JSON: `int` raises an error
                 metadata = message["detail"]["metadata"]
                 deliveries[f"{metadata['aggregateType']}/{metadata['aggregateId']}"].append((delivery, message))
             except Exception as error:
@@ -91,7 +91,7 @@ class Consumer:
         gaps = [datetime.fromisoformat(one["since"]).timestamp() for one in aggregates if one["attempts"] < self._max_attempts]
         oldest = time.time() - min([*gaps, time.time()])
         metrics = {"OldestGapSeconds": oldest, "AggregatesStopped": len(aggregates) - len(gaps)}
-        form: Item = {"Namespace": os.environ.get("METRICS_NAMESPACE"), "Dimensions": [[]]}
-        form["Metrics"] = [{"Name": name} for name in metrics]
+        form: Item = {"Dimensions": [[]], "Metrics": [{"Name": name} for name in metrics]}
+        form["Namespace"] = os.environ.get("METRICS_NAMESPACE")
         log("INFO", "metrics", _aws={"Timestamp": int(1000 * time.time()), "CloudWatchMetrics": [form]}, **metrics)
         return {"total": len(incomplete), "aggregates": aggregates}

@@ -63,7 +63,7 @@ class Receiver:
             place = place_of(message)
             message_id = state.position.get("messageId") if place == last else id_of(known[place])
             if message_id not in (None, id_of(message)) and id_of(message) not in self.retry:
-                log("ERROR", "two messages have the same number", **message["detail"]["metadata"], known=message_id)
+                log("ERROR", "two messages have the same number", metadata=message["detail"]["metadata"], known=message_id)
                 self.retry.add(id_of(message))
         is_stopped = self.failed or state.position["attempts"] >= self._max_attempts
         if not is_stopped and (following := next_message(last, known.values())):
@@ -85,7 +85,7 @@ class Receiver:
         self.applied += written
         lost = last[1] + 1 - seq if written and epoch > last[0] else 0
         if lost > 0:
-            log("ERROR", "applied messages are of events that a restore has lost", **message["detail"]["metadata"], lost=lost)
+            log("ERROR", "applied messages are of events that a restore has lost", metadata=message["detail"]["metadata"], lost=lost)
         return written
 
     def _fail(self, state: State, message: Message, error: Exception) -> bool:
@@ -94,7 +94,7 @@ class Receiver:
         if not self._write(state, position={"attempts": attempts, "error": str(error)[:1000]}):
             return False
         self.failed += 1
-        log("ERROR", "a message cannot be applied", **message["detail"]["metadata"], attempts=attempts, error=repr(error))
+        log("ERROR", "a message cannot be applied", metadata=message["detail"]["metadata"], attempts=attempts, error=repr(error))
         # The next delivery makes the next attempt: of this message, or of another one if it was stored.
         same = [one for one in self._messages if place_of(one) == place_of(message)] or self._messages[-1:]
         if attempts < self._max_attempts:

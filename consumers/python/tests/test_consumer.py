@@ -1,6 +1,7 @@
 """The cases of `vectors.json`, random orders of messages, the example, and the items of earlier releases.
 
-They need a DynamoDB, at the address of AWS_ENDPOINT_URL_DYNAMODB.
+They need the address of a DynamoDB in AWS_ENDPOINT_URL_DYNAMODB, and the name of a new table in TABLE_NAME;
+`.ci/consumers` sets both.
 """
 
 import json

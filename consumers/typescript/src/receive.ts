@@ -38,7 +38,7 @@ export async function receive(table: Table, aggregate: string, given: Message[],
     if (written instanceof Error) return fail(state, message, written);
     result.applied += Number(written);
     const lost = written && epoch > last.epoch ? last.messageSeq + 1 - messageSeq : 0;
-    if (lost > 0) log("ERROR", "applied messages are of events that a restore has lost", { ...message.detail.metadata, lost });
+    if (lost > 0) log("ERROR", "applied messages are of events that a restore has lost", { aggregate, messageId, lost });
     return written;
   }
 
@@ -49,7 +49,7 @@ export async function receive(table: Table, aggregate: string, given: Message[],
     const written = await table.write(aggregate, state, { position: { attempts, error } });
     if (written !== true) return written;
     result.failed += 1;
-    log("ERROR", "a message cannot be applied", { ...message.detail.metadata, attempts, error });
+    log("ERROR", "a message cannot be applied", { metadata: message.detail.metadata, attempts, error });
     // The next delivery makes the next attempt: of this message, or of another one if it was stored.
     const delivered = messages.find((one) => placeOf(one) === placeOf(message)) ?? messages.at(-1);
     if (delivered && attempts < maxAttempts) result.retry.add(delivered.detail.metadata.messageId);
@@ -67,7 +67,7 @@ export async function receive(table: Table, aggregate: string, given: Message[],
     for (const [place, { detail: { metadata } }] of delivered) {
       const other = place === reached ? last.messageId : known.get(place)?.detail.metadata.messageId;
       if (!other || other === metadata.messageId || result.retry.has(metadata.messageId)) continue;
-      log("ERROR", "two messages have the same number", { ...metadata, other });
+      log("ERROR", "two messages have the same number", { metadata, other });
       result.retry.add(metadata.messageId);
     }
     const isStopped = result.failed > 0 || last.attempts >= maxAttempts;

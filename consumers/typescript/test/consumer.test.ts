@@ -1,6 +1,6 @@
 /**
- * The cases of `vectors.json`, random orders of messages, the example, and the items of earlier releases. They need a
- * DynamoDB, at the address of AWS_ENDPOINT_URL_DYNAMODB.
+ * The cases of `vectors.json`, random orders of messages, the example, and the items of earlier releases. They need the
+ * address of a DynamoDB in AWS_ENDPOINT_URL_DYNAMODB, and the name of a new table in TABLE_NAME; `.ci/consumers` sets both.
  */
 
 import assert from "node:assert/strict";
@@ -11,7 +11,7 @@ import { DynamoDBDocument, paginateScan } from "@aws-sdk/lib-dynamodb";
 import { consumer } from "../src/consumer.js";
 import { handler as orderMails } from "./order-mails.js";
 
-const TABLE = process.env.TABLE_NAME ?? "consumers";
+const TABLE = process.env.TABLE_NAME!;
 const ROOT = process.env.DAYBOOK ?? "../..";
 const read = (path: string): any => JSON.parse(readFileSync(`${ROOT}/${path}`, "utf8"));
 const vectors = read("consumers/vectors.json");

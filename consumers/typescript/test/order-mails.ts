@@ -23,4 +23,4 @@ export async function handle(message: Message<DaybookMessages>, rows: Rows): Pro
   }
 }
 
-export const handler = consumer({ name: "order-mails", tableName: process.env.TABLE_NAME ?? "consumers", handle });
+export const handler = consumer({ name: "order-mails", tableName: process.env.TABLE_NAME!, handle });
