@@ -4,16 +4,22 @@ They need the address of a DynamoDB in AWS_ENDPOINT_URL_DYNAMODB, and the name o
 `.ci/consumers` sets both.
 """
 
+import itertools
 import json
 import os
 import random
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import boto3
+from botocore.config import Config
 from daybook_consumer import Consumer, Rows
 from order_mails import handler as order_mails
 
@@ -31,12 +37,34 @@ class Context:
         return int(self._seconds * 1000)
 
 
+class Network(BaseHTTPRequestHandler):
+    """Loses the response of each second transaction, after it is executed."""
+
+    transactions = itertools.count()
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        try:
+            response = urlopen(Request(os.environ["AWS_ENDPOINT_URL_DYNAMODB"], body, dict(self.headers)))
+        except HTTPError as error:
+            response = error
+        body, is_transaction = response.read(), self.headers["X-Amz-Target"].endswith(".TransactWriteItems")
+        if not is_transaction or next(self.transactions) % 2 == 1:
+            self.send_response(response.status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
 class Journal:
     """The consumer of the cases: it lists the applied messages of each aggregate, and counts those of all."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, client: Any = DYNAMODB) -> None:
         self.name, self.is_repaired = name, False
-        self.handler = Consumer(name, TABLE, self.handle, max_attempts=3, client=DYNAMODB)
+        self.handler = Consumer(name, TABLE, self.handle, max_attempts=3, client=client)
 
     def handle(self, message: Any, rows: Rows) -> None:
         name, metadata = message["detail-type"], message["detail"]["metadata"]
@@ -182,6 +210,19 @@ class ConsumerTest(unittest.TestCase):
                 list(pool.map(consume, [random.Random(chance.random()) for _ in range(2)]))
                 aggregates = {name: complete(one) for name, one in shuffled["aggregates"].items()}
                 self.assertEqual(journal.aggregates(), aggregates)
+
+    def test_messages_are_applied_once_although_the_responses_of_transactions_are_lost(self) -> None:
+        with ThreadingHTTPServer(("127.0.0.1", 0), Network) as network:
+            Thread(target=network.serve_forever).start()
+            once = Config(retries={"total_max_attempts": 1})
+            url = f"http://127.0.0.1:{network.server_port}"
+            journal = Journal("lost", boto3.resource("dynamodb", endpoint_url=url, config=once).meta.client)
+            batch: list[Any] = [{"seq": 5}, {"seq": 1}, {"seq": 3}, {"of": "note/2", "seq": 1}, {"seq": 2}, {"seq": 1}]
+            while batch:
+                batch = [batch[int(delivery)] for delivery in journal.deliver(batch)]
+            network.shutdown()
+        one = complete({"applied": [[1, 1], [1, 2], [1, 3]], "position": [1, 3], "stored": [[1, 5]]})
+        self.assertEqual(journal.aggregates(), {"note/1": one, "note/2": complete({"applied": [[1, 1]], "position": [1, 1]})})
 
     def test_the_example_writes_the_mails_of_shuffled_messages(self) -> None:
         body = json.dumps(self.read("app/order-mails/events/3-missing-message.json"))

@@ -5,6 +5,8 @@
 
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
+import { createServer, request } from "node:http";
+import type { AddressInfo } from "node:net";
 import { before, test } from "node:test";
 import { DynamoDB } from "@aws-sdk/client-dynamodb";
 import { DynamoDBDocument, paginateScan } from "@aws-sdk/lib-dynamodb";
@@ -40,12 +42,12 @@ class Journal {
   isRepaired = false;
   readonly handler;
 
-  constructor(readonly name: string) {
+  constructor(readonly name: string, client = db) {
     this.handler = consumer({
       name,
       tableName: TABLE,
       maxAttempts: 3,
-      client: db,
+      client,
       handle: async (message, rows) => {
         const type = message["detail-type"];
         if (type === "Poison" && !this.isRepaired) throw new Error("it is poison");
@@ -171,6 +173,27 @@ test("messages in random orders, with two instances at a time, give the same row
     await Promise.all([instance(), instance()]);
     assert.deepEqual(await journal.aggregates(), complete(aggregates), `seed ${seed}`);
   }
+});
+
+test("messages are applied once although the responses of transactions are lost", async () => {
+  let transactions = 0;
+  const network = createServer((incoming, outgoing) => {
+    const { method, headers } = incoming;
+    const call = request(process.env.AWS_ENDPOINT_URL_DYNAMODB!, { method, headers }, (response) => {
+      const isTransaction = String(headers["x-amz-target"]).endsWith(".TransactWriteItems");
+      if (isTransaction && (transactions += 1) % 2 === 1) return response.resume() && incoming.socket.destroy();
+      response.pipe(outgoing.writeHead(response.statusCode!, response.headers));
+    });
+    incoming.pipe(call);
+  }).listen(0);
+  const endpoint = `http://127.0.0.1:${(network.address() as AddressInfo).port}`;
+  const journal = new Journal("lost-responses", new DynamoDB({ endpoint, maxAttempts: 1 }));
+  let batch: any[] = [{ seq: 5 }, { seq: 1 }, { seq: 3 }, { of: "note/2", seq: 1 }, { seq: 2 }, { seq: 1 }];
+  while (batch.length > 0) batch = (await journal.deliver(batch)).map((id) => batch[Number(id)]);
+  network.close().closeAllConnections();
+  const expected = { "note/1": { applied: [[1, 1], [1, 2], [1, 3]], position: [1, 3], stored: [[1, 5]] } };
+  const other = { "note/2": { applied: [[1, 1]], position: [1, 1] } };
+  assert.deepEqual(await journal.aggregates(), complete({ ...expected, ...other }));
 });
 
 test("the example writes the mails of shuffled messages", async () => {
