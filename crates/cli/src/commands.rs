@@ -33,6 +33,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use daybook_local_stack::{DevError, Project};
+use daybook_operations::import::ImportOptions;
+use daybook_operations::republish::RepublishOptions;
 use daybook_scaffold::ScaffoldError;
 
 use self::add::AddCommand;
@@ -44,13 +46,11 @@ use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
 use self::documents::{CompletionsArgs, SchemasArgs};
 use self::export::ExportArgs;
-use self::import::ImportArgs;
 use self::load::LoadArgs;
 use self::new::NewArgs;
 use self::projection::ProjectionCommand;
 use self::reads::{EventsArgs, FeedArgs, GetArgs};
 use self::relay::RelayCommand;
-use self::republish::RepublishArgs;
 use self::snapshot::SnapshotCommand;
 use self::upgrade::UpgradeArgs;
 use self::verify::VerifyArgs;
@@ -95,7 +95,7 @@ pub enum OperatorCommand {
     Verify(OnStack<VerifyArgs>),
     #[command(subcommand)]
     Dlq(DlqCommand),
-    Republish(OnStack<RepublishArgs>),
+    Republish(OnStack<RepublishOptions>),
     #[command(subcommand)]
     Discarded(DiscardedCommand),
     #[command(subcommand)]
@@ -106,7 +106,7 @@ pub enum OperatorCommand {
     Deploy(DeployArgs),
     CheckDeployment(OnStack<CheckDeploymentArgs>),
     Export(OnStack<ExportArgs>),
-    Import(OnStack<ImportArgs>),
+    Import(OnStack<ImportOptions>),
     #[command(subcommand)]
     Projection(ProjectionCommand),
 }

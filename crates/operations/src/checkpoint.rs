@@ -25,6 +25,10 @@ use crate::error::OperatorError;
 /// The pause between two writes of the file.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// The description of the option that names the file.
+pub const CHECKPOINT_HELP: &str = "Store the progress in this file. If the file exists, continue where the run that wrote it \
+                                   ended, with the same options. The file is deleted when the command is done";
+
 /// The command, its table and its options: what a checkpoint belongs to.
 pub type CheckpointOwner = Map<String, Value>;
 

@@ -9,6 +9,7 @@ use std::io;
 use std::num::NonZeroU32;
 
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
+use clap::Args;
 use daybook_stream_relay::Resend;
 use daybook_table::OutboxItem;
 use serde::Serialize;
@@ -16,12 +17,10 @@ use serde_json::{Value, json};
 
 use crate::dead_letter_message::{DeadLetterMessage, MessageFilter};
 use crate::error::OperatorError;
+use crate::message_outcome::{MessageOutcome, UnsentMessages};
 use crate::queue_reading::{BodyFile, NotSeen, QueueReader, QueueReading};
 use crate::queues::DeadLetterQueue;
-use crate::stack::{Stack, check_bus};
-use crate::unsent::UnsentMessages;
-
-pub use crate::unsent::MessageOutcome;
+use crate::stack::Stack;
 
 /// Maximum messages that are sent together. Then those that the bus accepted are deleted from the queue.
 const SENT_TOGETHER: usize = 500;
@@ -38,14 +37,24 @@ pub struct ReadMessage<'a> {
     message: &'a Message,
 }
 
-#[derive(Clone, Debug)]
+/// Send messages of the dead-letter queue again, with the same ids and bytes, and delete from it those that the bus accepted.
+///
+/// A dry run by default; `--yes` executes it. The messages of an aggregate are sent in their order, as far as the run received
+/// them. Messages that the bus rejects again stay in the queue. Messages that cannot be sent also stay there, such as a
+/// message that contains an unreadable record. A run that ends early loses nothing: the next run repeats messages that
+/// were sent but not yet deleted, and consumers recognize them by their message ids.
+#[derive(Clone, Debug, Args)]
 pub struct RedriveOptions {
+    #[command(flatten)]
     pub filter: MessageFilter,
-    /// Whether they are sent; otherwise only reported.
+    /// Send the messages; without this option, the command is a dry run.
+    #[arg(long = "yes")]
     pub sends: bool,
     /// Maximum messages per second.
+    #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
-    /// Maximum number of messages that are read.
+    /// Maximum number of messages that are read. Default: all.
+    #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
 }
 
@@ -195,10 +204,7 @@ pub async fn redrive(
     options: &RedriveOptions,
     report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
 ) -> Result<Redriven, OperatorError> {
-    let resend = stack.bus(options.rate).await?;
-    if options.sends {
-        check_bus(&resend).await?;
-    }
+    let resend = stack.bus(options.rate, options.sends).await?;
     redrive_queue(stack, options, stack.dead_letters().await?, resend, report).await
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use aws_smithy_xml::decode::XmlDecodeError;
 use daybook_settings::Environment;
 use daybook_stream_relay::{BatchRows, StreamBatch};
+use daybook_table::keys::partition_name;
 use daybook_table::{AggregateKey, OutboxItem};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -134,8 +135,7 @@ impl DiscardedObject {
     fn by_aggregate(&self) -> BTreeMap<String, usize> {
         let mut messages = BTreeMap::new();
         for row in self.rows() {
-            let aggregate = AggregateKey::from_pk(&row.pk).map_or_else(|| row.pk.clone(), |key| key.to_string());
-            *messages.entry(aggregate).or_default() += 1;
+            *messages.entry(partition_name(&row.pk)).or_default() += 1;
         }
         messages
     }

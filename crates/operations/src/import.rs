@@ -17,6 +17,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::pin::pin;
 
+use clap::Args;
 use daybook_admin::ImportOptions as AggregateOptions;
 use daybook_event_store::StoreError;
 use daybook_table::AggregateKey;
@@ -27,7 +28,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use self::aggregate::{ImportFailure, Importer};
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{CHECKPOINT_HELP, Checkpoint};
 use crate::error::OperatorError;
 use crate::history::source::{AggregateLines, HistoryError, HistoryFile, LineError, MAX_ERRORS};
 use crate::pacing::{Interrupt, Pacer};
@@ -36,17 +37,39 @@ use crate::stack::{SETTINGS_TO_IMPORT, SETTINGS_TO_IMPORT_MESSAGES, Stack};
 
 pub use self::aggregate::Imported;
 
-#[derive(Clone, Debug)]
+/// Write the events of a history file into the table, with their numbers, times, ids and data.
+///
+/// FILE is a file of `daybook export`, or the history of another system as lines of JSON; `-` is standard input. A line needs
+/// aggregateType, aggregateId, eventType and data: {"aggregateType":"todo","aggregateId":"1","eventType":"TodoCreated",
+/// "data":{…},"occurredAt":"2026-11-21T10:00:00.123Z"}. docs/operating.md describes all members.
+///
+/// A dry run by default: it checks the file and compares it with the table. `--yes` writes the events. Nothing is written if a
+/// line is wrong or if the code cannot read an event. An aggregate that contradicts the file is reported and left as it
+/// is. Afterwards every event is read back and compared, and the rows are checked as by `daybook verify`.
+///
+/// A run that was ended, even by a crash, can be repeated: it compares the events that are in the table and writes the
+/// others. The stream functions see imported events: snapshots are taken, and messages are sent with `--publish`. Readers
+/// of feeds who are past the times of the events do not see them.
+#[derive(Clone, Debug, Args)]
 pub struct ImportOptions {
     /// The file, or `-` for standard input.
     pub file: String,
-    /// Whether the messages of the events are published.
+    /// Publish the messages of the events, as if the events had just been appended.
+    #[arg(long = "publish", required_unless_present = "no_publish", conflicts_with = "no_publish")]
     pub publishes: bool,
-    /// Whether events are written; otherwise only compared.
+    /// Publish no messages: consumers have received them already, or must not receive them.
+    #[arg(long)]
+    pub no_publish: bool,
+    /// Write the events; without this option, the command is a dry run.
+    #[arg(long = "yes")]
     pub writes: bool,
-    /// Maximum transactions per second.
+    /// Maximum transactions per second, each of up to 100 rows and 4 MB.
+    #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
+    /// Maximum aggregates processed concurrently.
+    #[arg(long, value_name = "N", default_value = "8")]
     pub concurrency: NonZeroUsize,
+    #[arg(long, value_name = "FILE", help = CHECKPOINT_HELP)]
     pub checkpoint: Option<PathBuf>,
 }
 

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use clap::Args;
 use daybook_admin::{AdminCalls, IndexPartition};
 use daybook_decider::{Model, Registry};
 use daybook_event_store::{EventStore, StoreError};
@@ -13,15 +14,19 @@ use crate::error::OperatorError;
 use crate::listing::{Cursor, ListedAggregate, Listing, Position};
 
 /// Which aggregates.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct Selection {
-    /// Only those of these types. Default: all types.
+    /// Only aggregates of this type; can be repeated. Default: all types.
+    #[arg(long = "type", value_name = "TYPE")]
     pub types: Vec<String>,
-    /// Types of first events that the table contains and the code no longer declares.
+    /// A type of first events that the table contains and the code no longer declares; can be repeated.
+    #[arg(long = "event-type", value_name = "NAME")]
     pub event_types: Vec<String>,
     /// Only these aggregates.
+    #[arg(skip)]
     pub aggregates: Vec<AggregateName>,
-    /// Where an earlier run ended.
+    /// Go on where an earlier run ended: the cursor that it printed.
+    #[arg(long, value_name = "CURSOR")]
     pub after: Option<Cursor>,
 }
 

@@ -139,11 +139,20 @@ impl Stack {
         self.read(RelaySettings::read_bus)
     }
 
-    /// A sender to the bus with a maximum of `per_second` messages per second.
-    pub async fn bus(&self, per_second: NonZeroU32) -> Result<Resend, OperatorError> {
+    /// A sender to the bus with a maximum of `per_second` messages per second. If it `sends`, checks that the bus exists, before
+    /// anything is sent or deleted: EventBridge returns event ids for messages to a bus that does not exist. Without the
+    /// permission for the check, the operation goes on.
+    pub async fn bus(&self, per_second: NonZeroU32, sends: bool) -> Result<Resend, OperatorError> {
         let settings = self.bus_settings()?;
         let aws = aws_config(&self.environment, EVENTBRIDGE_ENDPOINT).await?;
-        Ok(Resend::new(daybook_stream_relay::clients::eventbridge(&aws), settings, per_second))
+        let resend = Resend::new(daybook_stream_relay::clients::eventbridge(&aws), settings, per_second);
+        match if sends { resend.check_bus().await } else { BusCheck::Exists } {
+            BusCheck::Exists => {}
+            BusCheck::Missing(missing) => return Err(OperatorError::NoSuchBus(missing)),
+            BusCheck::Failed(reason) => return Err(OperatorError::BusNotChecked { reason }),
+            BusCheck::NotAllowed(reason) => tracing::warn!(reason, "whether the event bus exists was not checked"),
+        }
+        Ok(resend)
     }
 
     pub async fn dead_letters(&self) -> Result<DeadLetterQueue, OperatorError> {
@@ -208,20 +217,6 @@ impl Stack {
             config.region().map(ToString::to_string).unwrap_or_default(),
             endpoint.unwrap_or_else(|| "AWS's endpoint of the region".to_owned()),
         ]
-    }
-}
-
-/// Checks that the bus exists, before anything is sent or deleted: EventBridge returns event ids for messages to a bus that
-/// does not exist. Without the permission for the check, the command goes on.
-pub async fn check_bus(resend: &Resend) -> Result<(), OperatorError> {
-    match resend.check_bus().await {
-        BusCheck::Exists => Ok(()),
-        BusCheck::Missing(missing) => Err(OperatorError::NoSuchBus(missing)),
-        BusCheck::Failed(reason) => Err(OperatorError::BusNotChecked { reason }),
-        BusCheck::NotAllowed(reason) => {
-            tracing::warn!(reason, "whether the event bus exists was not checked");
-            Ok(())
-        }
     }
 }
 

@@ -72,6 +72,11 @@ pub fn type_and_id(pk: &str) -> Option<(&str, &str)> {
     (!aggregate_type.is_empty() && is_id(id)).then_some((aggregate_type, id))
 }
 
+/// The aggregate of a partition as `<type>/<id>`, or else the partition key.
+pub fn partition_name(pk: &str) -> String {
+    AggregateKey::from_pk(pk).map_or_else(|| pk.to_owned(), |key| key.to_string())
+}
+
 /// Whether `id` can be the id of an aggregate: 1 to [`MAX_ID`] characters that a URL path carries as they are. `.` and
 /// `..` are not, because clients resolve them away.
 pub fn is_id(id: &str) -> bool {

@@ -19,44 +19,12 @@ use crate::operator::{Exit, OnStack, OperatorContext, OperatorError, Session};
 /// each step.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ProjectionCommand {
-    Rebuild(OnStack<ProjectionRebuildArgs>),
+    Rebuild(OnStack<RebuildOptions>),
     Status(OnStack<ProjectionStatusArgs>),
     Switch(OnStack<ProjectionSwitchArgs>),
     Drop(OnStack<ProjectionDropArgs>),
     Suspended(OnStack<ProjectionSuspendedArgs>),
     Resume(OnStack<ProjectionResumeArgs>),
-}
-
-/// Fill a view with all aggregates that its projection follows, while commands and readers go on.
-///
-/// Run it after a release that registers a new VERSION of a projection is deployed completely, or after read models were
-/// turned on. It sends every aggregate that the view does not show yet to the projector, waits until the view shows it, and
-/// then compares all aggregates once more. Nothing is counted twice. Readers are not affected: `daybook projection switch`
-/// lets them use the new version.
-///
-/// The views table stores the progress. After Ctrl-C, an error or a crash, run the same command again: it goes on where it
-/// ended, also on another machine. An aggregate that is suspended in the view is printed; the view is then not filled.
-#[derive(Clone, Debug, Args)]
-pub struct ProjectionRebuildArgs {
-    /// The projection.
-    #[arg(value_name = "PROJECTION")]
-    name: String,
-    /// The version. Default: the highest that the code registers.
-    #[arg(long, value_name = "N")]
-    version: Option<u32>,
-    /// Begin anew, and ignore the progress of an earlier run.
-    #[arg(long)]
-    restart: bool,
-    /// Maximum aggregates per second that are sent to the projector. Ten times as many are compared.
-    #[arg(long, value_name = "N", default_value = "200")]
-    rate: NonZeroU32,
-    /// Send an aggregate again if the view does not show it after this time.
-    #[arg(long, value_name = "SECONDS", default_value = "10")]
-    send_again_after: NonZeroU32,
-    /// The wait between the two passes: longer than 25 seconds, in which an instance of the projector reads the marks again,
-    /// and one invocation.
-    #[arg(long, value_name = "SECONDS", default_value = "60")]
-    wait_for_projector: u32,
 }
 
 /// Print the versions of each projection: which one readers get, which are filled, and how far a rebuild is.
@@ -145,12 +113,7 @@ impl ProjectionCommand {
     }
 }
 
-async fn run_rebuild(
-    args: ProjectionRebuildArgs,
-    Session { stack, mut out }: Session<'_>,
-) -> Result<Exit, OperatorError> {
-    let ProjectionRebuildArgs { name, version, restart, rate, send_again_after, wait_for_projector } = args;
-    let options = RebuildOptions { name, version, restart, rate, send_again_after, wait_for_projector };
+async fn run_rebuild(options: RebuildOptions, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
     let rebuilt = rebuild(&stack, &options, |view, found| {
         let (aggregate, kind, reason) = (found.aggregate, found.kind, found.reason);
         let json = json!({

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use daybook_operations::Progress;
+use daybook_operations::message_outcome::MessageOutcome;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -38,6 +39,13 @@ impl<'a> Output<'a> {
         self.print(json, format!("{outcome} {text}"))
     }
 
+    /// Prints what became of a message.
+    pub(crate) fn print_message(&mut self, outcome: &MessageOutcome, mut json: Value, text: &str) -> io::Result<()> {
+        json["why"] = json!(outcome.reason());
+        let reason = outcome.reason().map(|why| format!(" ({why})")).unwrap_or_default();
+        self.print_outcome(outcome.name(), json, &format!("{text}{reason}"))
+    }
+
     /// Prints the last line of the output: the summary, as text or as `{"summary": counts}`. `how_to_go_on` is set if
     /// the command stopped early.
     pub(crate) fn print_summary(
@@ -63,11 +71,7 @@ impl<'a> Output<'a> {
         is_clean: bool,
     ) -> io::Result<Exit> {
         self.print_summary(text, counts, how_to_go_on)?;
-        Ok(match (how_to_go_on, is_clean) {
-            (Some(_), _) => Exit::Interrupted,
-            (None, true) => Exit::Clean,
-            (None, false) => Exit::Findings,
-        })
+        Ok(Exit::of(how_to_go_on.is_some(), is_clean))
     }
 }
 

@@ -12,6 +12,7 @@ use std::num::NonZeroU32;
 use std::pin::pin;
 use std::time::Duration;
 
+use clap::Args;
 use daybook_event_store::StoreError;
 use daybook_local_stack::{CallMeter, CallUsage};
 use daybook_table::ChangedAggregates;
@@ -41,18 +42,35 @@ const MAX_OPEN: usize = 50;
 /// The pause between two writes of the progress.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Debug)]
+/// Fill a view with all aggregates that its projection follows, while commands and readers go on.
+///
+/// Run it after a release that registers a new VERSION of a projection is deployed completely, or after read models were
+/// turned on. It sends every aggregate that the view does not show yet to the projector, waits until the view shows it, and
+/// then compares all aggregates once more. Nothing is counted twice. Readers are not affected: `daybook projection switch`
+/// lets them use the new version.
+///
+/// The views table stores the progress. After Ctrl-C, an error or a crash, run the same command again: it goes on where it
+/// ended, also on another machine. An aggregate that is suspended in the view is printed; the view is then not filled.
+#[derive(Clone, Debug, Args)]
 pub struct RebuildOptions {
+    /// The projection.
+    #[arg(value_name = "PROJECTION")]
     pub name: String,
-    /// Default: the highest that the code registers.
+    /// The version. Default: the highest that the code registers.
+    #[arg(long, value_name = "N")]
     pub version: Option<u32>,
-    /// Whether the progress of an earlier run is ignored.
+    /// Begin anew, and ignore the progress of an earlier run.
+    #[arg(long)]
     pub restart: bool,
     /// Maximum aggregates per second that are sent to the projector. Ten times as many are compared.
+    #[arg(long, value_name = "N", default_value = "200")]
     pub rate: NonZeroU32,
-    /// An aggregate that the view does not show after this many seconds is sent again.
+    /// Send an aggregate again if the view does not show it after this time.
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub send_again_after: NonZeroU32,
-    /// The wait between the two passes, in seconds.
+    /// The wait between the two passes: longer than 25 seconds, in which an instance of the projector reads the marks again,
+    /// and one invocation.
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
     pub wait_for_projector: u32,
 }
 
