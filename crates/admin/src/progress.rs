@@ -18,9 +18,7 @@ pub struct AggregateProgress {
 /// The versions of a snapshot. A number that cannot be read is 0, which no snapshot has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotProgress {
-    /// The last event that is folded into it.
     pub version: u64,
-    /// The aggregate's `STATE_VERSION` when it was taken.
     pub state_version: u32,
 }
 

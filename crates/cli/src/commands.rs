@@ -85,7 +85,6 @@ enum Command {
     Operator(Box<OperatorCommand>),
 }
 
-/// The commands that work on a stack, deployed or local.
 #[derive(Clone, Debug, Subcommand)]
 pub enum OperatorCommand {
     Get(OnStack<GetArgs>),
@@ -114,13 +113,10 @@ pub enum OperatorCommand {
 /// Why a command failed. The message is for the person who ran it.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// The local stack failed.
     #[error(transparent)]
     Dev(#[from] DevError),
-    /// No files were written.
     #[error(transparent)]
     Scaffold(#[from] ScaffoldError),
-    /// Another command failed.
     #[error(transparent)]
     Operator(#[from] OperatorError),
 }
@@ -164,7 +160,6 @@ impl DaybookArgs {
 }
 
 impl OperatorCommand {
-    /// Runs the command.
     pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
         match self {
             Self::Get(command) => command.run(context, reads::get).await,

@@ -42,7 +42,6 @@ pub struct EventLine {
     pub message_seq: Option<u64>,
 }
 
-/// An aggregate that could not be exported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IncompleteLine {
@@ -51,7 +50,6 @@ pub struct IncompleteLine {
     pub reason: String,
 }
 
-/// The summary of a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HistorySummary {
@@ -67,26 +65,22 @@ pub struct HistorySummary {
     pub go_on: Option<String>,
 }
 
-/// The first line of a file.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct HeaderOut {
     daybook_history: u32,
 }
 
-/// The line of an incomplete aggregate.
 #[derive(Serialize)]
 struct IncompleteOut<'a> {
     incomplete: &'a IncompleteLine,
 }
 
-/// The last line of a file.
 #[derive(Serialize)]
 struct SummaryOut<'a> {
     summary: &'a HistorySummary,
 }
 
-/// The line of an event.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EventOut<'a> {
@@ -268,7 +262,6 @@ impl<W: Write> HistoryWriter<W> {
     }
 }
 
-/// The bytes in hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -9,49 +9,26 @@ use crate::signed_calls::SignedCalls;
 
 /// The alarms of template.yaml and deploy/monitoring.yaml, without the name of the stack. Those on new versions have the
 /// version in their names.
-pub const ALARMS: [&str; 30] = [
-    "api-failing",
-    "api-server-errors",
-    "api-slow",
-    "archive-silent",
-    "breaker-open",
-    "command-handler-failures",
-    "concurrency-high",
-    "dead-letter-arrived",
-    "dead-letter-messages",
-    "dead-letter-old",
-    "errors-in-logs",
-    "functions-near-timeout",
-    "functions-throttled",
-    "index-throttled",
-    "messages-late",
-    "messages-missing",
-    "records-discarded",
-    "records-dropped",
-    "records-retried",
-    "requests-forbidden",
-    "requests-throttled",
-    "requests-unauthenticated",
-    "rows-unreadable",
-    "snapshots-late",
-    "snapshotter-failures",
-    "snapshotter-silent",
-    "state-too-large",
-    "stream-relay-failures",
-    "stream-relay-silent",
-    "table-throttled",
-];
+const ALARMS: &str = "api-failing api-server-errors api-slow archive-silent breaker-open command-handler-failures concurrency-high \
+    dead-letter-arrived dead-letter-messages dead-letter-old errors-in-logs functions-near-timeout \
+    functions-throttled index-throttled messages-late messages-missing records-discarded records-dropped \
+    records-retried requests-forbidden requests-throttled requests-unauthenticated rows-unreadable snapshots-late \
+    snapshotter-failures snapshotter-silent state-too-large stream-relay-failures stream-relay-silent \
+    table-throttled";
 
 /// The alarms of deploy/monitoring.yaml that only a stack with read models has.
-const ALARMS_OF_READ_MODELS: [&str; 4] =
-    ["aggregates-suspended", "changes-unread", "projector-behind", "projector-failures"];
+const ALARMS_OF_READ_MODELS: &str = "aggregates-suspended changes-unread projector-behind projector-failures";
+
+/// The names of the alarms that each stack has.
+pub fn alarm_names() -> impl Iterator<Item = &'static str> {
+    ALARMS.split_whitespace()
+}
 
 /// How far back the figures are read.
 const WINDOW: SignedDuration = SignedDuration::from_hours(3);
 
 const CONCURRENCY: usize = 8;
 
-/// An alarm with the figures of the last three hours.
 pub struct AlarmFigures {
     /// Its name, without the name of the stack.
     pub name: String,
@@ -63,7 +40,8 @@ pub struct AlarmFigures {
 
 /// The alarms of the stack that exist, each with its figures. It makes one call, and one for each alarm.
 pub async fn alarm_figures(cloudwatch: &SignedCalls, stack_name: &str) -> Result<Vec<AlarmFigures>, OperatorError> {
-    let names = ALARMS.iter().chain(&ALARMS_OF_READ_MODELS).map(|name| format!("{stack_name}-{name}"));
+    let names =
+        alarm_names().chain(ALARMS_OF_READ_MODELS.split_whitespace()).map(|name| format!("{stack_name}-{name}"));
     let request = json!({"AlarmNames": names.collect::<Vec<_>>(), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
     let response = cloudwatch.post("DescribeAlarms", &request).await?;
     let alarms = response["MetricAlarms"].as_array().map_or(&[][..], Vec::as_slice);
@@ -121,7 +99,7 @@ mod tests {
 
     #[test]
     fn alarms_are_those_of_the_templates() {
-        let mut all: Vec<_> = ALARMS.into_iter().chain(ALARMS_OF_READ_MODELS).collect();
+        let mut all: Vec<_> = alarm_names().chain(ALARMS_OF_READ_MODELS.split_whitespace()).collect();
         all.sort_unstable();
         assert_eq!(names(&["template.yaml", "deploy/monitoring.yaml"]), all);
     }

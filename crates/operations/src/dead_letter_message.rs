@@ -138,7 +138,6 @@ impl DeadLetterMessage {
         })
     }
 
-    /// Whether this is its message id or SQS's id.
     pub fn has_id(&self, id: &str) -> bool {
         id == self.sqs_id || self.content.as_ref().is_ok_and(|content| id == content.message_id)
     }
@@ -184,7 +183,6 @@ impl fmt::Display for DeadLetterMessage {
     }
 }
 
-/// The beginning of a text that may be long.
 fn shortened(text: String) -> String {
     match text.char_indices().nth(MAX_TEXT) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -31,7 +31,6 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum messages that are deleted before their outcomes are reported.
 const DELETED_TOGETHER: usize = 100;
 
-/// A message with its body.
 pub struct ReadMessage<'a> {
     pub digest: &'a DeadLetterMessage,
     message: &'a Message,
@@ -68,7 +67,6 @@ pub struct RedriveCounts {
     pub rejected: usize,
     /// Sent, but SQS did not delete them.
     pub not_deleted: usize,
-    /// Messages that contain no outbox message.
     pub unsendable: usize,
     pub unsent: usize,
     #[serde(flatten)]
@@ -106,7 +104,6 @@ impl ReadMessage<'_> {
         self.message.body.as_deref().unwrap_or_default()
     }
 
-    /// How often the message was received.
     pub fn receives(&self) -> u32 {
         let attributes = self.message.attributes.as_ref();
         let count = attributes.and_then(|all| all.get(&MessageSystemAttributeName::ApproximateReceiveCount));
@@ -304,7 +301,6 @@ impl<R: FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>> Redrive<'_
         unsent.into_result("the other messages are in the queue; run it again".to_owned()).err()
     }
 
-    /// The number of messages at the beginning that are sent together.
     fn batch_len(&self, messages: &[Copies<'_>]) -> usize {
         let mut bytes = 0;
         let fits = messages.iter().take(SENT_TOGETHER).take_while(|copies| {

@@ -45,7 +45,6 @@ pub struct DiscardedOptions {
 pub enum Redriving<'a> {
     Message(MessageLabel, MessageOutcome),
     Deleted,
-    /// It stays for this reason.
     Left(&'a str),
     WithoutMessages,
 }
@@ -67,7 +66,6 @@ pub struct DiscardedCounts {
     pub left: usize,
 }
 
-/// Reads each object, until the stack is interrupted.
 pub async fn list(
     stack: &Stack,
     mut report: impl FnMut(&DiscardedObject) -> io::Result<()>,

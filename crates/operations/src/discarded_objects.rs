@@ -21,7 +21,6 @@ const KEY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').
 /// The characters of a value of a query that need no escape.
 const VALUE: &AsciiSet = &KEY.add(b'/');
 
-/// The beginning of the keys of the objects that Lambda writes.
 const PREFIX: &str = "aws/lambda/";
 
 pub struct DiscardedObjects {
@@ -61,7 +60,6 @@ struct RequestContext {
     condition: String,
 }
 
-/// The position of the records in the stream.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchInfo {
@@ -131,7 +129,6 @@ impl DiscardedObject {
         }
     }
 
-    /// The messages of each aggregate.
     fn by_aggregate(&self) -> BTreeMap<String, usize> {
         let mut messages = BTreeMap::new();
         for row in self.rows() {
@@ -181,7 +178,6 @@ impl DiscardedObjects {
         Ok(Self { calls: SignedCalls::connect(environment, S3).await?, bucket })
     }
 
-    /// The keys of all objects that Lambda wrote.
     pub async fn keys(&self) -> Result<Vec<String>, OperatorError> {
         let (mut keys, mut token) = (Vec::new(), None);
         loop {
@@ -234,7 +230,6 @@ impl DiscardedRecords {
     }
 }
 
-/// The keys of a page of a list, and the token of the next page.
 fn list_page(xml: &str) -> Result<(Vec<String>, Option<String>), XmlDecodeError> {
     let (mut keys, mut token) = (Vec::new(), None);
     for (name, text) in texts(xml, &["Key", "NextContinuationToken"])? {

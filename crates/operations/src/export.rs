@@ -21,17 +21,15 @@ use crate::history::line::{HistorySummary, HistoryWriter, IncompleteLine};
 use crate::listing::{Listing, Position};
 use crate::pacing::Pacer;
 use crate::stack::{SETTINGS_TO_FIND, Stack};
-use crate::walk::WalkOptions;
+use crate::walk::{Finding, WalkOptions};
 
 const PAGE: usize = 1000;
 
 /// Attempts to read an event that the metadata counts. A query during a transaction may leave out some of its rows.
 const READS: usize = 20;
 
-/// The pause between these attempts.
 const BETWEEN_READS: Duration = Duration::from_millis(50);
 
-/// Where the history is written.
 pub enum HistoryTarget<'a> {
     Writer(&'a mut (dyn Write + Send)),
     /// A file of this name, which must not exist.
@@ -41,28 +39,20 @@ pub enum HistoryTarget<'a> {
 #[derive(Debug)]
 pub struct Exported {
     pub summary: HistorySummary,
-    /// Rows of the index that cannot be read.
     pub unreadable: u64,
 }
 
-/// What cannot be exported.
-#[derive(Debug)]
-pub struct NotExported {
-    /// `incomplete` for an aggregate, `unreadable` for a row of the index.
-    pub kind: &'static str,
-    pub name: String,
-    pub reason: String,
-}
-
-/// Exports the selected aggregates. The summary describes how to go on if the export was interrupted.
+/// Exports the selected aggregates, and reports those that are incomplete and rows of the index that are unreadable. The summary
+/// describes how to go on if the export was interrupted.
 pub async fn export(
     stack: &Stack,
     options: &WalkOptions,
     target: HistoryTarget<'_>,
-    report: impl FnMut(NotExported) -> io::Result<()>,
+    report: impl FnMut(Finding) -> io::Result<()>,
 ) -> Result<Exported, OperatorError> {
     let store = stack.store(SETTINGS_TO_FIND).await?;
-    let listing = options.selection.list(&store, &stack.registry, &Position::Beginning).await?;
+    let listing = options.selection.list(&store, &stack.registry, &Position::Beginning)?;
+    options.selection.check(&store, &stack.registry).await?;
     let mut file;
     let (name, out): (_, &mut (dyn Write + Send)) = match target {
         HistoryTarget::Writer(out) => (None, out),
@@ -122,7 +112,6 @@ struct Export<'a, 'o, R> {
 /// The first events of an aggregate, and the version up to which it is exported; or the reason why it cannot be.
 type FirstPage = Result<(u64, Vec<RecordedEvent>), String>;
 
-/// Why an export ends early.
 enum Stop {
     Interrupted,
     Table(StoreError),
@@ -142,7 +131,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-impl<R: FnMut(NotExported) -> io::Result<()>> Export<'_, '_, R> {
+impl<R: FnMut(Finding) -> io::Result<()>> Export<'_, '_, R> {
     async fn write_all(&mut self, listing: Listing<'_>) -> Result<(), Stop> {
         let (store, rate, interrupt) = (self.store, self.options.rate, &self.stack.interrupt);
         let pacer = Pacer::new(rate, interrupt.clone());
@@ -211,10 +200,9 @@ impl<R: FnMut(NotExported) -> io::Result<()>> Export<'_, '_, R> {
     }
 
     fn report(&mut self, kind: &'static str, name: String, reason: String) -> Result<(), Stop> {
-        (self.report)(NotExported { kind, name, reason }).map_err(Stop::Report)
+        (self.report)(Finding { kind, name, reason }).map_err(Stop::Report)
     }
 
-    /// Ends the file with its summary.
     fn finish(self, is_early: bool) -> io::Result<HistorySummary> {
         let next = is_early.then(|| format!("{}, with another FILE", self.position.how_to_go_on()));
         self.history.finish(next)

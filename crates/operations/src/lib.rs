@@ -49,7 +49,6 @@ pub mod verify;
 pub mod walk;
 
 pub use daybook_history as history;
-pub use daybook_local_stack::CallMeter;
 pub use error::OperatorError;
 pub use pacing::Interrupt;
 pub use queues::DeadLetterQueue;

@@ -43,10 +43,8 @@ impl fmt::Display for MessageLabel {
 pub enum MessageOutcome {
     WouldSend,
     Sent,
-    /// The bus rejects it.
     Rejected(String),
     SentNotDeleted(String),
-    /// It contains no outbox message.
     Unsendable,
     WouldDelete,
     Deleted,

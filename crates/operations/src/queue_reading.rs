@@ -53,7 +53,6 @@ pub struct QueueReading {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotSeen {
-    /// Other readers had received them.
     pub hidden: u64,
     /// The others: SQS did not return them, or the reading ended before.
     pub not_received: u64,
@@ -61,7 +60,6 @@ pub struct NotSeen {
 
 pub struct QueueReader<'a> {
     pub queue: &'a DeadLetterQueue,
-    /// Maximum number of messages; all by default.
     pub limit: Option<usize>,
     /// The rate at which the messages are sent after they were read. They stay hidden until then.
     pub sending_rate: Option<NonZeroU32>,
@@ -75,7 +73,6 @@ impl NotSeen {
 }
 
 impl<'a> QueueReader<'a> {
-    /// A reader of messages that are only read.
     pub fn new(queue: &'a DeadLetterQueue, limit: Option<usize>, stack: &'a Stack) -> Self {
         Self { queue, limit, sending_rate: None, stack }
     }
@@ -103,7 +100,6 @@ impl<'a> QueueReader<'a> {
         }
     }
 
-    /// Returns SQS's counts before and after.
     async fn receive_all(
         &self,
         received: &mut BTreeMap<String, DeadLetterMessage>,
@@ -186,7 +182,6 @@ impl BodyFile {
         self.bodies.get(sqs_id).map_or(0, |(_, length)| *length)
     }
 
-    /// The outbox row in the body of a message that was added.
     pub(crate) fn outbox_row(&mut self, sqs_id: &str) -> Result<OutboxItem, OperatorError> {
         let &(start, length) = self.bodies.get(sqs_id).ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         self.file.seek(SeekFrom::Start(start)).map_err(failed)?;

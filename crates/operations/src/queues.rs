@@ -18,16 +18,13 @@ use futures_util::{StreamExt, stream};
 use crate::dead_letter_message::DeadLetterMessage;
 use crate::error::OperatorError;
 
-/// Maximum messages per SQS call.
 pub const BATCH_SIZE: usize = 10;
 
 /// With a wait time, SQS queries all of its servers, so that an empty response usually means that no message is visible.
 const WAIT_SECONDS: i32 = 1;
 
-/// The number of concurrent calls that make messages visible again.
 const CONCURRENT_CALLS: usize = 4;
 
-/// The longest visibility time-out that SQS allows.
 const MAX_VISIBILITY_TIMEOUT: Duration = Duration::from_secs(12 * 60 * 60);
 
 pub struct DeadLetterQueue {

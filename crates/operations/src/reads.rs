@@ -15,18 +15,13 @@ use crate::error::OperatorError;
 use crate::selection::check_shards;
 use crate::stack::{SettingNames, Stack};
 
-/// The reads, and a store over the same table.
 pub struct StackReads {
     reads: OperatorReads,
     store: EventStore,
 }
 
-/// A body of the API, or why there is none.
-pub enum ReadResult<T> {
-    Found(T),
-    /// The aggregate, version or event type does not exist, or the state is deleted. Contains the body.
-    Missing(ReadProblem),
-}
+/// What was read; or the problem of the API, if the aggregate, version or event type does not exist, or the state is deleted.
+pub type ReadResult<T> = Result<T, ReadProblem>;
 
 pub struct ReadProblem {
     pub detail: String,
@@ -84,7 +79,6 @@ impl StackReads {
         self.page(response).await
     }
 
-    /// A page of the feed of some event types.
     pub async fn feed(
         &self,
         event_types: &[&str],
@@ -96,12 +90,10 @@ impl StackReads {
     }
 
     async fn page(&self, response: ReadResponse) -> Result<ReadResult<EventPage>, OperatorError> {
-        Ok(match self.check(&response).await? {
-            ReadResult::Missing(problem) => ReadResult::Missing(problem),
-            ReadResult::Found(body) => {
-                let page: EventPage = serde_json::from_str(&body).map_err(|error| unexpected(&error))?;
-                ReadResult::Found(EventPage { has_next: response.has_next, ..page })
-            }
+        let page = self.check(&response).await?.map(|body| serde_json::from_str::<EventPage>(&body));
+        Ok(match page {
+            Ok(page) => Ok(EventPage { has_next: response.has_next, ..page.map_err(|error| unexpected(&error))? }),
+            Err(problem) => Err(problem),
         })
     }
 
@@ -112,8 +104,8 @@ impl StackReads {
             problem["detail"].as_str().unwrap_or(&body).to_owned()
         };
         match response.status.as_u16() {
-            200..=299 => Ok(ReadResult::Found(body)),
-            404 | 410 => Ok(ReadResult::Missing(ReadProblem { detail: problem(), body })),
+            200..=299 => Ok(Ok(body)),
+            404 | 410 => Ok(Err(ReadProblem { detail: problem(), body })),
             400..=499 => Err(OperatorError::Usage(problem())),
             _ => {
                 // The API does not return the cause. A read of the table does.
@@ -145,5 +137,5 @@ pub fn event_text(event: &RawValue) -> Result<String, OperatorError> {
 }
 
 fn unexpected(error: &dyn fmt::Display) -> OperatorError {
-    OperatorError::Read { cause: error.to_string() }
+    OperatorError::Failed(format!("cannot read it: {error}"))
 }

@@ -68,7 +68,6 @@ pub struct RepublishOptions {
 #[serde(rename_all = "camelCase")]
 pub struct RepublishCounts {
     pub dry_run: bool,
-    /// The window.
     pub from: String,
     pub to: String,
     pub events: usize,
@@ -84,7 +83,6 @@ pub struct RepublishCounts {
 }
 
 impl RepublishCounts {
-    /// Whether nothing is wrong with the messages.
     pub fn is_clean(&self) -> bool {
         self.rejected + self.unreadable + self.gone == 0
     }
@@ -182,7 +180,6 @@ pub async fn republish_from(
     republish.end(read_error)
 }
 
-/// What a checkpoint belongs to.
 async fn checkpoint_owner(
     stack: &Stack,
     options: &RepublishOptions,
@@ -213,7 +210,6 @@ impl RepublishProgress {
         Ok(Self { window: ids_between(from, to)?, done: None, counts })
     }
 
-    /// The fraction of the window that is done.
     fn fraction(&self) -> f64 {
         let (first, last) = self.window;
         let milliseconds = |id: Ulid| id.timestamp_ms().saturating_sub(first.timestamp_ms()) as f64;

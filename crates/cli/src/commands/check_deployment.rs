@@ -35,7 +35,6 @@ pub struct CheckDeploymentArgs {
     timeout: u64,
 }
 
-/// The number of checks by result.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CheckCounts {

@@ -47,8 +47,7 @@ pub(super) async fn run(args: DeployArgs, Session { mut stack, mut out }: Sessio
     for text in &left_over {
         out.print(json!({"leftOver": text}), format!("left-over {text}"))?;
     }
-    let gaps = deployment.gaps(&deployed).await;
-    for gap in gaps.iter().map(ToString::to_string) {
+    for gap in deployment.gaps(&deployed).await {
         out.print(json!({"missing": gap}), format!("missing {gap}"))?;
     }
     Ok(Exit::of(false, left_over.is_empty()))

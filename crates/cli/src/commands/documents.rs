@@ -27,17 +27,14 @@ pub struct SchemasArgs {
     since: Option<PathBuf>,
 }
 
-/// The text of the JSON Schema document, as in `docs/messages.schema.json`.
 pub fn json_schema_text(registry: &Registry) -> String {
     format!("{:#}\n", json_schema(registry))
 }
 
-/// The text of the AsyncAPI document, as in `docs/asyncapi.json`.
 pub fn asyncapi_text(registry: &Registry) -> String {
     format!("{:#}\n", asyncapi(registry))
 }
 
-/// Prints a document, or the changes.
 pub(super) fn run(args: &SchemasArgs, registry: &Registry) -> Result<Exit, OperatorError> {
     let (text, exit) = match &args.since {
         Some(file) => changes(file, registry)?,
@@ -65,7 +62,6 @@ fn changes(file: &Path, registry: &Registry) -> Result<(String, Exit), OperatorE
     Ok((found.iter().map(|found| format!("{found}\n")).collect(), Exit::Findings))
 }
 
-/// The text of the document, as in `docs/openapi.json`.
 pub fn openapi_text(project: Project) -> Result<String, OperatorError> {
     let projections = (project.projections)()?;
     Ok(format!("{:#}\n", daybook_command_handler::openapi::document(&(project.aggregates)()?, &projections)))
@@ -85,7 +81,6 @@ pub(super) struct CompletionsArgs {
     pub(super) shell: Shell,
 }
 
-/// Prints the completions of `command`.
 pub(super) fn print_completions(args: CompletionsArgs, mut command: Command) -> Result<Exit, OperatorError> {
     let name = command.get_name().to_owned();
     // To a buffer first: the generator panics when it cannot write.

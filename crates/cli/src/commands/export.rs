@@ -4,10 +4,10 @@ use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::Args;
-use daybook_operations::export::{Exported, HistoryTarget, NotExported, export};
+use daybook_operations::export::{Exported, HistoryTarget, export};
 use daybook_operations::history::line::HistorySummary;
 use daybook_operations::selection::{AggregateName, Selection};
-use daybook_operations::walk::WalkOptions;
+use daybook_operations::walk::{Finding, WalkOptions};
 use serde_json::json;
 
 use crate::operator::{Exit, OperatorError, Session};
@@ -44,7 +44,7 @@ pub(super) async fn run(args: ExportArgs, Session { stack, mut out }: Session<'_
     let ExportArgs { file, aggregates, selection, rate, concurrency } = args;
     let selection = Selection { aggregates, ..selection };
     let options = WalkOptions { selection, rate, concurrency, checkpoint: None };
-    let line = |NotExported { kind, name, reason }: NotExported| {
+    let line = |Finding { kind, name, reason }: Finding| {
         let json = json!({"aggregate": name, "outcome": kind, "what": reason});
         (json, format!("{kind} {name}: {reason}"))
     };

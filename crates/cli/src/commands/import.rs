@@ -2,7 +2,9 @@
 
 use daybook_function_runtime::with_causes;
 use daybook_operations::history::source::{LineError, MAX_ERRORS};
-use daybook_operations::import::{ImportCounts, ImportEnd, ImportOptions, ImportOutcome, Imported, import};
+use daybook_operations::import::{
+    ImportCounts, ImportEnd, ImportFailure, ImportOptions, ImportOutcome, Imported, import,
+};
 use serde_json::json;
 
 use crate::operator::output::Output;
@@ -14,16 +16,18 @@ pub(super) async fn run(
 ) -> Result<Exit, OperatorError> {
     let (publishes, writes) = (options.publishes, options.writes);
     let imported = import(&stack, &options, |key, events, outcome| {
-        let of_all = |in_table| format!("{in_table} of its {events} events are in the table as they are in the file");
         let (outcome_name, what) = match outcome {
             ImportOutcome::Done(Imported { new: 0, .. }) => return Ok(()),
             ImportOutcome::Done(Imported { new, known: 0, .. }) => ("imported", format!("{new} events")),
             ImportOutcome::Done(Imported { new, known, .. }) => ("continued", format!("{new} events after {known}")),
             ImportOutcome::Skipped { reason } => ("skipped", format!("the export could not read it: {reason}")),
-            ImportOutcome::Different { in_table, reason } => ("different", format!("{reason}; {}", of_all(*in_table))),
-            ImportOutcome::Failed { in_table, reason } => ("failed", format!("{reason}; {}", of_all(*in_table))),
-            ImportOutcome::TableFailed { in_table, source } => {
-                ("failed", format!("{}; {}", with_causes(source), of_all(*in_table)))
+            ImportOutcome::Failed { in_table, failure } => {
+                let (name, reason) = match failure {
+                    ImportFailure::Different(reason) => ("different", reason.clone()),
+                    ImportFailure::Failed(reason) => ("failed", reason.clone()),
+                    ImportFailure::Table(source) => ("failed", with_causes(source)),
+                };
+                (name, format!("{reason}; {in_table} of its {events} events are in the table as they are in the file"))
             }
         };
         let would_be = if matches!(outcome, ImportOutcome::Done(_)) && !writes { "would be " } else { "" };

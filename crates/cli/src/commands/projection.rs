@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use daybook_operations::projections::rebuild::{RebuildOptions, RebuildProgress, Rebuilt, rebuild};
 use daybook_operations::projections::{self, Dropped, ProjectionStatus, Switched, VersionStatus};
 use daybook_operations::selection::AggregateName;
+use daybook_operations::walk::Finding;
 use daybook_view_store::View;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -115,11 +116,11 @@ impl ProjectionCommand {
 
 async fn run_rebuild(options: RebuildOptions, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
     let rebuilt = rebuild(&stack, &options, |view, found| {
-        let (aggregate, kind, reason) = (found.aggregate, found.kind, found.reason);
+        let Finding { kind, name, reason } = found;
         let json = json!({
-            "projection": view.name, "version": view.version, "aggregate": aggregate, "outcome": kind, "reason": reason,
+            "projection": view.name, "version": view.version, "aggregate": name, "outcome": kind, "reason": reason,
         });
-        out.print(json, format!("{view} {aggregate} {kind}: {reason}"))
+        out.print(json, format!("{view} {name} {kind}: {reason}"))
     });
     let Rebuilt { view, progress, how_to_go_on } = rebuilt.await?;
     let RebuildProgress { counts, usage, .. } = &progress;

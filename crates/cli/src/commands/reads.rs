@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use clap::Args;
 use daybook_decider::{Model, Registry};
 use daybook_operations::moment::Moment;
-use daybook_operations::reads::{EventPage, ReadProblem, ReadResult, StackReads, event_text};
+use daybook_operations::reads::{EventPage, ReadProblem, StackReads, event_text};
 use daybook_operations::selection::AggregateName;
 use daybook_operations::stack::SETTINGS_TO_REPUBLISH;
 use jiff::Timestamp;
@@ -88,11 +88,11 @@ pub(super) async fn get(args: GetArgs, Session { stack, mut out }: Session<'_>) 
     let AggregateName(key) = &args.aggregate;
     let version = args.version.map(|version| format!("&version={version}")).unwrap_or_default();
     let body = match reads.get(&format!("/{key}?rebuild={}{version}", args.rebuild)).await? {
-        ReadResult::Missing(problem) => return print_missing(&mut out, &key.to_string(), &problem),
-        ReadResult::Found(body) if out.as_json => body,
-        ReadResult::Found(body) => {
-            let StateBody { version, state } =
-                serde_json::from_str(&body).map_err(|error| OperatorError::Read { cause: error.to_string() })?;
+        Err(problem) => return print_missing(&mut out, &key.to_string(), &problem),
+        Ok(body) if out.as_json => body,
+        Ok(body) => {
+            let StateBody { version, state } = serde_json::from_str(&body)
+                .map_err(|error| OperatorError::Failed(format!("cannot read it: {error}")))?;
             format!("{key} version {version}\n{state:#}")
         }
     };
@@ -107,8 +107,8 @@ pub(super) async fn events(args: EventsArgs, Session { stack, mut out }: Session
     while printed.goes_on(args.limit.unwrap_or(u64::MAX)) && !stack.interrupt.is_set() {
         let limit = PAGE.min(args.limit.unwrap_or(u64::MAX) - printed.events);
         let page = match reads.events(&format!("/{key}/events?after={after}&limit={limit}")).await? {
-            ReadResult::Found(page) => page,
-            ReadResult::Missing(problem) => return print_missing(&mut out, &key.to_string(), &problem),
+            Ok(page) => page,
+            Err(problem) => return print_missing(&mut out, &key.to_string(), &problem),
         };
         printed.add(&mut out, &page)?;
         after = page.cursor.as_u64().unwrap_or(after);
@@ -129,8 +129,8 @@ pub(super) async fn feed(args: FeedArgs, Session { stack, mut out }: Session<'_>
     while printed.goes_on(args.limit) && !stack.interrupt.is_set() {
         let limit = usize::try_from(PAGE.min(args.limit - printed.events)).unwrap_or(usize::MAX);
         let page = match reads.feed(&names, after.as_deref(), limit).await? {
-            ReadResult::Found(page) => page,
-            ReadResult::Missing(problem) => return Err(OperatorError::Usage(problem.detail)),
+            Ok(page) => page,
+            Err(problem) => return Err(OperatorError::Usage(problem.detail)),
         };
         printed.add(&mut out, &page)?;
         after = page.cursor.as_str().map(str::to_owned).or(after);
@@ -146,7 +146,6 @@ pub(super) async fn feed(args: FeedArgs, Session { stack, mut out }: Session<'_>
     printed.finish(&mut out, &text, &summary, stack.interrupt.is_set(), &after)
 }
 
-/// What was printed of a list of events.
 #[derive(Clone, Copy, Default)]
 struct Printed {
     events: u64,

@@ -20,7 +20,6 @@ pub struct OperatorContext {
     pub environment: Environment,
     pub registry: Registry,
     pub projections: fn() -> Result<Projections, ProjectionRegistrationError>,
-    /// Standard output.
     pub out: Box<dyn Write + Send>,
     pub interrupt: Interrupt,
 }
@@ -38,14 +37,12 @@ pub struct OnStack<A: Args> {
     stack: StackArgs,
 }
 
-/// The stack of a command, and its output.
 pub(crate) struct Session<'a> {
     pub(crate) stack: Stack,
     pub(crate) out: Output<'a>,
 }
 
 impl OperatorContext {
-    /// The context of this process.
     pub fn of_process(project: Project) -> Result<Self, OperatorError> {
         Ok(Self {
             environment: Environment::of_process(),
@@ -77,7 +74,6 @@ impl OperatorContext {
 }
 
 impl<A: Args> OnStack<A> {
-    /// Runs a command.
     pub(crate) async fn run(
         self,
         context: &mut OperatorContext,

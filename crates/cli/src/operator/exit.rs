@@ -21,7 +21,6 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// How a command ended that printed its findings.
     pub(crate) fn of(interrupted: bool, is_clean: bool) -> Self {
         match (interrupted, is_clean) {
             (true, _) => Self::Interrupted,
@@ -45,7 +44,6 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The exit status of a command that failed.
 pub trait ErrorExit {
     /// 2 for errors in options and settings, 3 for all others.
     fn exit_code(&self) -> u8;

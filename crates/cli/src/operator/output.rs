@@ -22,7 +22,6 @@ impl<'a> Output<'a> {
         Self { as_json, out, bar }
     }
 
-    /// Prints a line.
     pub(crate) fn print(&mut self, json: Value, text: String) -> io::Result<()> {
         self.print_text(&if self.as_json { json.to_string() } else { text })
     }
@@ -39,7 +38,6 @@ impl<'a> Output<'a> {
         self.print(json, format!("{outcome} {text}"))
     }
 
-    /// Prints what became of a message.
     pub(crate) fn print_message(&mut self, outcome: &MessageOutcome, mut json: Value, text: &str) -> io::Result<()> {
         json["why"] = json!(outcome.reason());
         let reason = outcome.reason().map(|why| format!(" ({why})")).unwrap_or_default();
@@ -85,7 +83,6 @@ impl Write for Output<'_> {
     }
 }
 
-/// The length of a bar that shows a fraction.
 const STEPS: u64 = 1000;
 
 /// A progress bar, or a spinner as long as no fraction is known; dropping it clears it.
@@ -97,7 +94,6 @@ impl ProgressLine {
         Self(ProgressBar::new_spinner().with_style(style("{elapsed_precise} {spinner} {msg}")))
     }
 
-    /// Moves the bar.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 0 and 1000")]
     pub(crate) fn progress(&self) -> Progress {
         let bar = self.0.clone();
@@ -114,7 +110,6 @@ impl ProgressLine {
         })
     }
 
-    /// Calls `print` while the bar is hidden.
     pub(crate) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.suspend(print)
     }

@@ -16,7 +16,6 @@ use crate::deployment::{Deployment, MESSAGE_TYPE};
 const QUIET: Duration = Duration::from_secs(10);
 const QUIET_LOCAL: Duration = Duration::from_secs(1);
 
-/// A detail that the bus rejects.
 const NOT_JSON: &str = "not JSON";
 
 /// How long the dead-letter messages of others stay hidden that this check receives, in seconds.

@@ -169,7 +169,6 @@ fn add_one(deployment: &Deployment, row: &Value) -> Value {
 /// The event type of the rows in the index. The names of registered event types have only letters and digits.
 const EVENT_TYPE: &str = "__check";
 
-/// The pause between two reads of the index.
 const POLL: std::time::Duration = std::time::Duration::from_millis(20);
 
 fn indexed_row(deployment: &mut Deployment, check: &str) -> Value {
@@ -198,7 +197,6 @@ async fn consumed_units(deployment: &mut Deployment) -> Result<CheckResult, Call
     Ok(CheckResult::compare("append: 6 units of the table and 1 of the index; read: 1", seen))
 }
 
-/// The units of the table and of its indexes.
 fn units(consumed: &Value) -> (f64, f64) {
     let indexes = consumed["GlobalSecondaryIndexes"].as_object().into_iter().flat_map(|indexes| indexes.values());
     let of_indexes = indexes.filter_map(|index| index["CapacityUnits"].as_f64()).sum();

@@ -78,7 +78,6 @@ pub(super) fn ids_between(from: Timestamp, to: Timestamp) -> Result<(Ulid, Ulid)
     }
 }
 
-/// The time of an event with this id.
 pub(super) fn time_of(id: Ulid) -> Option<String> {
     let milliseconds = i64::try_from(id.timestamp_ms()).ok()?;
     Timestamp::from_millisecond(milliseconds).ok().map(timestamp)
@@ -89,7 +88,6 @@ pub(super) fn time_of(id: Ulid) -> Option<String> {
 pub(super) struct Chunk {
     /// The selected events, in the order of their ids. So those of an aggregate are in the order of their numbers.
     pub(super) events: Vec<IndexEntry>,
-    /// Rows of the index that cannot be read.
     pub(super) unreadable: Vec<UnreadableRow>,
     /// The id up to which the chunk contains all events; the last id of the window in the last chunk.
     pub(super) through: Ulid,
@@ -100,9 +98,7 @@ pub(super) struct WindowReader<'a> {
     store: &'a EventStore,
     window: &'a Window,
     partitions: Vec<PartitionReader>,
-    /// The last id of the window.
     last: Ulid,
-    /// Maximum events of a page of one partition.
     page: usize,
     ended: bool,
 }

@@ -114,7 +114,6 @@ fn queue(name: &str, purpose: QueuePurpose, QueueCounts { visible, hidden }: Que
     Queue { queue: name.to_owned(), visible, hidden, purpose }
 }
 
-/// The name of the queue in its URL.
 fn name(url: &str) -> String {
     url.rsplit('/').next().unwrap_or_default().to_owned()
 }

@@ -14,7 +14,7 @@ use daybook_decider::{Caller, CommandRequest, DecisionInput, Folded, Json, Meta,
 use daybook_function_runtime::with_causes;
 use daybook_local_stack::http::{HttpClient, HttpError, TextResponse};
 use daybook_operations::selection::models;
-use daybook_operations::signed_calls::signer;
+use daybook_operations::signed_calls::{aws_config, signer};
 use daybook_operations::stack::is_loopback;
 use daybook_operations::{OperatorError, Stack};
 use daybook_projection::Projections;
@@ -45,7 +45,9 @@ impl Api {
         let signer = match is_local || headers.iter().any(|(name, _)| name == "authorization") {
             true => None,
             // The variable for another endpoint of API Gateway, as AWS's own tools would name it.
-            false => Some(signer(&stack.environment, "AWS_ENDPOINT_URL_EXECUTE_API", "execute-api").await?),
+            false => {
+                Some(signer(&aws_config(&stack.environment, "AWS_ENDPOINT_URL_EXECUTE_API").await?, "execute-api"))
+            }
         };
         let client = HttpClient::new(url, signer);
         Ok(Self { client, url: url.trim_end_matches('/').to_owned(), headers, is_local })
@@ -63,7 +65,13 @@ impl Api {
         if !self.is_local {
             return Ok(None);
         }
-        let failed = |error: HttpError| OperatorError::Api { url: self.url.clone(), cause: with_causes(&*error) };
+        let failed = |error: HttpError| {
+            OperatorError::Failed(format!(
+                "the API at {} does not respond: {}; check --url",
+                self.url,
+                with_causes(&*error)
+            ))
+        };
         let response = self.send("/_dev/usage", None).await.map_err(failed)?;
         Ok(serde_json::from_str(&response.body).ok().filter(|_| response.status == 200))
     }
@@ -129,7 +137,6 @@ impl Run {
         Self { elapsed, ..run.take() }
     }
 
-    /// All types in turn.
     fn script(&self, number: usize) -> &Script {
         &self.scripts[number % self.scripts.len()]
     }
