@@ -17,5 +17,6 @@ pub mod target;
 
 pub use context::OperatorContext;
 pub(crate) use context::{OnStack, Session};
-pub use daybook_operations::{DeadLetterQueue, Interrupt, OperatorError};
+pub use daybook_operations::{Interrupt, OperatorError, StackQueue};
+pub(crate) use exit::Ended;
 pub use exit::{ErrorExit, Exit};

@@ -54,8 +54,4 @@ impl CheckResult {
             Self::NotChecked { reason }
         }
     }
-
-    pub(super) fn differs(expected: impl Into<String>, seen: impl Into<String>) -> Self {
-        Self::Differs { expected: expected.into(), seen: seen.into() }
-    }
 }

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use daybook_decider::record::timestamp;
@@ -63,22 +64,6 @@ pub struct HistorySummary {
     /// How to export the remaining aggregates, if the export stopped early.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub go_on: Option<String>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct HeaderOut {
-    daybook_history: u32,
-}
-
-#[derive(Serialize)]
-struct IncompleteOut<'a> {
-    incomplete: &'a IncompleteLine,
-}
-
-#[derive(Serialize)]
-struct SummaryOut<'a> {
-    summary: &'a HistorySummary,
 }
 
 #[derive(Serialize)]
@@ -219,7 +204,7 @@ pub struct HistoryWriter<W> {
 impl<W: Write> HistoryWriter<W> {
     pub fn begin(out: W) -> io::Result<Self> {
         let mut this = Self { out, hash: Sha256::new(), summary: HistorySummary::default() };
-        this.write(&HeaderOut { daybook_history: FORMAT_VERSION })?;
+        this.write(&BTreeMap::from([("daybookHistory", FORMAT_VERSION)]))?;
         Ok(this)
     }
 
@@ -241,14 +226,14 @@ impl<W: Write> HistoryWriter<W> {
     /// Ends an aggregate of which not all events could be read.
     pub fn incomplete(&mut self, incomplete: &IncompleteLine) -> io::Result<()> {
         self.summary.incomplete += 1;
-        self.write(&IncompleteOut { incomplete })
+        self.write(&BTreeMap::from([("incomplete", incomplete)]))
     }
 
     /// Ends the file with its summary. `go_on` describes how to export the remaining aggregates.
     pub fn finish(mut self, go_on: Option<String>) -> io::Result<HistorySummary> {
         let sha256 = hex(&self.hash.clone().finalize());
         let summary = HistorySummary { sha256, go_on, ..self.summary.clone() };
-        self.write(&SummaryOut { summary: &summary })?;
+        self.write(&BTreeMap::from([("summary", &summary)]))?;
         self.out.flush()?;
         Ok(summary)
     }

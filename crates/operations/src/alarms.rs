@@ -1,5 +1,6 @@
 //! The alarms of a deployed stack, and the figures that they watch.
 
+use daybook_console::stack::Alarm;
 use futures_util::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -16,7 +17,6 @@ const ALARMS: &str = "api-failing api-server-errors api-slow archive-silent brea
     snapshotter-failures snapshotter-silent state-too-large stream-relay-failures stream-relay-silent \
     table-throttled";
 
-/// The alarms of deploy/monitoring.yaml that only a stack with read models has.
 const ALARMS_OF_READ_MODELS: &str = "aggregates-suspended changes-unread projector-behind projector-failures";
 
 /// The names of the alarms that each stack has.
@@ -29,17 +29,8 @@ const WINDOW: SignedDuration = SignedDuration::from_hours(3);
 
 const CONCURRENCY: usize = 8;
 
-pub struct AlarmFigures {
-    /// Its name, without the name of the stack.
-    pub name: String,
-    /// The alarm, as CloudWatch returns it.
-    pub alarm: Value,
-    /// The times, in milliseconds since 1970, and the values, in their order.
-    pub points: Vec<(f64, f64)>,
-}
-
 /// The alarms of the stack that exist, each with its figures. It makes one call, and one for each alarm.
-pub async fn alarm_figures(cloudwatch: &SignedCalls, stack_name: &str) -> Result<Vec<AlarmFigures>, OperatorError> {
+pub async fn alarm_figures(cloudwatch: &SignedCalls, stack_name: &str) -> Result<Vec<Alarm>, OperatorError> {
     let names =
         alarm_names().chain(ALARMS_OF_READ_MODELS.split_whitespace()).map(|name| format!("{stack_name}-{name}"));
     let request = json!({"AlarmNames": names.collect::<Vec<_>>(), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
@@ -52,7 +43,7 @@ pub async fn alarm_figures(cloudwatch: &SignedCalls, stack_name: &str) -> Result
     Ok(all)
 }
 
-async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> Result<AlarmFigures, OperatorError> {
+async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> Result<Alarm, OperatorError> {
     let now = Timestamp::now();
     let request = json!({
         "StartTime": (now - WINDOW).as_second(), "EndTime": now.as_second(), "ScanBy": "TimestampAscending",
@@ -61,10 +52,15 @@ async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> R
     let response = cloudwatch.post("GetMetricData", &request).await?;
     let result = &response["MetricDataResults"][0];
     let numbers = |name: &str| result[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
-    let full_name = alarm["AlarmName"].as_str().unwrap_or_default();
-    Ok(AlarmFigures {
-        name: full_name.strip_prefix(stack_name).unwrap_or(full_name).trim_start_matches('-').to_owned(),
-        alarm: alarm.clone(),
+    let text = |name: &str| alarm[name].as_str().unwrap_or_default().to_owned();
+    let full_name = text("AlarmName");
+    Ok(Alarm {
+        name: full_name.strip_prefix(stack_name).unwrap_or(&full_name).trim_start_matches('-').to_owned(),
+        description: text("AlarmDescription"),
+        state: text("StateValue"),
+        reason: text("StateReason"),
+        threshold: alarm["Threshold"].as_f64(),
+        comparison: text("ComparisonOperator"),
         points: numbers("Timestamps").map(|seconds| seconds * 1_000.0).zip(numbers("Values")).collect(),
     })
 }

@@ -19,7 +19,7 @@ use crate::dead_letter_message::{DeadLetterMessage, MessageFilter};
 use crate::error::OperatorError;
 use crate::message_outcome::{MessageOutcome, UnsentMessages};
 use crate::queue_reading::{BodyFile, NotSeen, QueueReader, QueueReading};
-use crate::queues::DeadLetterQueue;
+use crate::queues::StackQueue;
 use crate::stack::Stack;
 
 /// Maximum messages that are sent together. Then those that the bus accepted are deleted from the queue.
@@ -110,7 +110,6 @@ impl ReadMessage<'_> {
         count.and_then(|count| count.parse().ok()).unwrap_or_default()
     }
 
-    /// All that SQS holds of the message.
     pub fn json(&self) -> Value {
         let attributes = self.message.attributes.iter().flatten();
         let attributes: BTreeMap<_, _> = attributes.map(|(name, value)| (name.as_str(), value)).collect();
@@ -209,7 +208,7 @@ pub async fn redrive(
 pub async fn redrive_queue(
     stack: &Stack,
     options: &RedriveOptions,
-    queue: DeadLetterQueue,
+    queue: StackQueue,
     resend: Resend,
     report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
 ) -> Result<Redriven, OperatorError> {
@@ -234,7 +233,7 @@ pub async fn redrive_queue(
 
 struct Redrive<'a, R> {
     stack: &'a Stack,
-    queue: DeadLetterQueue,
+    queue: StackQueue,
     resend: Resend,
     counts: RedriveCounts,
     /// The bodies of the selected messages; `None` in a dry run.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::discarded_objects::{DiscardedObject, DiscardedObjects};
 use crate::error::OperatorError;
 use crate::message_outcome::{MessageLabel, MessageOutcome, UnsentMessages};
-use crate::queues::ChangesQueue;
+use crate::queues::StackQueue;
 use crate::stack::Stack;
 
 /// Send the messages of discarded records, with the same ids and bytes, and delete the objects whose messages the bus accepted.
@@ -103,7 +103,7 @@ struct Redrive<'a, R> {
     options: &'a DiscardedOptions,
     objects: DiscardedObjects,
     resend: Resend,
-    changes_queue: Option<ChangesQueue>,
+    changes_queue: Option<StackQueue>,
     report: R,
     counts: DiscardedCounts,
     unsent: UnsentMessages,
@@ -166,7 +166,7 @@ impl<R: FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>> Redrive<'_, R>
                 reported.and_then(|()| (self.report)(object, Redriving::Message(MessageLabel::of(row), outcome)));
         }
         if let Some(queue) = &self.changes_queue {
-            queue.send(object.changed()).await?;
+            queue.send_changed(object.changed()).await?;
         }
         if are_all_sent && reason_to_stay.is_none() && !self.options.keeps {
             self.objects.delete(&object.key).await?;

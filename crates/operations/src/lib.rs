@@ -51,6 +51,6 @@ pub mod walk;
 pub use daybook_history as history;
 pub use error::OperatorError;
 pub use pacing::Interrupt;
-pub use queues::DeadLetterQueue;
+pub use queues::StackQueue;
 pub use selection::check_shards;
 pub use stack::{Progress, Stack};

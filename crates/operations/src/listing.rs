@@ -20,7 +20,6 @@ const SEGMENTS: u32 = 16;
 
 /// The position from which a listing of the index continues: after an event of an index partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
 pub struct Cursor {
     partition: String,
     after: Ulid,
@@ -36,20 +35,6 @@ impl FromStr for Cursor {
         cursor.ok_or_else(|| {
             "expected a cursor that an earlier run printed, such as AccountOpened/01M7XZT6Q0G6DHYB4P1612VGXF".to_owned()
         })
-    }
-}
-
-impl TryFrom<String> for Cursor {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Cursor> for String {
-    fn from(cursor: Cursor) -> Self {
-        cursor.to_string()
     }
 }
 
@@ -138,7 +123,6 @@ impl ListedAggregate {
     }
 }
 
-/// Aggregates, page by page.
 pub enum Listing<'a> {
     Named(Vec<ListedAggregate>),
     /// Those whose first events are in the index.

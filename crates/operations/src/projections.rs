@@ -40,26 +40,20 @@ pub struct VersionStatus {
     pub is_registered: bool,
     pub is_read: bool,
     pub mark: VersionMark,
-    /// The number of its suspended aggregates, if they were counted.
-    pub suspended: Option<usize>,
-}
-
-#[derive(Debug)]
-pub struct ProjectionStatus {
-    pub versions: Vec<VersionStatus>,
-    pub waiting: QueueCounts,
-    /// All suspended aggregates, if they were counted.
-    pub suspended: Option<usize>,
 }
 
 #[derive(Debug)]
 pub enum Switched {
-    /// Readers get the version already.
     Already,
     /// Readers could miss something; they still get this version.
-    Rejected { read: u32, reason: String },
+    Rejected {
+        read: u32,
+        reason: String,
+    },
     /// Readers got this version before.
-    From { version: u32 },
+    From {
+        version: u32,
+    },
 }
 
 #[derive(Debug)]
@@ -69,30 +63,19 @@ pub enum Dropped {
     Items(u64),
 }
 
-pub async fn status(
-    stack: &Stack,
-    names: &[String],
-    counts_suspended: bool,
-) -> Result<ProjectionStatus, OperatorError> {
+/// The versions of these projections, or of all, and the messages that wait for the projector.
+pub async fn status(stack: &Stack, names: &[String]) -> Result<(Vec<VersionStatus>, QueueCounts), OperatorError> {
     let projections = (stack.projections)()?;
     for name in names {
         versions(&projections, name)?;
     }
     let (views, queue) = (stack.views().await?, stack.changes_queue().await?);
-    let error = views_error("cannot read the versions");
-    let suspended = if counts_suspended { Some(views.suspended().await.map_err(&error)?) } else { None };
     let mut all = Vec::new();
     for name in projections.names().filter(|name| names.is_empty() || names.iter().any(|of| of == name)) {
-        let stored = views.projection_versions(name).await.map_err(&error)?;
+        let stored = views.projection_versions(name).await.map_err(views_error("cannot read the versions"))?;
         all.extend(statuses(&projections, name, &stored));
     }
-    for status in &mut all {
-        let of_version =
-            |found: &&SuspendedAggregate| found.view.name == status.name && found.view.version == status.version;
-        status.suspended = suspended.as_ref().map(|suspended| suspended.iter().filter(of_version).count());
-    }
-    let waiting = queue.counts().await?;
-    Ok(ProjectionStatus { versions: all, waiting, suspended: suspended.map(|suspended| suspended.len()) })
+    Ok((all, queue.counts().await?))
 }
 
 /// The versions that the code registers, or that the table contains.
@@ -107,7 +90,6 @@ fn statuses(projections: &Projections, name: &str, stored: &ProjectionVersions) 
         is_registered: projections.get(name, version).is_some(),
         is_read: read == Some(version),
         mark: stored.marks.get(&version).cloned().unwrap_or_default(),
-        suspended: None,
     };
     all.into_iter().map(status).collect()
 }
@@ -187,7 +169,7 @@ pub async fn resume(
         let failed_event = views.resume(&view, &aggregate, Timestamp::now()).await;
         let Some(failed_event) = failed_event.map_err(views_error("cannot resume an aggregate"))? else { continue };
         // Without the message, the aggregate would wait for its next event, so it is sent before the next one is resumed.
-        queue.send(&BTreeMap::from([(aggregate.clone(), failed_event)])).await?;
+        queue.send_changed(&BTreeMap::from([(aggregate.clone(), failed_event)])).await?;
         report(&view, &aggregate)?;
     }
     Ok(())

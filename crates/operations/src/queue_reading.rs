@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::dead_letter_message::DeadLetterMessage;
 use crate::error::OperatorError;
-use crate::queues::{BATCH_SIZE, DeadLetterQueue, QueueCounts};
+use crate::queues::{BATCH_SIZE, QueueCounts, StackQueue};
 use crate::stack::Stack;
 
 /// Concurrent calls in a round. Each returns a maximum of ten messages of 1 MiB, so a round holds a maximum of 40 MiB.
@@ -59,7 +59,7 @@ pub struct NotSeen {
 }
 
 pub struct QueueReader<'a> {
-    pub queue: &'a DeadLetterQueue,
+    pub queue: &'a StackQueue,
     pub limit: Option<usize>,
     /// The rate at which the messages are sent after they were read. They stay hidden until then.
     pub sending_rate: Option<NonZeroU32>,
@@ -73,7 +73,7 @@ impl NotSeen {
 }
 
 impl<'a> QueueReader<'a> {
-    pub fn new(queue: &'a DeadLetterQueue, limit: Option<usize>, stack: &'a Stack) -> Self {
+    pub fn new(queue: &'a StackQueue, limit: Option<usize>, stack: &'a Stack) -> Self {
         Self { queue, limit, sending_rate: None, stack }
     }
 
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn messages_stay_hidden_while_all_others_are_read_and_sent() {
         let config = aws_sdk_sqs::Config::builder().behavior_version_latest().build();
-        let queue = DeadLetterQueue::new(aws_sdk_sqs::Client::from_conf(config), String::new());
+        let queue = StackQueue::new(aws_sdk_sqs::Client::from_conf(config), String::new());
         let interrupt = Interrupt::by(watch::Sender::new(false).subscribe());
         let stack = Stack::new(Environment::default(), Registry::new(), || Ok(Projections::new()), interrupt);
         let reader = QueueReader::new(&queue, None, &stack);

@@ -12,12 +12,11 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::OperatorError;
-use crate::selection::check_shards;
 use crate::stack::{SettingNames, Stack};
 
 pub struct StackReads {
     reads: OperatorReads,
-    store: EventStore,
+    pub store: EventStore,
 }
 
 /// What was read; or the problem of the API, if the aggregate, version or event type does not exist, or the state is deleted.
@@ -61,11 +60,6 @@ impl StackReads {
         let store = stack.store(required).await?;
         let reads = OperatorReads::new(stack.registry.clone(), stack.store(required).await?, settings);
         Ok(Self { reads, store })
-    }
-
-    /// Checks that the feed reads every index partition of these event types.
-    pub async fn check_shards(&self, event_types: &[&str]) -> Result<(), OperatorError> {
-        check_shards(&self.store, event_types).await
     }
 
     /// The body of the response to a `GET` of this path and query.

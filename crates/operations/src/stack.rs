@@ -24,7 +24,7 @@ use crate::checkpoint::CheckpointOwner;
 use crate::discarded_objects::DiscardedObjects;
 use crate::error::OperatorError;
 use crate::pacing::Interrupt;
-use crate::queues::{ChangesQueue, DeadLetterQueue};
+use crate::queues::StackQueue;
 use crate::signed_calls::aws_config;
 
 /// The stack of an operation, with the aggregates and the projections of its project.
@@ -92,7 +92,7 @@ impl Stack {
     }
 
     pub fn is_local(&self) -> bool {
-        is_local_table(&self.environment)
+        self.optional(DYNAMODB_ENDPOINT).is_some_and(|url| is_loopback(&url))
     }
 
     pub fn first_events(&self) -> Vec<&str> {
@@ -147,9 +147,9 @@ impl Stack {
         Ok(resend)
     }
 
-    pub async fn dead_letters(&self) -> Result<DeadLetterQueue, OperatorError> {
+    pub async fn dead_letters(&self) -> Result<StackQueue, OperatorError> {
         let url = self.required("DLQ_URL")?;
-        Ok(DeadLetterQueue::new(aws_sdk_sqs::Client::new(&self.config(SQS_ENDPOINT).await?), url))
+        Ok(StackQueue::new(aws_sdk_sqs::Client::new(&self.config(SQS_ENDPOINT).await?), url))
     }
 
     pub async fn discarded(&self) -> Result<DiscardedObjects, OperatorError> {
@@ -165,13 +165,13 @@ impl Stack {
         Ok(ViewStore::new(&self.config(DYNAMODB_ENDPOINT).await?, name))
     }
 
-    pub async fn changes_queue(&self) -> Result<ChangesQueue, OperatorError> {
+    pub async fn changes_queue(&self) -> Result<StackQueue, OperatorError> {
         let url = self.required("CHANGES_QUEUE_URL")?;
-        Ok(ChangesQueue::new(aws_sdk_sqs::Client::new(&self.config(SQS_ENDPOINT).await?), url))
+        Ok(StackQueue::new(aws_sdk_sqs::Client::new(&self.config(SQS_ENDPOINT).await?), url))
     }
 
     /// The projector's queue; `None` if it is not set, as for a stack without read models.
-    pub async fn changes_queue_if_set(&self) -> Result<Option<ChangesQueue>, OperatorError> {
+    pub async fn changes_queue_if_set(&self) -> Result<Option<StackQueue>, OperatorError> {
         match self.optional("CHANGES_QUEUE_URL") {
             Some(_) => self.changes_queue().await.map(Some),
             None => Ok(None),
@@ -212,10 +212,6 @@ impl Stack {
     }
 }
 
-pub fn is_local_table(environment: &Environment) -> bool {
-    environment.optional(DYNAMODB_ENDPOINT).is_some_and(|url| is_loopback(&url))
-}
-
 pub fn is_loopback(url: &str) -> bool {
     let uri = url.parse::<Uri>().ok();
     let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
@@ -229,9 +225,8 @@ mod tests {
 
     #[test]
     fn loopback_endpoint_is_local() {
-        let local = |url: &str| is_local_table(&[(DYNAMODB_ENDPOINT, url)].into_iter().collect());
         for url in ["http://127.0.0.1:8000", "http://localhost:8000", "http://[::1]:8000/", "http://127.1.2.3"] {
-            assert!(local(url), "{url}");
+            assert!(is_loopback(url), "{url}");
         }
         for url in [
             "",
@@ -240,7 +235,7 @@ mod tests {
             "http://localhost.example.com",
             "http://127.0.0.1.example.com",
         ] {
-            assert!(!local(url), "{url}");
+            assert!(!is_loopback(url), "{url}");
         }
     }
 }

@@ -22,12 +22,12 @@ use tokio::net::TcpListener;
 use crate::commands::console::interface::DeployedStack;
 use crate::commands::console::writes::{RunningCommands, Writes};
 use crate::operator::target::{STACK_HELP, StackArgs};
-use crate::operator::{Exit, OperatorError, Session};
+use crate::operator::{Ended, Exit, OperatorError, Session};
 
 /// How long open requests may continue after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
 
-pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ConsoleArgs { port, host, allow_writes, .. } = args;
     let store = stack.store(SETTINGS_TO_FIND).await?;
     check_shards(&store, &stack.first_events()).await?;

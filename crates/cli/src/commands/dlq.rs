@@ -12,8 +12,7 @@ use daybook_operations::queue_reading::NotSeen;
 use jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 
-use crate::operator::target::{STACK_HELP, StackArgs};
-use crate::operator::{Exit, OnStack, OperatorContext, OperatorError, Session};
+use crate::operator::{Ended, Exit, OnStack, OperatorError, Session};
 
 /// Read the messages that the relay could not send, send them again, or delete them.
 ///
@@ -24,7 +23,7 @@ use crate::operator::{Exit, OnStack, OperatorContext, OperatorError, Session};
 #[derive(Clone, Debug, Subcommand)]
 pub enum DlqCommand {
     List(OnStack<DlqListArgs>),
-    Show(DlqShowArgs),
+    Show(OnStack<DlqShowArgs>),
     Stats(OnStack<DlqStatsArgs>),
     Export(OnStack<DlqExportArgs>),
     Redrive(OnStack<RedriveOptions>),
@@ -47,7 +46,6 @@ pub struct DlqListArgs {
 
 /// Show messages of the dead-letter queue in full: outbox row or stream record, error, attempts, and position in the stream.
 #[derive(Clone, Debug, Args)]
-#[command(after_long_help = STACK_HELP)]
 pub struct DlqShowArgs {
     /// The message id, or SQS's id of the message; `daybook dlq list` prints both.
     #[arg(value_name = "ID", required_unless_present = "unreadable", conflicts_with = "unreadable")]
@@ -58,8 +56,6 @@ pub struct DlqShowArgs {
     /// Maximum number of messages that are read. Default: all.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    #[command(flatten)]
-    stack: StackArgs,
 }
 
 /// Count the messages of the dead-letter queue by error, by aggregate type, by message type and by age.
@@ -101,23 +97,7 @@ pub struct DlqDeleteArgs {
     yes: bool,
 }
 
-impl DlqCommand {
-    pub(super) async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-        match self {
-            Self::List(command) => command.run(context, list).await,
-            Self::Show(args) => {
-                let stack = args.stack.clone();
-                context.run(&stack, false, async |session| show(args, session).await).await
-            }
-            Self::Stats(command) => command.run(context, stats).await,
-            Self::Export(command) => command.run(context, export).await,
-            Self::Redrive(command) => command.run(context, redrive).await,
-            Self::Delete(command) => command.run(context, delete).await,
-        }
-    }
-}
-
-async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let reading = dead_letters::read(&stack, &args.filter, args.limit, |_| Ok(())).await?;
     let (messages, seen, before, not_seen) = (reading.messages, reading.seen, reading.before, reading.not_seen);
     messages.iter().try_for_each(|message| out.print(message.json(), message.to_string()))?;
@@ -138,14 +118,14 @@ async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> Res
     Ok(out.finish(&text, &summary, next, !not_seen.any())?)
 }
 
-async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ids = args.id.iter().cloned().collect();
     let filter = MessageFilter { ids, unreadable: args.unreadable, ..MessageFilter::default() };
     let mut found = 0;
     let show = |message: dead_letters::ReadMessage<'_>| {
         found += 1;
         Ok(match serde_json::from_str::<Value>(message.body()) {
-            Ok(json) => out.print_text(&format!("{json:#}")),
+            Ok(json) => out.print(json.clone(), format!("{json:#}")),
             Err(_) => out.print_text(message.body()),
         }?)
     };
@@ -176,7 +156,7 @@ const AGES: [(i64, &str); 4] = [(1, "under-1h"), (24, "1h-to-1d"), (7 * 24, "1d-
 /// The value of a message that contains no outbox message.
 const UNSENDABLE: &str = "unsendable";
 
-async fn stats(args: DlqStatsArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn stats(args: DlqStatsArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let reading = dead_letters::read(&stack, &args.filter, None, |_| Ok(())).await?;
     let (selected, seen, not_seen, now) = (&reading.messages, reading.seen, reading.not_seen, Timestamp::now());
     let mut counts: BTreeMap<(usize, &str), usize> = BTreeMap::new();
@@ -209,7 +189,7 @@ fn values(message: &DeadLetterMessage, now: Timestamp) -> [&str; 4] {
     }
 }
 
-async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let path = args.file.display();
     let failed = |source| OperatorError::File { doing: format!("cannot write the file {path}"), source };
     // A wrong setting creates no file.
@@ -236,7 +216,7 @@ async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) ->
     Ok(out.finish(&text, &summary, next, !not_seen.any())?)
 }
 
-async fn redrive(options: RedriveOptions, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn redrive(options: RedriveOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let redriven = dead_letters::redrive(&stack, &options, |message, outcome| {
         let text = message.content.as_ref().map_or_else(|_| message.to_string(), ToString::to_string);
         out.print_message(outcome, message.json(), &text)
@@ -264,7 +244,7 @@ async fn redrive(options: RedriveOptions, Session { stack, mut out }: Session<'_
     failure.map_or(Ok(exit), Err)
 }
 
-async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let DlqDeleteArgs { mut ids, mut filter, yes } = args;
     filter.ids.append(&mut ids);
     let deletion = dead_letters::delete(&stack, &filter, yes, |message, outcome| {

@@ -10,7 +10,7 @@ use daybook_operations::selection::{AggregateName, Selection};
 use daybook_operations::walk::{Finding, WalkOptions};
 use serde_json::json;
 
-use crate::operator::{Exit, OperatorError, Session};
+use crate::operator::{Ended, Exit, Session};
 
 /// Write the events of aggregates to a file, as lines of JSON that `daybook import` reads.
 ///
@@ -40,7 +40,7 @@ pub struct ExportArgs {
     concurrency: NonZeroUsize,
 }
 
-pub(super) async fn run(args: ExportArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn run(args: ExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ExportArgs { file, aggregates, selection, rate, concurrency } = args;
     let selection = Selection { aggregates, ..selection };
     let options = WalkOptions { selection, rate, concurrency, checkpoint: None };

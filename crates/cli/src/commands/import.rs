@@ -8,12 +8,9 @@ use daybook_operations::import::{
 use serde_json::json;
 
 use crate::operator::output::Output;
-use crate::operator::{Exit, OperatorError, Session};
+use crate::operator::{Ended, Session};
 
-pub(super) async fn run(
-    options: ImportOptions,
-    Session { stack, mut out }: Session<'_>,
-) -> Result<Exit, OperatorError> {
+pub(super) async fn run(options: ImportOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let (publishes, writes) = (options.publishes, options.writes);
     let imported = import(&stack, &options, |key, events, outcome| {
         let (outcome_name, what) = match outcome {
@@ -55,11 +52,7 @@ pub(super) async fn run(
     Ok(out.finish(&text, &counts, how_to_go_on.as_deref(), different + failed + skipped == 0)?)
 }
 
-fn print_wrong_lines(
-    options: &ImportOptions,
-    out: &mut Output<'_>,
-    errors: Vec<LineError>,
-) -> Result<Exit, OperatorError> {
+fn print_wrong_lines(options: &ImportOptions, out: &mut Output<'_>, errors: Vec<LineError>) -> Ended {
     for LineError { line, reason } in &errors {
         let json = json!({"line": line, "outcome": "wrong", "what": reason});
         out.print(json, format!("line {line}: {reason}"))?;

@@ -5,7 +5,7 @@ use daybook_console::stack::RelayMapping;
 use daybook_operations::relay::{IteratorAge, LATE, RelayState, WaitingMessage, relay_state};
 use serde_json::json;
 
-use crate::operator::{Exit, OnStack, OperatorError, Session};
+use crate::operator::{Ended, OnStack, Session};
 
 /// Print the state of the relay and of its event source mapping.
 #[derive(Clone, Debug, Subcommand)]
@@ -22,7 +22,7 @@ pub enum RelayCommand {
 #[derive(Clone, Copy, Debug, Args)]
 pub struct RelayStatusArgs {}
 
-pub(super) async fn status(_: RelayStatusArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn status(_: RelayStatusArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let RelayState { mappings, age, waiting } = relay_state(&stack).await?;
     let mut not_working = 0;
     for RelayMapping { id, state, last_result } in &mappings {

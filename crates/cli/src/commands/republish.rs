@@ -5,12 +5,9 @@ use daybook_operations::republish::{RepublishCounts, RepublishOptions, Republish
 use daybook_table::keys::partition_name;
 use serde_json::json;
 
-use crate::operator::{Exit, OperatorError, Session};
+use crate::operator::{Ended, Session};
 
-pub(super) async fn run(
-    options: RepublishOptions,
-    Session { stack, mut out }: Session<'_>,
-) -> Result<Exit, OperatorError> {
+pub(super) async fn run(options: RepublishOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let republished = republish(&stack, &options, |found| match found {
         Republishing::Message(message, outcome) => out.print_message(&outcome, message.json(), &message.to_string()),
         Republishing::Gone { aggregate, seq_num, gone, published } => {

@@ -10,7 +10,7 @@ use daybook_operations::snapshot::{SnapshotCounts, SnapshotResult, rebuild_snaps
 use daybook_operations::walk::{WalkOptions, Walked};
 use serde_json::json;
 
-use crate::operator::{Exit, OnStack, OperatorError, Session};
+use crate::operator::{Ended, OnStack, Session};
 
 /// Take snapshots ahead of time.
 #[derive(Clone, Debug, Subcommand)]
@@ -53,10 +53,7 @@ pub struct SnapshotRebuildArgs {
     checkpoint: Option<PathBuf>,
 }
 
-pub(super) async fn rebuild(
-    args: SnapshotRebuildArgs,
-    Session { stack, mut out }: Session<'_>,
-) -> Result<Exit, OperatorError> {
+pub(super) async fn rebuild(args: SnapshotRebuildArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let SnapshotRebuildArgs { aggregates, selection, min_events, force, rate, concurrency, checkpoint } = args;
     let selection = Selection { aggregates, ..selection };
     let options = WalkOptions { selection, rate, concurrency, checkpoint };

@@ -10,7 +10,7 @@ use daybook_operations::verify::{VerifyCounts, VerifyFinding, verify};
 use daybook_operations::walk::{WalkOptions, Walked};
 use serde_json::json;
 
-use crate::operator::{Exit, OperatorError, Session};
+use crate::operator::{Ended, Session};
 
 /// Check the rows of aggregates against each other and against the code, and change nothing.
 ///
@@ -45,7 +45,7 @@ pub struct VerifyArgs {
     checkpoint: Option<PathBuf>,
 }
 
-pub(super) async fn run(args: VerifyArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn run(args: VerifyArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let VerifyArgs { aggregates, selection, scan, rate, concurrency, checkpoint } = args;
     let selection = Selection { aggregates, ..selection };
     let options = WalkOptions { selection, rate, concurrency, checkpoint };

@@ -11,7 +11,7 @@ use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::Environment;
 use tokio::sync::watch;
 
-use super::exit::Exit;
+use super::exit::{Ended, Exit};
 use super::output::{Output, ProgressLine};
 use super::target::{STACK_HELP, StackArgs};
 
@@ -58,8 +58,8 @@ impl OperatorContext {
         &mut self,
         args: &StackArgs,
         as_json: bool,
-        command: impl AsyncFnOnce(Session<'_>) -> Result<Exit, OperatorError>,
-    ) -> Result<Exit, OperatorError> {
+        command: impl AsyncFnOnce(Session<'_>) -> Ended,
+    ) -> Ended {
         let Self { environment, registry, projections, out, interrupt } = self;
         let line = ProgressLine::new();
         let mut stack = Stack::new(args.over(environment), registry.clone(), *projections, interrupt.clone());
@@ -77,8 +77,8 @@ impl<A: Args> OnStack<A> {
     pub(crate) async fn run(
         self,
         context: &mut OperatorContext,
-        command: impl AsyncFnOnce(A, Session<'_>) -> Result<Exit, OperatorError>,
-    ) -> Result<Exit, OperatorError> {
+        command: impl AsyncFnOnce(A, Session<'_>) -> Ended,
+    ) -> Ended {
         let Self { args, json, stack } = self;
         context.run(&stack, json, async |session| command(args, session).await).await
     }

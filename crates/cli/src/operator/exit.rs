@@ -20,6 +20,9 @@ pub enum Exit {
     Unread = 141,
 }
 
+/// How a command on a stack ended, or why it failed.
+pub(crate) type Ended = Result<Exit, OperatorError>;
+
 impl Exit {
     pub(crate) fn of(interrupted: bool, is_clean: bool) -> Self {
         match (interrupted, is_clean) {

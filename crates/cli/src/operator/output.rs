@@ -26,7 +26,6 @@ impl<'a> Output<'a> {
         self.print_text(&if self.as_json { json.to_string() } else { text })
     }
 
-    /// Prints a text that is the same with `--json`.
     pub(crate) fn print_text(&mut self, text: &str) -> io::Result<()> {
         let Self { out, bar, .. } = self;
         bar.suspend(|| writeln!(out, "{text}").and_then(|()| out.flush()))

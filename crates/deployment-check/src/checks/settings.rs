@@ -65,7 +65,7 @@ async fn alarms(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
     let expected = format!("{} alarms are OK", alarm_names().count());
     Ok(match others.is_empty() {
         true => CheckResult::AsExpected { seen: expected },
-        false => CheckResult::differs(expected, others.join(", ")),
+        false => CheckResult::compare(expected, others.join(", ")),
     })
 }
 

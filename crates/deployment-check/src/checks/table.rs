@@ -103,7 +103,7 @@ async fn cancelled_item(deployment: &mut Deployment) -> Result<CheckResult, Call
     let item = reasons.get(1).map(|reason| reason["Item"].clone()).unwrap_or_default();
     Ok(match item == rows[1] {
         true => CheckResult::AsExpected { seen: "the existing item".to_owned() },
-        false => CheckResult::differs(format!("the existing item {}", rows[1]), item.to_string()),
+        false => CheckResult::compare(format!("the existing item {}", rows[1]), item.to_string()),
     })
 }
 
@@ -221,5 +221,5 @@ async fn index_lag(deployment: &mut Deployment) -> Result<CheckResult, CallError
         sleep(POLL).await;
     }
     let limit = format!("within {} ms", limit.as_millis());
-    Ok(CheckResult::differs(format!("visible {limit}"), format!("not visible {limit}")))
+    Ok(CheckResult::compare(format!("visible {limit}"), format!("not visible {limit}")))
 }

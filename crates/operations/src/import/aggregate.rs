@@ -17,7 +17,6 @@ use crate::pacing::Pacer;
 
 const PAGE: usize = 1000;
 
-/// Maximum characters of a value that differs.
 const SHOWN: usize = 80;
 
 pub(super) struct Importer<'a> {

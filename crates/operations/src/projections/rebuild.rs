@@ -272,7 +272,6 @@ impl RebuildProgress {
         self.counts.suspended + self.counts.unreadable == 0
     }
 
-    /// Begins the second pass, perhaps anew.
     fn begin_check(&mut self) {
         self.pass = Pass::Check;
         self.position = Position::default();

@@ -16,7 +16,7 @@ use crate::error::OperatorError;
 use crate::listing::ListedAggregate;
 use crate::pacing::{Interrupt, Pacer};
 use crate::projections::views_error;
-use crate::queues::ChangesQueue;
+use crate::queues::StackQueue;
 
 /// Aggregates that are compared, for each one that may be sent.
 const COMPARED_PER_SENT: usize = 10;
@@ -32,7 +32,7 @@ pub(super) struct Visitor<'a> {
     pub(super) shards: u32,
     pub(super) store: &'a EventStore,
     pub(super) views: &'a ViewStore,
-    pub(super) queue: &'a ChangesQueue,
+    pub(super) queue: &'a StackQueue,
     pub(super) pacer: Pacer,
     pub(super) interrupt: Interrupt,
     /// One permit for each batch on which the projector may work.
@@ -65,7 +65,7 @@ impl Visitor<'_> {
             if self.pacer.turns(turns(to_reach.len())).await.is_none() {
                 return Ok(None);
             }
-            visited.messages += self.queue.send(&to_reach).await?;
+            visited.messages += self.queue.send_changed(&to_reach).await?;
             visited.sent += to_reach.len() as u64;
             if self.wait_until_shown(&mut to_reach, &mut visited).await?.is_none() {
                 return Ok(None);
