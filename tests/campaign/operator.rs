@@ -14,7 +14,7 @@ use daybook_operations::dead_letter_message::MessageFilter;
 use daybook_operations::dead_letters::{RedriveOptions, redrive_queue};
 use daybook_operations::moment::Moment;
 use daybook_operations::republish::{RepublishOptions, Window, republish_from};
-use daybook_operations::{DeadLetterQueue, Interrupt, OperatorError, Stack};
+use daybook_operations::{Interrupt, OperatorError, Stack, StackQueue};
 use daybook_settings::Environment;
 use daybook_stream_relay::{RelaySettings, Resend, RetryPolicy, clients};
 use jiff::{SignedDuration, Timestamp};
@@ -142,7 +142,7 @@ impl Operator {
         process.begin(crash);
         let config = self.services.operator_config(Arc::clone(&process));
         let config = config.to_builder().retry_config(RetryConfig::disabled()).build();
-        let queue = DeadLetterQueue::new(aws_sdk_sqs::Client::new(&config), DLQ_URL.to_owned());
+        let queue = StackQueue::new(aws_sdk_sqs::Client::new(&config), DLQ_URL.to_owned());
         let options = RedriveOptions { filter: MessageFilter::default(), sends: true, rate: RATE, limit: None };
         let (stack, _interrupt) = stack();
         let running = redrive_queue(&stack, &options, queue, sender(&config), |_, _| Ok(()));

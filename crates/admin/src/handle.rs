@@ -22,7 +22,6 @@ impl AdminCalls for EventStore {
     }
 }
 
-/// Partition key and sort key.
 pub(crate) type RowKey = (String, String);
 
 impl Admin<'_> {

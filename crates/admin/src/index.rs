@@ -106,7 +106,6 @@ impl Admin<'_> {
         Ok(slice.into_page(limit, cursor, |_| 0))
     }
 
-    /// The query for the positions of a partition's events.
     fn positions(&self, partition: &IndexPartition, first: Ulid, last: Ulid) -> QueryFluentBuilder {
         let wanted = [attributes::PK, attributes::SK, attributes::GSI1SK, attributes::MESSAGE_SEQ].join(", ");
         let query = self.store.index_between(partition.0.clone(), first, last).projection_expression(wanted);

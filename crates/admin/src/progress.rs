@@ -18,10 +18,17 @@ pub struct AggregateProgress {
 /// The versions of a snapshot. A number that cannot be read is 0, which no snapshot has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotProgress {
-    /// The last event that is folded into it.
     pub version: u64,
-    /// The aggregate's `STATE_VERSION` when it was taken.
     pub state_version: u32,
+}
+
+impl SnapshotProgress {
+    fn of(item: &Item) -> Self {
+        Self {
+            version: number(item, attributes::LAST_SEQ_NUM).unwrap_or_default(),
+            state_version: number(item, attributes::STATE_VERSION).unwrap_or_default(),
+        }
+    }
 }
 
 impl Admin<'_> {
@@ -55,10 +62,7 @@ impl Admin<'_> {
             if sk == keys::METADATA {
                 progress.version = number(&item, attributes::CURRENT_SEQ_NUM).unwrap_or_default();
             } else if sk == keys::SNAPSHOT {
-                progress.snapshot = Some(SnapshotProgress {
-                    version: number(&item, attributes::LAST_SEQ_NUM).unwrap_or_default(),
-                    state_version: number(&item, attributes::STATE_VERSION).unwrap_or_default(),
-                });
+                progress.snapshot = Some(SnapshotProgress::of(&item));
             }
         }
         Ok(progress)
@@ -77,10 +81,6 @@ impl Admin<'_> {
         let query = self.store.rows_between(key, first, last).scan_index_forward(false).limit(limit);
         let output = query.projection_expression(wanted).send().await;
         let output = output.map_err(|error| StoreError::of_call("list kept snapshots", error))?;
-        let snapshot = |item: Item| SnapshotProgress {
-            version: number(&item, attributes::LAST_SEQ_NUM).unwrap_or_default(),
-            state_version: number(&item, attributes::STATE_VERSION).unwrap_or_default(),
-        };
-        Ok(output.items.unwrap_or_default().into_iter().map(snapshot).collect())
+        Ok(output.items.unwrap_or_default().iter().map(SnapshotProgress::of).collect())
     }
 }

@@ -7,6 +7,7 @@ use daybook_event_store::StoreError;
 use daybook_event_store::internal::{Item, row_key, text};
 use daybook_table::{AggregateKey, attributes, keys};
 use futures_util::future::try_join3;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::handle::Admin;
@@ -48,7 +49,7 @@ fn value(attribute: AttributeValue) -> Value {
 }
 
 /// The position at which a scan continues: after a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanKey {
     pub pk: String,
     pub sk: String,

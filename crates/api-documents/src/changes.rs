@@ -2,43 +2,28 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashSet};
-use std::fmt;
 
 use serde_json::{Number, Value};
 
-/// A change that breaks a consumer of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Break {
-    /// The aggregate type and the message type: `order.OrderPlaced`.
-    pub message: String,
-    /// The member, from the event as EventBridge delivers it: `detail.data.items[].quantity`. Empty for the whole message.
-    pub path: String,
-    pub change: String,
-}
-
-impl fmt::Display for Break {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { message, path, change } = self;
-        if path.is_empty() { write!(f, "{message} {change}") } else { write!(f, "{message}: {path} {change}") }
-    }
-}
-
-/// The changes from one document to another that break a consumer, in the order of the earlier document.
+/// The changes from one document to another that break a consumer, in the order of the earlier document: each with the message
+/// and the member from the event as EventBridge delivers it, `order.OrderPlaced: detail.data.items[].quantity is not sent any more`.
 ///
 /// A consumer who read every message of the earlier release reads every message of the later one, unless the later one may
 /// contain something that the earlier one excluded, or lack something that it promised. New members and new message types
 /// break nobody.
-pub fn breaks(earlier: &Value, later: &Value) -> Vec<Break> {
+pub fn breaks(earlier: &Value, later: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for message in message_names(earlier) {
         let (old, new) = (&earlier["$defs"][message], &later["$defs"][message]);
         if !message_names(later).any(|name| name == message) {
-            let change = "is not published any more".to_owned();
-            found.push(Break { message: message.to_owned(), path: String::new(), change });
+            found.push(format!("{message} is not published any more"));
             continue;
         }
         let of_message = SchemaChange::find((earlier, old), (later, new)).into_iter();
-        found.extend(of_message.map(|(path, change)| Break { message: message.to_owned(), path, change }));
+        found.extend(of_message.map(|(path, change)| match path.as_str() {
+            "" => format!("{message} {change}"),
+            path => format!("{message}: {path} {change}"),
+        }));
     }
     found
 }

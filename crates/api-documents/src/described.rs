@@ -79,7 +79,6 @@ fn metadata_schema(aggregate_type: &str, schemas: &mut Schemas) -> Value {
     schemas.add(&format!("{aggregate_type}.metadata"), metadata)
 }
 
-/// The schema of the event that EventBridge delivers, with the message as its `detail`.
 fn event_schema(model: &dyn Model, Variant { name, description, data }: &Variant, metadata: &Value) -> Value {
     let text = |description: &str| json!({"type": "string", "description": description});
     let detail = json!({

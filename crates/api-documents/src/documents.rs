@@ -5,7 +5,6 @@ use serde_json::{Map, Value, json};
 
 use crate::described::{Described, DescribedMessage};
 
-/// Where the schemas of the AsyncAPI document are.
 const OF_COMPONENTS: &str = "#/components/schemas/";
 
 /// The JSON Schema of all messages: each event on the bus matches one of its definitions.

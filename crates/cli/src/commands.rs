@@ -33,6 +33,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use daybook_local_stack::{DevError, Project};
+use daybook_operations::import::ImportOptions;
+use daybook_operations::republish::RepublishOptions;
 use daybook_scaffold::ScaffoldError;
 
 use self::add::AddCommand;
@@ -44,18 +46,16 @@ use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
 use self::documents::{CompletionsArgs, SchemasArgs};
 use self::export::ExportArgs;
-use self::import::ImportArgs;
-use self::load::LoadArgs;
+use self::load::args::LoadArgs;
 use self::new::NewArgs;
 use self::projection::ProjectionCommand;
 use self::reads::{EventsArgs, FeedArgs, GetArgs};
 use self::relay::RelayCommand;
-use self::republish::RepublishArgs;
 use self::snapshot::SnapshotCommand;
 use self::upgrade::UpgradeArgs;
 use self::verify::VerifyArgs;
 use crate::operator::target::StackArgs;
-use crate::operator::{ErrorExit, Exit, OnStack, OperatorContext, OperatorError};
+use crate::operator::{Ended, ErrorExit, Exit, OnStack, OperatorContext, OperatorError};
 
 /// Event sourcing on DynamoDB: the local stack, and the operator commands for a deployed or local stack
 #[derive(Debug, Parser)]
@@ -85,7 +85,6 @@ enum Command {
     Operator(Box<OperatorCommand>),
 }
 
-/// The commands that work on a stack, deployed or local.
 #[derive(Clone, Debug, Subcommand)]
 pub enum OperatorCommand {
     Get(OnStack<GetArgs>),
@@ -95,7 +94,7 @@ pub enum OperatorCommand {
     Verify(OnStack<VerifyArgs>),
     #[command(subcommand)]
     Dlq(DlqCommand),
-    Republish(OnStack<RepublishArgs>),
+    Republish(OnStack<RepublishOptions>),
     #[command(subcommand)]
     Discarded(DiscardedCommand),
     #[command(subcommand)]
@@ -106,7 +105,7 @@ pub enum OperatorCommand {
     Deploy(DeployArgs),
     CheckDeployment(OnStack<CheckDeploymentArgs>),
     Export(OnStack<ExportArgs>),
-    Import(OnStack<ImportArgs>),
+    Import(OnStack<ImportOptions>),
     #[command(subcommand)]
     Projection(ProjectionCommand),
 }
@@ -114,13 +113,10 @@ pub enum OperatorCommand {
 /// Why a command failed. The message is for the person who ran it.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// The local stack failed.
     #[error(transparent)]
     Dev(#[from] DevError),
-    /// No files were written.
     #[error(transparent)]
     Scaffold(#[from] ScaffoldError),
-    /// Another command failed.
     #[error(transparent)]
     Operator(#[from] OperatorError),
 }
@@ -164,8 +160,7 @@ impl DaybookArgs {
 }
 
 impl OperatorCommand {
-    /// Runs the command.
-    pub async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
+    pub async fn run(self, context: &mut OperatorContext) -> Ended {
         match self {
             Self::Get(command) => command.run(context, reads::get).await,
             Self::Events(command) => command.run(context, reads::events).await,
@@ -175,8 +170,14 @@ impl OperatorCommand {
                 context.run(&stack, false, async |session| console::run(args, session).await).await
             }
             Self::Verify(command) => command.run(context, verify::run).await,
-            Self::Dlq(command) => command.run(context).await,
-            Self::Discarded(command) => command.run(context).await,
+            Self::Dlq(DlqCommand::List(command)) => command.run(context, dlq::list).await,
+            Self::Dlq(DlqCommand::Show(command)) => command.run(context, dlq::show).await,
+            Self::Dlq(DlqCommand::Stats(command)) => command.run(context, dlq::stats).await,
+            Self::Dlq(DlqCommand::Export(command)) => command.run(context, dlq::export).await,
+            Self::Dlq(DlqCommand::Redrive(command)) => command.run(context, dlq::redrive).await,
+            Self::Dlq(DlqCommand::Delete(command)) => command.run(context, dlq::delete).await,
+            Self::Discarded(DiscardedCommand::List(command)) => command.run(context, discarded::list).await,
+            Self::Discarded(DiscardedCommand::Redrive(command)) => command.run(context, discarded::redrive).await,
             Self::Relay(RelayCommand::Status(command)) => command.run(context, relay::status).await,
             Self::Republish(command) => command.run(context, republish::run).await,
             Self::Snapshot(SnapshotCommand::Rebuild(command)) => command.run(context, snapshot::rebuild).await,
@@ -190,7 +191,16 @@ impl OperatorCommand {
             Self::CheckDeployment(command) => command.run(context, check_deployment::run).await,
             Self::Export(command) => command.run(context, export::run).await,
             Self::Import(command) => command.run(context, import::run).await,
-            Self::Projection(command) => command.run(context).await,
+            Self::Projection(ProjectionCommand::Rebuild(command)) => {
+                command.run(context, projection::run_rebuild).await
+            }
+            Self::Projection(ProjectionCommand::Status(command)) => command.run(context, projection::status).await,
+            Self::Projection(ProjectionCommand::Switch(command)) => command.run(context, projection::switch).await,
+            Self::Projection(ProjectionCommand::Drop(command)) => command.run(context, projection::drop_version).await,
+            Self::Projection(ProjectionCommand::Suspended(command)) => {
+                command.run(context, projection::suspended).await
+            }
+            Self::Projection(ProjectionCommand::Resume(command)) => command.run(context, projection::resume).await,
         }
     }
 }

@@ -7,11 +7,9 @@
 //! - After Ctrl-C, the summary describes how to go on. A closed output pipe also ends a command.
 //!
 //! In reading order:
-//! - `exit`: the exit status. [`target`]: the options that select the stack. `args`: the options that select aggregates and
-//!   messages.
+//! - `exit`: the exit status. [`target`]: the options that select the stack.
 //! - `output`: what a command prints, and its progress. `context`: the environment of a command.
 
-pub(crate) mod args;
 mod context;
 mod exit;
 pub(crate) mod output;
@@ -19,5 +17,6 @@ pub mod target;
 
 pub use context::OperatorContext;
 pub(crate) use context::{OnStack, Session};
-pub use daybook_operations::{DeadLetterQueue, Interrupt, OperatorError};
+pub use daybook_operations::{Interrupt, OperatorError, StackQueue};
+pub(crate) use exit::Ended;
 pub use exit::{ErrorExit, Exit};

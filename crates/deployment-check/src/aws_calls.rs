@@ -7,7 +7,6 @@ use serde_json::Value;
 
 pub(super) struct AwsCalls(Vec<SignedCalls>);
 
-/// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
     #[error("{operation}: {status} {code} {message}")]
@@ -54,23 +53,8 @@ impl AwsCalls {
         self.send(service, "POST", "/", operation, Some(body.to_string())).await
     }
 
-    /// Reads a path of a service with a REST protocol.
-    pub(super) async fn get(&self, service: AwsService, operation: &str, path: &str) -> Result<Value, CallError> {
-        self.send(service, "GET", path, operation, None).await
-    }
-
-    /// Posts to a path of a service with a REST protocol.
-    pub(super) async fn post(
-        &self,
-        service: AwsService,
-        operation: &str,
-        path: &str,
-        body: Value,
-    ) -> Result<Value, CallError> {
-        self.send(service, "POST", path, operation, Some(body.to_string())).await
-    }
-
-    async fn send(
+    /// Sends a request; to a service with a REST protocol, with a path.
+    pub(super) async fn send(
         &self,
         service: AwsService,
         method: &str,
@@ -78,7 +62,7 @@ impl AwsCalls {
         operation: &str,
         body: Option<String>,
     ) -> Result<Value, CallError> {
-        let client = self.0.iter().find(|client| client.service == service.name);
+        let client = self.0.iter().find(|client| client.service.name == service.name);
         let client = client.ok_or(CallError::NoService(service.name))?;
         let sent = client.send(method, path, (path == "/").then_some(operation), body).await;
         let operation = operation.to_owned();

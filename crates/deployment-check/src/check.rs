@@ -6,7 +6,6 @@ use serde::Serialize;
 use crate::aws_calls::CallError;
 use crate::deployment::Deployment;
 
-/// A check of one assumption about AWS.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Check {
@@ -14,7 +13,6 @@ pub struct Check {
     pub name: &'static str,
     /// The assumption, and what depends on it.
     pub relies_on: &'static str,
-    /// Where AWS documents it.
     pub documented: &'static str,
     /// The IAM actions of its calls, besides those of the deletion of rows.
     pub permissions: &'static [&'static str],
@@ -25,18 +23,24 @@ pub struct Check {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", rename_all = "kebab-case")]
 pub enum CheckResult {
-    /// AWS behaves as the code relies on.
-    AsExpected { seen: String },
-    /// It does not.
-    Differs { expected: String, seen: String },
+    AsExpected {
+        seen: String,
+    },
+    Differs {
+        expected: String,
+        seen: String,
+    },
     /// A call failed, or what should be seen did not happen.
-    NotChecked { reason: String },
+    NotChecked {
+        reason: String,
+    },
     /// The local stack has no such behaviour.
-    NotModelled { reason: String },
+    NotModelled {
+        reason: String,
+    },
 }
 
 impl CheckResult {
-    /// As expected if both are equal.
     pub(super) fn compare(expected: impl Into<String>, seen: impl Into<String>) -> Self {
         let (expected, seen) = (expected.into(), seen.into());
         if expected == seen { Self::AsExpected { seen } } else { Self::Differs { expected, seen } }
@@ -49,9 +53,5 @@ impl CheckResult {
         } else {
             Self::NotChecked { reason }
         }
-    }
-
-    pub(super) fn differs(expected: impl Into<String>, seen: impl Into<String>) -> Self {
-        Self::Differs { expected: expected.into(), seen: seen.into() }
     }
 }

@@ -21,7 +21,6 @@ pub(super) struct Deployment {
     pub(super) calls: AwsCalls,
     pub(super) table: String,
     pub(super) bus: String,
-    /// The source of the stack's messages.
     pub(super) source: String,
     pub(super) dlq_url: String,
     pub(super) stack: Option<String>,
@@ -75,7 +74,6 @@ impl Deployment {
         row
     }
 
-    /// The outbox row of message `number` of an aggregate.
     pub(super) fn outbox_row(&self, aggregate: &AggregateKey, number: u64, detail: &str) -> OutboxItem {
         let sk = keys::outbox_sk(number, 0);
         OutboxItem {

@@ -11,11 +11,9 @@ use crate::aws_calls::CallError;
 use crate::deployment::Deployment;
 use crate::observer::CANARY;
 
-/// The message of a command, as the bus delivered it.
 #[derive(Debug)]
 pub struct FirstMessage {
     pub message: Value,
-    /// The time since the command was sent.
     pub after: Duration,
     /// What was created to see the message, and could not be deleted.
     pub left_over: Vec<String>,
@@ -32,9 +30,7 @@ pub async fn first_message(stack: &Stack, function: &str, limit: Duration) -> Re
     let left_over = deployment.clean_up().await;
     let failed = |error: CallError| {
         let left_over: String = left_over.iter().map(|text| format!("; could not delete {text}")).collect();
-        OperatorError::Deployment(format!(
-            "the stack is deployed, but its first message was not seen: {error}{left_over}"
-        ))
+        OperatorError::Failed(format!("the stack is deployed, but its first message was not seen: {error}{left_over}"))
     };
     let (message, after) = seen.map_err(failed)?;
     Ok(FirstMessage { message, after, left_over })
@@ -79,5 +75,5 @@ async fn invoke(deployment: &Deployment, function: &str, path: &str, data: Value
         "requestContext": {"apiId": "daybook-deployment-hook", "http": http, "stage": "$default", "timeEpoch": 0},
     });
     let path = format!("/2015-03-31/functions/{function}%3Alive/invocations");
-    deployment.calls.post(LAMBDA, "Invoke", &path, event).await
+    deployment.calls.send(LAMBDA, "POST", &path, "Invoke", Some(event.to_string())).await
 }

@@ -17,10 +17,8 @@ pub(super) const CANARY: &str = "__canary/deployments";
 /// The source of the messages that the checks themselves send to the bus.
 pub(super) const CHECK_SOURCE: &str = "daybook.check";
 
-/// The id of the rule's target.
 const TARGET: &str = "queue";
 
-/// How long SQS waits for a message in one call.
 const WAIT_SECONDS: u32 = 1;
 
 /// How long one message may take that shows whether the rule has effect, before the next is sent.
@@ -33,7 +31,6 @@ pub(super) struct Observer {
     pattern: Value,
     /// The aggregate name in the messages that show whether the rule has effect.
     ready: String,
-    /// Whether the rule has effect.
     started: bool,
     has_rule: bool,
     has_queue: bool,

@@ -62,32 +62,6 @@ impl GoldenFiles {
         }
     }
 
-    /// Checks that the check of the states reports what to do next.
-    pub fn changed_fold_is_reported_with_the_next_step(&self) {
-        for model in self.pinned() {
-            let today = self.fold(model);
-            assert_eq!(self.compare(model, &today, &today), Ok(()));
-
-            let mut other_state = today.clone();
-            other_state.states.last_mut().unwrap().state = Value::Null;
-            let mut other_shape = today.clone();
-            other_shape.shape = Value::Null;
-            let mut other_order = today.clone();
-            other_order.states.reverse();
-            let mut lost = today.clone();
-            lost.states.push(lost.states[0].clone());
-            for pinned in [other_state, other_shape, other_order, lost] {
-                let what_to_do = self.compare(model, &pinned, &today).unwrap_err();
-                assert!(what_to_do.contains("Raise STATE_VERSION") && what_to_do.contains(COMMAND), "{what_to_do}");
-            }
-
-            let mut shorter = today.clone();
-            shorter.states.pop();
-            let what_to_do = self.compare(model, &shorter, &today).unwrap_err();
-            assert!(!what_to_do.contains("Raise STATE_VERSION") && what_to_do.contains(COMMAND), "{what_to_do}");
-        }
-    }
-
     fn state_file(&self, model: &dyn Model) -> PathBuf {
         self.file(model).with_extension("").join(format!("state-{}.json", model.state_version()))
     }
@@ -169,4 +143,37 @@ fn from_snapshot(model: &dyn Model, folded: &Folded) -> Folded {
     model.restore(folded.version(), folded.message_seq(), &json).unwrap_or_else(|error| {
         panic!("{}: no snapshot of the state can be read: {error}. Its JSON is {}", model.type_name(), json.text())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_fold_is_reported_with_the_next_step() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../app/aggregates/golden");
+        let files = GoldenFiles::new(aggregates::registry().unwrap(), folder);
+        for model in files.pinned() {
+            let today = files.fold(model);
+            assert_eq!(files.compare(model, &today, &today), Ok(()));
+
+            let mut other_state = today.clone();
+            other_state.states.last_mut().unwrap().state = Value::Null;
+            let mut other_shape = today.clone();
+            other_shape.shape = Value::Null;
+            let mut other_order = today.clone();
+            other_order.states.reverse();
+            let mut lost = today.clone();
+            lost.states.push(lost.states[0].clone());
+            for pinned in [other_state, other_shape, other_order, lost] {
+                let what_to_do = files.compare(model, &pinned, &today).unwrap_err();
+                assert!(what_to_do.contains("Raise STATE_VERSION") && what_to_do.contains(COMMAND), "{what_to_do}");
+            }
+
+            let mut shorter = today.clone();
+            shorter.states.pop();
+            let what_to_do = files.compare(model, &shorter, &today).unwrap_err();
+            assert!(!what_to_do.contains("Raise STATE_VERSION") && what_to_do.contains(COMMAND), "{what_to_do}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use daybook_decider::record::timestamp;
@@ -42,7 +43,6 @@ pub struct EventLine {
     pub message_seq: Option<u64>,
 }
 
-/// An aggregate that could not be exported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IncompleteLine {
@@ -51,7 +51,6 @@ pub struct IncompleteLine {
     pub reason: String,
 }
 
-/// The summary of a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HistorySummary {
@@ -67,26 +66,6 @@ pub struct HistorySummary {
     pub go_on: Option<String>,
 }
 
-/// The first line of a file.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct HeaderOut {
-    daybook_history: u32,
-}
-
-/// The line of an incomplete aggregate.
-#[derive(Serialize)]
-struct IncompleteOut<'a> {
-    incomplete: &'a IncompleteLine,
-}
-
-/// The last line of a file.
-#[derive(Serialize)]
-struct SummaryOut<'a> {
-    summary: &'a HistorySummary,
-}
-
-/// The line of an event.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EventOut<'a> {
@@ -225,7 +204,7 @@ pub struct HistoryWriter<W> {
 impl<W: Write> HistoryWriter<W> {
     pub fn begin(out: W) -> io::Result<Self> {
         let mut this = Self { out, hash: Sha256::new(), summary: HistorySummary::default() };
-        this.write(&HeaderOut { daybook_history: FORMAT_VERSION })?;
+        this.write(&BTreeMap::from([("daybookHistory", FORMAT_VERSION)]))?;
         Ok(this)
     }
 
@@ -247,14 +226,14 @@ impl<W: Write> HistoryWriter<W> {
     /// Ends an aggregate of which not all events could be read.
     pub fn incomplete(&mut self, incomplete: &IncompleteLine) -> io::Result<()> {
         self.summary.incomplete += 1;
-        self.write(&IncompleteOut { incomplete })
+        self.write(&BTreeMap::from([("incomplete", incomplete)]))
     }
 
     /// Ends the file with its summary. `go_on` describes how to export the remaining aggregates.
     pub fn finish(mut self, go_on: Option<String>) -> io::Result<HistorySummary> {
         let sha256 = hex(&self.hash.clone().finalize());
         let summary = HistorySummary { sha256, go_on, ..self.summary.clone() };
-        self.write(&SummaryOut { summary: &summary })?;
+        self.write(&BTreeMap::from([("summary", &summary)]))?;
         self.out.flush()?;
         Ok(summary)
     }
@@ -268,7 +247,6 @@ impl<W: Write> HistoryWriter<W> {
     }
 }
 
-/// The bytes in hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -22,10 +22,8 @@ use crate::line::{EventLine, HistorySummary, IncompleteLine, Line, hex};
 /// Maximum bytes of a line: an item of the table holds 400 KB, and the text of a line may be longer by escapes.
 const MAX_LINE: u64 = 4 * 1024 * 1024;
 
-/// Maximum wrong lines that are reported.
 pub const MAX_ERRORS: usize = 100;
 
-/// A file whose lines are right.
 #[derive(Debug)]
 pub struct HistoryFile {
     path: PathBuf,
@@ -55,7 +53,6 @@ impl AggregateLines {
     }
 }
 
-/// Contiguous lines of one aggregate.
 #[derive(Debug)]
 struct LineRun {
     offset: u64,
@@ -71,14 +68,10 @@ pub struct LineError {
     pub reason: String,
 }
 
-/// Why a file cannot be used.
 #[derive(Debug)]
 pub enum HistoryError {
-    /// It cannot be read.
     Io(io::Error),
-    /// Lines are wrong.
     Lines(Vec<LineError>),
-    /// It was stopped.
     Interrupted,
 }
 
@@ -119,7 +112,6 @@ impl HistoryFile {
     }
 }
 
-/// The lines of one aggregate, read again.
 pub struct EventLines<'a> {
     file: BufReader<File>,
     key: &'a AggregateKey,

@@ -1,5 +1,6 @@
 //! The alarms of a deployed stack, and the figures that they watch.
 
+use daybook_console::stack::Alarm;
 use futures_util::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -9,61 +10,29 @@ use crate::signed_calls::SignedCalls;
 
 /// The alarms of template.yaml and deploy/monitoring.yaml, without the name of the stack. Those on new versions have the
 /// version in their names.
-pub const ALARMS: [&str; 30] = [
-    "api-failing",
-    "api-server-errors",
-    "api-slow",
-    "archive-silent",
-    "breaker-open",
-    "command-handler-failures",
-    "concurrency-high",
-    "dead-letter-arrived",
-    "dead-letter-messages",
-    "dead-letter-old",
-    "errors-in-logs",
-    "functions-near-timeout",
-    "functions-throttled",
-    "index-throttled",
-    "messages-late",
-    "messages-missing",
-    "records-discarded",
-    "records-dropped",
-    "records-retried",
-    "requests-forbidden",
-    "requests-throttled",
-    "requests-unauthenticated",
-    "rows-unreadable",
-    "snapshots-late",
-    "snapshotter-failures",
-    "snapshotter-silent",
-    "state-too-large",
-    "stream-relay-failures",
-    "stream-relay-silent",
-    "table-throttled",
-];
+const ALARMS: &str = "api-failing api-server-errors api-slow archive-silent breaker-open command-handler-failures concurrency-high \
+    dead-letter-arrived dead-letter-messages dead-letter-old errors-in-logs functions-near-timeout \
+    functions-throttled index-throttled messages-late messages-missing records-discarded records-dropped \
+    records-retried requests-forbidden requests-throttled requests-unauthenticated rows-unreadable snapshots-late \
+    snapshotter-failures snapshotter-silent state-too-large stream-relay-failures stream-relay-silent \
+    table-throttled";
 
-/// The alarms of deploy/monitoring.yaml that only a stack with read models has.
-const ALARMS_OF_READ_MODELS: [&str; 4] =
-    ["aggregates-suspended", "changes-unread", "projector-behind", "projector-failures"];
+const ALARMS_OF_READ_MODELS: &str = "aggregates-suspended changes-unread projector-behind projector-failures";
+
+/// The names of the alarms that each stack has.
+pub fn alarm_names() -> impl Iterator<Item = &'static str> {
+    ALARMS.split_whitespace()
+}
 
 /// How far back the figures are read.
 const WINDOW: SignedDuration = SignedDuration::from_hours(3);
 
 const CONCURRENCY: usize = 8;
 
-/// An alarm with the figures of the last three hours.
-pub struct AlarmFigures {
-    /// Its name, without the name of the stack.
-    pub name: String,
-    /// The alarm, as CloudWatch returns it.
-    pub alarm: Value,
-    /// The times, in milliseconds since 1970, and the values, in their order.
-    pub points: Vec<(f64, f64)>,
-}
-
 /// The alarms of the stack that exist, each with its figures. It makes one call, and one for each alarm.
-pub async fn alarm_figures(cloudwatch: &SignedCalls, stack_name: &str) -> Result<Vec<AlarmFigures>, OperatorError> {
-    let names = ALARMS.iter().chain(&ALARMS_OF_READ_MODELS).map(|name| format!("{stack_name}-{name}"));
+pub async fn alarm_figures(cloudwatch: &SignedCalls, stack_name: &str) -> Result<Vec<Alarm>, OperatorError> {
+    let names =
+        alarm_names().chain(ALARMS_OF_READ_MODELS.split_whitespace()).map(|name| format!("{stack_name}-{name}"));
     let request = json!({"AlarmNames": names.collect::<Vec<_>>(), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
     let response = cloudwatch.post("DescribeAlarms", &request).await?;
     let alarms = response["MetricAlarms"].as_array().map_or(&[][..], Vec::as_slice);
@@ -74,7 +43,7 @@ pub async fn alarm_figures(cloudwatch: &SignedCalls, stack_name: &str) -> Result
     Ok(all)
 }
 
-async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> Result<AlarmFigures, OperatorError> {
+async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> Result<Alarm, OperatorError> {
     let now = Timestamp::now();
     let request = json!({
         "StartTime": (now - WINDOW).as_second(), "EndTime": now.as_second(), "ScanBy": "TimestampAscending",
@@ -83,10 +52,15 @@ async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> R
     let response = cloudwatch.post("GetMetricData", &request).await?;
     let result = &response["MetricDataResults"][0];
     let numbers = |name: &str| result[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
-    let full_name = alarm["AlarmName"].as_str().unwrap_or_default();
-    Ok(AlarmFigures {
-        name: full_name.strip_prefix(stack_name).unwrap_or(full_name).trim_start_matches('-').to_owned(),
-        alarm: alarm.clone(),
+    let text = |name: &str| alarm[name].as_str().unwrap_or_default().to_owned();
+    let full_name = text("AlarmName");
+    Ok(Alarm {
+        name: full_name.strip_prefix(stack_name).unwrap_or(&full_name).trim_start_matches('-').to_owned(),
+        description: text("AlarmDescription"),
+        state: text("StateValue"),
+        reason: text("StateReason"),
+        threshold: alarm["Threshold"].as_f64(),
+        comparison: text("ComparisonOperator"),
         points: numbers("Timestamps").map(|seconds| seconds * 1_000.0).zip(numbers("Values")).collect(),
     })
 }
@@ -121,7 +95,7 @@ mod tests {
 
     #[test]
     fn alarms_are_those_of_the_templates() {
-        let mut all: Vec<_> = ALARMS.into_iter().chain(ALARMS_OF_READ_MODELS).collect();
+        let mut all: Vec<_> = alarm_names().chain(ALARMS_OF_READ_MODELS.split_whitespace()).collect();
         all.sort_unstable();
         assert_eq!(names(&["template.yaml", "deploy/monitoring.yaml"]), all);
     }

@@ -22,8 +22,10 @@ use tokio::time::Instant;
 
 use crate::error::OperatorError;
 
-/// The pause between two writes of the file.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+pub const CHECKPOINT_HELP: &str = "Store the progress in this file. If the file exists, continue where the run that wrote it \
+                                   ended, with the same options. The file is deleted when the command is done";
 
 /// The command, its table and its options: what a checkpoint belongs to.
 pub type CheckpointOwner = Map<String, Value>;
@@ -103,10 +105,9 @@ impl Checkpoint {
 }
 
 fn failed(file: &Path, source: io::Error) -> OperatorError {
-    OperatorError::Checkpoint { file: file.to_owned(), source }
+    OperatorError::File { doing: format!("cannot use the checkpoint {}", file.display()), source }
 }
 
-/// Replaces the content of a file, as a whole.
 fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = file.as_os_str().to_owned();
     name.push(".tmp");

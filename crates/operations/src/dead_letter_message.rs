@@ -4,6 +4,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
+use clap::Args;
 use daybook_stream_relay::DeadLetter;
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
@@ -43,15 +44,25 @@ pub struct UndeliveredMessage {
 }
 
 /// Which dead-letter messages: those for which each value that is set applies.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct MessageFilter {
+    /// Only messages of aggregates of this type.
+    #[arg(long = "type", value_name = "TYPE")]
     pub aggregate_type: Option<String>,
+    /// Only messages of this aggregate.
+    #[arg(long, value_name = "TYPE/ID")]
     pub aggregate: Option<AggregateName>,
+    /// Only messages of this type.
+    #[arg(long, value_name = "NAME")]
     pub message_type: Option<String>,
+    /// Only messages that failed with this error.
+    #[arg(long, value_name = "CODE")]
     pub error_code: Option<String>,
-    /// Message ids, or SQS's ids of the messages.
+    /// Only this message, by its message id or by SQS's; can be repeated.
+    #[arg(long = "id", value_name = "ID")]
     pub ids: Vec<String>,
     /// Only messages that cannot be sent: they contain an unreadable record, are damaged, or are not from the relay.
+    #[arg(long)]
     pub unreadable: bool,
 }
 
@@ -127,7 +138,6 @@ impl DeadLetterMessage {
         })
     }
 
-    /// Whether this is its message id or SQS's id.
     pub fn has_id(&self, id: &str) -> bool {
         id == self.sqs_id || self.content.as_ref().is_ok_and(|content| id == content.message_id)
     }
@@ -173,7 +183,6 @@ impl fmt::Display for DeadLetterMessage {
     }
 }
 
-/// The beginning of a text that may be long.
 fn shortened(text: String) -> String {
     match text.char_indices().nth(MAX_TEXT) {
         Some((end, _)) => format!("{}…", &text[..end]),

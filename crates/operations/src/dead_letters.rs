@@ -9,6 +9,7 @@ use std::io;
 use std::num::NonZeroU32;
 
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
+use clap::Args;
 use daybook_stream_relay::Resend;
 use daybook_table::OutboxItem;
 use serde::Serialize;
@@ -16,12 +17,10 @@ use serde_json::{Value, json};
 
 use crate::dead_letter_message::{DeadLetterMessage, MessageFilter};
 use crate::error::OperatorError;
+use crate::message_outcome::{MessageOutcome, UnsentMessages};
 use crate::queue_reading::{BodyFile, NotSeen, QueueReader, QueueReading};
-use crate::queues::DeadLetterQueue;
-use crate::stack::{Stack, check_bus};
-use crate::unsent::UnsentMessages;
-
-pub use crate::unsent::MessageOutcome;
+use crate::queues::StackQueue;
+use crate::stack::Stack;
 
 /// Maximum messages that are sent together. Then those that the bus accepted are deleted from the queue.
 const SENT_TOGETHER: usize = 500;
@@ -32,20 +31,29 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum messages that are deleted before their outcomes are reported.
 const DELETED_TOGETHER: usize = 100;
 
-/// A message with its body.
 pub struct ReadMessage<'a> {
     pub digest: &'a DeadLetterMessage,
     message: &'a Message,
 }
 
-#[derive(Clone, Debug)]
+/// Send messages of the dead-letter queue again, with the same ids and bytes, and delete from it those that the bus accepted.
+///
+/// A dry run by default; `--yes` executes it. The messages of an aggregate are sent in their order, as far as the run received
+/// them. Messages that the bus rejects again stay in the queue. Messages that cannot be sent also stay there, such as a
+/// message that contains an unreadable record. A run that ends early loses nothing: the next run repeats messages that
+/// were sent but not yet deleted, and consumers recognize them by their message ids.
+#[derive(Clone, Debug, Args)]
 pub struct RedriveOptions {
+    #[command(flatten)]
     pub filter: MessageFilter,
-    /// Whether they are sent; otherwise only reported.
+    /// Send the messages; without this option, the command is a dry run.
+    #[arg(long = "yes")]
     pub sends: bool,
     /// Maximum messages per second.
+    #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
-    /// Maximum number of messages that are read.
+    /// Maximum number of messages that are read. Default: all.
+    #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
 }
 
@@ -59,7 +67,6 @@ pub struct RedriveCounts {
     pub rejected: usize,
     /// Sent, but SQS did not delete them.
     pub not_deleted: usize,
-    /// Messages that contain no outbox message.
     pub unsendable: usize,
     pub unsent: usize,
     #[serde(flatten)]
@@ -97,14 +104,12 @@ impl ReadMessage<'_> {
         self.message.body.as_deref().unwrap_or_default()
     }
 
-    /// How often the message was received.
     pub fn receives(&self) -> u32 {
         let attributes = self.message.attributes.as_ref();
         let count = attributes.and_then(|all| all.get(&MessageSystemAttributeName::ApproximateReceiveCount));
         count.and_then(|count| count.parse().ok()).unwrap_or_default()
     }
 
-    /// All that SQS holds of the message.
     pub fn json(&self) -> Value {
         let attributes = self.message.attributes.iter().flatten();
         let attributes: BTreeMap<_, _> = attributes.map(|(name, value)| (name.as_str(), value)).collect();
@@ -195,10 +200,7 @@ pub async fn redrive(
     options: &RedriveOptions,
     report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
 ) -> Result<Redriven, OperatorError> {
-    let resend = stack.bus(options.rate).await?;
-    if options.sends {
-        check_bus(&resend).await?;
-    }
+    let resend = stack.bus(options.rate, options.sends).await?;
     redrive_queue(stack, options, stack.dead_letters().await?, resend, report).await
 }
 
@@ -206,7 +208,7 @@ pub async fn redrive(
 pub async fn redrive_queue(
     stack: &Stack,
     options: &RedriveOptions,
-    queue: DeadLetterQueue,
+    queue: StackQueue,
     resend: Resend,
     report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
 ) -> Result<Redriven, OperatorError> {
@@ -231,7 +233,7 @@ pub async fn redrive_queue(
 
 struct Redrive<'a, R> {
     stack: &'a Stack,
-    queue: DeadLetterQueue,
+    queue: StackQueue,
     resend: Resend,
     counts: RedriveCounts,
     /// The bodies of the selected messages; `None` in a dry run.
@@ -298,7 +300,6 @@ impl<R: FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>> Redrive<'_
         unsent.into_result("the other messages are in the queue; run it again".to_owned()).err()
     }
 
-    /// The number of messages at the beginning that are sent together.
     fn batch_len(&self, messages: &[Copies<'_>]) -> usize {
         let mut bytes = 0;
         let fits = messages.iter().take(SENT_TOGETHER).take_while(|copies| {

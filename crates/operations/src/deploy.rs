@@ -4,7 +4,6 @@
 //! neither. So `Release` is computed from both.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Display};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -25,7 +24,6 @@ const BUILD: &str = ".aws-sam/build";
 /// The number of hex digits of `Release`. SAM compares the first ten.
 const DIGITS: usize = 40;
 
-/// What is read of a stack.
 const NAMES: [&str; 6] =
     ["StackStatus", "LastUpdatedTime", "ParameterKey", "ParameterValue", "OutputKey", "OutputValue"];
 
@@ -37,66 +35,19 @@ pub struct StackDeployment {
     project: PathBuf,
     config_env: String,
     pub stack_name: String,
-    /// The parameters in samconfig.toml, such as `RetentionDays=7`.
     parameters: Vec<String>,
     region: String,
     environment: Environment,
     cloudformation: SignedCalls,
 }
 
-/// A stack as CloudFormation describes it.
 #[derive(Debug, Default)]
 pub struct StackDescription {
     status: String,
     /// When its last update began; empty before the first one.
     updated: String,
-    /// The parameter `Release`.
     release: Option<String>,
     pub outputs: BTreeMap<String, String>,
-}
-
-/// What a deployed stack lacks before somebody can rely on it.
-#[derive(Debug, PartialEq)]
-pub enum Gap {
-    /// The stack has neither alarms nor a dashboard.
-    NoAlarms,
-    /// Nobody gets the notifications of a topic.
-    NoRecipient {
-        output: String,
-    },
-    /// A subscription is not confirmed yet.
-    Unconfirmed {
-        endpoint: String,
-    },
-    /// Lambda's quota of concurrent executions is that of a new account.
-    FewExecutions {
-        quota: u64,
-    },
-    NotChecked {
-        reason: String,
-    },
-}
-
-impl Display for Gap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoAlarms => write!(f, "there are no alarms and no dashboard: set AlarmEmail in samconfig.toml"),
-            Self::NoRecipient { output } => {
-                write!(
-                    f,
-                    "nobody gets the alarms: set AlarmEmail in samconfig.toml, or subscribe to the output {output}"
-                )
-            }
-            Self::Unconfirmed { endpoint } => {
-                write!(f, "{endpoint} gets no alarms yet: open the link in the mail that asks for a confirmation")
-            }
-            Self::FewExecutions { quota } => write!(
-                f,
-                "the account runs only {quota} functions at a time: request 1,000 concurrent executions under Service Quotas"
-            ),
-            Self::NotChecked { reason } => write!(f, "not checked: {reason}"),
-        }
-    }
 }
 
 impl StackDeployment {
@@ -119,7 +70,7 @@ impl StackDeployment {
     pub async fn deploy(&self) -> Result<StackDescription, OperatorError> {
         let before = self.describe().await?;
         if let Some(obstacle) = before.as_ref().and_then(|stack| self.obstacle(&stack.status)) {
-            return Err(OperatorError::Deployment(obstacle));
+            return Err(OperatorError::Failed(obstacle));
         }
         self.sam("build", &[]).await?;
         let build = self.project.join(BUILD);
@@ -133,31 +84,31 @@ impl StackDeployment {
         let after = self.describe().await?;
         let obstacle = after.as_ref().and_then(|stack| self.obstacle(&stack.status));
         match (deployed, after, obstacle) {
-            (Err(OperatorError::Deployment(error)), _, Some(obstacle)) => {
-                Err(OperatorError::Deployment(format!("{error}; {obstacle}")))
+            (Err(OperatorError::Failed(error)), _, Some(obstacle)) => {
+                Err(OperatorError::Failed(format!("{error}; {obstacle}")))
             }
             (Err(error), ..) => Err(error),
             // Without the new release, the user has declined the change set.
             (Ok(()), Some(stack), None) if stack.release.as_ref() == Some(&release) => Ok(stack),
-            (Ok(()), ..) => Err(OperatorError::Deployment(format!("{} was not deployed", self.stack_name))),
+            (Ok(()), ..) => Err(OperatorError::Failed(format!("{} was not deployed", self.stack_name))),
         }
     }
 
-    /// What a deployed stack lacks.
-    pub async fn gaps(&self, stack: &StackDescription) -> Vec<Gap> {
+    /// What a deployed stack lacks before somebody can rely on it.
+    pub async fn gaps(&self, stack: &StackDescription) -> Vec<String> {
         let mut gaps = Vec::new();
         if stack.outputs.contains_key("DashboardUrl") {
             for (output, arn) in stack.outputs.iter().filter(|(output, _)| output.ends_with("Topic")) {
                 gaps.extend(self.recipients(output, arn).await.unwrap_or_else(not_checked));
             }
         } else {
-            gaps.push(Gap::NoAlarms);
+            gaps.push("there are no alarms and no dashboard: set AlarmEmail in samconfig.toml".to_owned());
         }
         gaps.extend(self.quota().await.unwrap_or_else(not_checked));
         gaps
     }
 
-    async fn recipients(&self, output: &str, topic: &str) -> Result<Vec<Gap>, OperatorError> {
+    async fn recipients(&self, output: &str, topic: &str) -> Result<Vec<String>, OperatorError> {
         let sns = SignedCalls::connect(&self.environment, SNS).await?;
         let topic = utf8_percent_encode(topic, NON_ALPHANUMERIC);
         let path = format!("/?Action=ListSubscriptionsByTopic&Version=2010-03-31&TopicArn={topic}");
@@ -165,19 +116,28 @@ impl StackDeployment {
         let found = found.map_err(|error| sns.failed(error.to_string()))?;
         let of = |wanted| found.iter().filter(move |(name, _)| *name == wanted).map(|(_, text)| text);
         if found.is_empty() {
-            return Ok(vec![Gap::NoRecipient { output: output.to_owned() }]);
+            return Ok(vec![format!(
+                "nobody gets the alarms: set AlarmEmail in samconfig.toml, or subscribe to the output {output}"
+            )]);
         }
         let subscriptions = of("SubscriptionArn").zip(of("Endpoint"));
-        let unconfirmed = subscriptions.filter(|(arn, _)| *arn == "PendingConfirmation");
-        Ok(unconfirmed.map(|(_, endpoint)| Gap::Unconfirmed { endpoint: endpoint.clone() }).collect())
+        let unconfirmed = subscriptions.filter(|(arn, _)| *arn == "PendingConfirmation").map(|(_, endpoint)| {
+            format!("{endpoint} gets no alarms yet: open the link in the mail that asks for a confirmation")
+        });
+        Ok(unconfirmed.collect())
     }
 
-    async fn quota(&self) -> Result<Vec<Gap>, OperatorError> {
+    /// The quota of concurrent executions, if it is that of a new account.
+    async fn quota(&self) -> Result<Vec<String>, OperatorError> {
         let lambda = SignedCalls::connect(&self.environment, LAMBDA).await?;
         let settings = lambda.get("/2016-08-19/account-settings/").await?;
-        let quota = settings["AccountLimit"]["ConcurrentExecutions"].as_u64();
-        let few = quota.filter(|quota| *quota < FEW_EXECUTIONS);
-        Ok(few.map(|quota| Gap::FewExecutions { quota }).into_iter().collect())
+        let quota = settings["AccountLimit"]["ConcurrentExecutions"].as_u64().filter(|quota| *quota < FEW_EXECUTIONS);
+        let few = quota.map(|quota| {
+            format!(
+                "the account runs only {quota} functions at a time: request 1,000 concurrent executions under Service Quotas"
+            )
+        });
+        Ok(few.into_iter().collect())
     }
 
     /// The stack; `None` if it does not exist.
@@ -250,7 +210,7 @@ impl StackDeployment {
         };
         match status.success() {
             true => Ok(()),
-            false => Err(OperatorError::Deployment(format!(
+            false => Err(OperatorError::Failed(format!(
                 "`sam {command}` has failed; its output above has the reason. {} has the code and the settings that it had before",
                 self.stack_name
             ))),
@@ -258,8 +218,8 @@ impl StackDeployment {
     }
 }
 
-fn not_checked(error: OperatorError) -> Vec<Gap> {
-    vec![Gap::NotChecked { reason: error.to_string() }]
+fn not_checked(error: OperatorError) -> Vec<String> {
+    vec![format!("not checked: {error}")]
 }
 
 /// Adds all files below a folder, in the order of their paths.
@@ -277,7 +237,6 @@ fn hash_folder(folder: &Path, hash: &mut Sha256) -> io::Result<()> {
     Ok(())
 }
 
-/// The stack's name and its parameters in an environment of samconfig.toml.
 fn read_config(file: &Path, config_env: &str) -> Result<(String, Vec<String>), OperatorError> {
     let usage = |problem: String| OperatorError::Usage(format!("{}: {problem}", file.display()));
     let text = fs::read_to_string(file)

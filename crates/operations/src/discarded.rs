@@ -6,34 +6,45 @@
 use std::io;
 use std::num::NonZeroU32;
 
+use clap::Args;
 use daybook_stream_relay::{Resend, ResendOutcome};
-use daybook_table::OutboxItem;
 use serde::Serialize;
 
 use crate::discarded_objects::{DiscardedObject, DiscardedObjects};
 use crate::error::OperatorError;
-use crate::queues::ChangesQueue;
-use crate::stack::{Stack, check_bus};
-use crate::unsent::{MessageOutcome, UnsentMessages};
+use crate::message_outcome::{MessageLabel, MessageOutcome, UnsentMessages};
+use crate::queues::StackQueue;
+use crate::stack::Stack;
 
-#[derive(Clone, Debug)]
+/// Send the messages of discarded records, with the same ids and bytes, and delete the objects whose messages the bus accepted.
+///
+/// With read models, the records also contain which aggregates have new events. They are sent to the projector's queue.
+///
+/// A dry run by default; `--yes` executes it. The objects are sent in the order of the stream, so the messages of an aggregate
+/// are sent in their order. An object stays in the bucket if the bus rejects one of its messages, if one of its records cannot
+/// be read, if it contains no records, or if it is of the snapshotter. Consumers that received a message before recognize it by
+/// its message id.
+#[derive(Clone, Debug, Args)]
 pub struct DiscardedOptions {
-    /// Only these objects. Default: all.
+    /// Only this object, by its key; can be repeated. Default: all.
+    #[arg(long = "object", value_name = "KEY")]
     pub objects: Vec<String>,
-    /// Whether they are sent; otherwise only reported.
+    /// Send the messages; without this option, the command is a dry run.
+    #[arg(long = "yes")]
     pub sends: bool,
-    /// Whether objects stay whose messages were all sent.
+    /// Delete no object.
+    #[arg(long = "keep")]
     pub keeps: bool,
     /// Maximum messages per second.
+    #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
 }
 
 /// What became of an object, or of a message in it.
 #[derive(Debug)]
 pub enum Redriving<'a> {
-    Message(&'a OutboxItem, MessageOutcome),
+    Message(MessageLabel, MessageOutcome),
     Deleted,
-    /// It stays for this reason.
     Left(&'a str),
     WithoutMessages,
 }
@@ -55,7 +66,6 @@ pub struct DiscardedCounts {
     pub left: usize,
 }
 
-/// Reads each object, until the stack is interrupted.
 pub async fn list(
     stack: &Stack,
     mut report: impl FnMut(&DiscardedObject) -> io::Result<()>,
@@ -77,10 +87,7 @@ pub async fn redrive(
     options: &DiscardedOptions,
     report: impl FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>,
 ) -> Result<(DiscardedCounts, Option<OperatorError>), OperatorError> {
-    let resend = stack.bus(options.rate).await?;
-    if options.sends {
-        check_bus(&resend).await?;
-    }
+    let resend = stack.bus(options.rate, options.sends).await?;
     let objects = stack.discarded().await?;
     let counts = DiscardedCounts { dry_run: !options.sends, ..DiscardedCounts::default() };
     let (changes_queue, unsent) = (stack.changes_queue_if_set().await?, UnsentMessages::default());
@@ -96,7 +103,7 @@ struct Redrive<'a, R> {
     options: &'a DiscardedOptions,
     objects: DiscardedObjects,
     resend: Resend,
-    changes_queue: Option<ChangesQueue>,
+    changes_queue: Option<StackQueue>,
     report: R,
     counts: DiscardedCounts,
     unsent: UnsentMessages,
@@ -142,8 +149,8 @@ impl<R: FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>> Redrive<'_, R>
             self.counts.changed += object.changed().len();
         }
         if !self.options.sends {
-            let mut report = |row| (self.report)(object, Redriving::Message(row, MessageOutcome::WouldSend));
-            return Ok(rows.iter().try_for_each(&mut report)?);
+            let would_send = |row| Redriving::Message(MessageLabel::of(row), MessageOutcome::WouldSend);
+            return Ok(rows.iter().map(would_send).try_for_each(|found| (self.report)(object, found))?);
         }
         let outcomes = self.resend.send(rows.to_vec(), self.stack.interrupt.wait()).await;
         let mut are_all_sent = true;
@@ -155,10 +162,11 @@ impl<R: FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>> Redrive<'_, R>
                 self.counts.unsent += 1;
                 continue;
             };
-            reported = reported.and_then(|()| (self.report)(object, Redriving::Message(row, outcome)));
+            reported =
+                reported.and_then(|()| (self.report)(object, Redriving::Message(MessageLabel::of(row), outcome)));
         }
         if let Some(queue) = &self.changes_queue {
-            queue.send(object.changed()).await?;
+            queue.send_changed(object.changed()).await?;
         }
         if are_all_sent && reason_to_stay.is_none() && !self.options.keeps {
             self.objects.delete(&object.key).await?;

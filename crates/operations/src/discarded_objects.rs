@@ -6,6 +6,7 @@ use std::fmt;
 use aws_smithy_xml::decode::XmlDecodeError;
 use daybook_settings::Environment;
 use daybook_stream_relay::{BatchRows, StreamBatch};
+use daybook_table::keys::partition_name;
 use daybook_table::{AggregateKey, OutboxItem};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -20,7 +21,6 @@ const KEY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').
 /// The characters of a value of a query that need no escape.
 const VALUE: &AsciiSet = &KEY.add(b'/');
 
-/// The beginning of the keys of the objects that Lambda writes.
 const PREFIX: &str = "aws/lambda/";
 
 pub struct DiscardedObjects {
@@ -33,22 +33,17 @@ pub struct DiscardedObject {
     pub content: Result<DiscardedRecords, String>,
 }
 
-pub struct DiscardedRecords {
-    pub function: String,
-    pub condition: String,
-    pub batch: BatchInfo,
-    /// The records; `None` if the object only has their position in the stream.
-    pub rows: Option<BatchRows>,
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct InvocationRecord {
+pub struct DiscardedRecords {
     request_context: RequestContext,
     #[serde(rename = "DDBStreamBatchInfo")]
     batch: BatchInfo,
     #[serde(default)]
     payload: Value,
+    /// The records in the payload; `None` if the object only has their position in the stream.
+    #[serde(skip)]
+    rows: Option<BatchRows>,
 }
 
 #[derive(Deserialize)]
@@ -60,7 +55,6 @@ struct RequestContext {
     condition: String,
 }
 
-/// The position of the records in the stream.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchInfo {
@@ -83,23 +77,23 @@ impl BatchInfo {
 }
 
 impl DiscardedObject {
+    fn batch_rows(&self) -> Option<&BatchRows> {
+        self.content.as_ref().ok()?.rows.as_ref()
+    }
+
     pub fn rows(&self) -> &[OutboxItem] {
-        let rows = self.content.as_ref().ok().and_then(|content| content.rows.as_ref());
-        rows.map_or(&[], |rows| &rows.rows)
+        self.batch_rows().map_or(&[], |rows| &rows.rows)
     }
 
     /// The aggregates with new events of which the projector has not learnt, each with the number of the last one.
     pub fn changed(&self) -> &BTreeMap<AggregateKey, u64> {
         const NONE: &BTreeMap<AggregateKey, u64> = &BTreeMap::new();
-        self.content.as_ref().ok().and_then(|content| content.rows.as_ref()).map_or(NONE, |rows| &rows.changed)
+        self.batch_rows().map_or(NONE, |rows| &rows.changed)
     }
 
     /// The number of its records that cannot be read; 1 if the object itself cannot be read.
     pub fn unreadable(&self) -> usize {
-        match &self.content {
-            Ok(content) => content.rows.as_ref().map_or(0, |rows| rows.unreadable.len()),
-            Err(_) => 1,
-        }
+        if self.content.is_err() { 1 } else { self.batch_rows().map_or(0, |rows| rows.unreadable.len()) }
     }
 
     /// The order of the stream; objects that cannot be read come last.
@@ -130,12 +124,10 @@ impl DiscardedObject {
         }
     }
 
-    /// The messages of each aggregate.
     fn by_aggregate(&self) -> BTreeMap<String, usize> {
         let mut messages = BTreeMap::new();
         for row in self.rows() {
-            let aggregate = AggregateKey::from_pk(&row.pk).map_or_else(|| row.pk.clone(), |key| key.to_string());
-            *messages.entry(aggregate).or_default() += 1;
+            *messages.entry(partition_name(&row.pk)).or_default() += 1;
         }
         messages
     }
@@ -144,8 +136,8 @@ impl DiscardedObject {
         let key = &self.key;
         match &self.content {
             Err(reason) => json!({"object": key, "unreadable": reason}),
-            Ok(DiscardedRecords { function, condition, batch, .. }) => json!({
-                "object": key, "function": function, "condition": condition, "records": batch.batch_size,
+            Ok(DiscardedRecords { request_context, batch, .. }) => json!({
+                "object": key, "function": request_context.function(), "condition": request_context.condition, "records": batch.batch_size,
                 "from": batch.approximate_arrival_of_first_record, "to": batch.approximate_arrival_of_last_record,
                 "messages": self.rows().len(), "aggregates": self.by_aggregate(), "changed": self.changed().len(),
                 "left": self.reason_to_stay(),
@@ -160,7 +152,8 @@ impl fmt::Display for DiscardedObject {
         let key = &self.key;
         match &self.content {
             Err(reason) => write!(f, "{key} is unreadable: {reason}"),
-            Ok(DiscardedRecords { function, condition, batch, .. }) => {
+            Ok(DiscardedRecords { request_context, batch, .. }) => {
+                let (function, condition) = (request_context.function(), &request_context.condition);
                 let BatchInfo { batch_size, approximate_arrival_of_first_record: first, .. } = batch;
                 let last = &batch.approximate_arrival_of_last_record;
                 write!(f, "{key} {function} {condition}: {batch_size} records of {first} to {last}; messages: ")?;
@@ -181,7 +174,6 @@ impl DiscardedObjects {
         Ok(Self { calls: SignedCalls::connect(environment, S3).await?, bucket })
     }
 
-    /// The keys of all objects that Lambda wrote.
     pub async fn keys(&self) -> Result<Vec<String>, OperatorError> {
         let (mut keys, mut token) = (Vec::new(), None);
         loop {
@@ -213,28 +205,30 @@ impl DiscardedObjects {
     }
 }
 
-impl DiscardedRecords {
-    fn read(text: &str) -> Result<Self, String> {
-        let not_one = |error: serde_json::Error| format!("not an invocation record of a DynamoDB stream: {error}");
-        let InvocationRecord { request_context, batch, payload } = serde_json::from_str(text).map_err(not_one)?;
-        // The payload is the event of the function, as a text.
-        let payload = match payload {
-            Value::Null => None,
-            Value::String(text) => Some(text),
-            json => Some(json.to_string()),
-        };
-        let rows =
-            payload.map(|payload| serde_json::from_str::<StreamBatch>(&payload).map(|batch| BatchRows::of(&batch)));
-        let rows =
-            rows.transpose().map_err(|error| format!("its payload is not a batch of stream records: {error}"))?;
-        let RequestContext { function_arn, condition } = request_context;
-        let name = function_arn.split(":function:").last().unwrap_or_default();
-        let function = name.split(':').next().unwrap_or_default().to_owned();
-        Ok(Self { function, condition, batch, rows })
+impl RequestContext {
+    fn function(&self) -> &str {
+        let name = self.function_arn.split(":function:").last().unwrap_or_default();
+        name.split(':').next().unwrap_or_default()
     }
 }
 
-/// The keys of a page of a list, and the token of the next page.
+impl DiscardedRecords {
+    fn read(text: &str) -> Result<Self, String> {
+        let not_one = |error: serde_json::Error| format!("not an invocation record of a DynamoDB stream: {error}");
+        let mut this: Self = serde_json::from_str(text).map_err(not_one)?;
+        // The payload is the event of the function, as a text.
+        let payload = match this.payload.take() {
+            Value::Null => return Ok(this),
+            Value::String(text) => text,
+            json => json.to_string(),
+        };
+        let batch = serde_json::from_str::<StreamBatch>(&payload)
+            .map_err(|error| format!("its payload is not a batch of stream records: {error}"))?;
+        this.rows = Some(BatchRows::of(&batch));
+        Ok(this)
+    }
+}
+
 fn list_page(xml: &str) -> Result<(Vec<String>, Option<String>), XmlDecodeError> {
     let (mut keys, mut token) = (Vec::new(), None);
     for (name, text) in texts(xml, &["Key", "NextContinuationToken"])? {

@@ -21,17 +21,15 @@ use crate::history::line::{HistorySummary, HistoryWriter, IncompleteLine};
 use crate::listing::{Listing, Position};
 use crate::pacing::Pacer;
 use crate::stack::{SETTINGS_TO_FIND, Stack};
-use crate::walk::WalkOptions;
+use crate::walk::{Finding, WalkOptions};
 
 const PAGE: usize = 1000;
 
 /// Attempts to read an event that the metadata counts. A query during a transaction may leave out some of its rows.
 const READS: usize = 20;
 
-/// The pause between these attempts.
 const BETWEEN_READS: Duration = Duration::from_millis(50);
 
-/// Where the history is written.
 pub enum HistoryTarget<'a> {
     Writer(&'a mut (dyn Write + Send)),
     /// A file of this name, which must not exist.
@@ -41,28 +39,20 @@ pub enum HistoryTarget<'a> {
 #[derive(Debug)]
 pub struct Exported {
     pub summary: HistorySummary,
-    /// Rows of the index that cannot be read.
     pub unreadable: u64,
 }
 
-/// What cannot be exported.
-#[derive(Debug)]
-pub struct NotExported {
-    /// `incomplete` for an aggregate, `unreadable` for a row of the index.
-    pub kind: &'static str,
-    pub name: String,
-    pub reason: String,
-}
-
-/// Exports the selected aggregates. The summary describes how to go on if the export was interrupted.
+/// Exports the selected aggregates, and reports those that are incomplete and rows of the index that are unreadable. The summary
+/// describes how to go on if the export was interrupted.
 pub async fn export(
     stack: &Stack,
     options: &WalkOptions,
     target: HistoryTarget<'_>,
-    report: impl FnMut(NotExported) -> io::Result<()>,
+    report: impl FnMut(Finding) -> io::Result<()>,
 ) -> Result<Exported, OperatorError> {
     let store = stack.store(SETTINGS_TO_FIND).await?;
-    let listing = options.selection.list(&store, &stack.registry, &Position::Beginning).await?;
+    let listing = options.selection.list(&store, &stack.registry, &Position::Beginning)?;
+    options.selection.check(&store, &stack.registry).await?;
     let mut file;
     let (name, out): (_, &mut (dyn Write + Send)) = match target {
         HistoryTarget::Writer(out) => (None, out),
@@ -74,16 +64,16 @@ pub async fn export(
     let cannot_write = |source| cannot_write(name, source);
     let history = HistoryWriter::begin(out).map_err(cannot_write)?;
     let position = Position::Beginning;
-    let mut export = Export { stack, options, store: &store, history, position, report, unreadable: 0 };
+    let mut export = Export { stack, options, store: &store, name, history, position, report, unreadable: 0 };
     let failure = match export.write_all(listing).await {
-        Ok(()) | Err(Stop::Interrupted) => None,
+        Ok(()) => None,
         Err(Stop::Table(error)) => Some(error),
-        Err(Stop::Output(error)) => return Err(cannot_write(error)),
-        Err(Stop::Report(error)) => return Err(error.into()),
+        Err(Stop::Output(error)) => return Err(error),
     };
-    let unreadable = export.unreadable;
+    let Export { history, position, unreadable, .. } = export;
     let is_early = failure.is_some() || stack.interrupt.is_set();
-    let summary = export.finish(is_early).map_err(cannot_write)?;
+    let next = is_early.then(|| format!("{}, with another FILE", position.how_to_go_on()));
+    let summary = history.finish(next).map_err(cannot_write)?;
     if let Some(name) = name {
         // All of it is written; a power failure must not lose it.
         File::options().append(true).open(name).and_then(|file| file.sync_all()).map_err(cannot_write)?;
@@ -113,6 +103,7 @@ struct Export<'a, 'o, R> {
     stack: &'a Stack,
     options: &'a WalkOptions,
     store: &'a EventStore,
+    name: Option<&'a str>,
     history: HistoryWriter<&'o mut (dyn Write + Send)>,
     position: Position,
     report: R,
@@ -122,27 +113,12 @@ struct Export<'a, 'o, R> {
 /// The first events of an aggregate, and the version up to which it is exported; or the reason why it cannot be.
 type FirstPage = Result<(u64, Vec<RecordedEvent>), String>;
 
-/// Why an export ends early.
 enum Stop {
-    Interrupted,
     Table(StoreError),
-    Output(io::Error),
-    Report(io::Error),
+    Output(OperatorError),
 }
 
-impl From<StoreError> for Stop {
-    fn from(error: StoreError) -> Self {
-        Self::Table(error)
-    }
-}
-
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
-    }
-}
-
-impl<R: FnMut(NotExported) -> io::Result<()>> Export<'_, '_, R> {
+impl<R: FnMut(Finding) -> io::Result<()>> Export<'_, '_, R> {
     async fn write_all(&mut self, listing: Listing<'_>) -> Result<(), Stop> {
         let (store, rate, interrupt) = (self.store, self.options.rate, &self.stack.interrupt);
         let pacer = Pacer::new(rate, interrupt.clone());
@@ -150,17 +126,19 @@ impl<R: FnMut(NotExported) -> io::Result<()>> Export<'_, '_, R> {
         let visits = listing.aggregates(interrupt).map(async |listed| {
             let aggregate = listed?;
             let Some(key) = aggregate.key.as_ref().filter(|_| aggregate.unreadable.is_none()) else {
-                return Ok::<_, Stop>((aggregate, None));
+                return Ok(Some((aggregate, None)));
             };
-            pacer.turn().await.ok_or(Stop::Interrupted)?;
+            if pacer.turn().await.is_none() {
+                return Ok(None);
+            }
             let first = first_page(store, key).await?;
-            Ok((aggregate, Some(first)))
+            Ok::<_, StoreError>(Some((aggregate, Some(first))))
         });
         let mut visits = pin!(visits.buffered(self.options.concurrency.get()));
         // A pacer of its own: while later pages are read, the visits make no progress, and one of them may wait for its turn.
         let following = Pacer::new(rate, interrupt.clone());
         while let Some(visit) = visits.next().await {
-            let (aggregate, first) = visit?;
+            let Some((aggregate, first)) = visit.map_err(Stop::Table)? else { break };
             let doing = format!("{} aggregates, at {}", self.history.aggregates(), aggregate.name);
             self.stack.progress.show(has_fractions.then_some(aggregate.fraction), doing);
             match (&aggregate.key, &aggregate.unreadable, first) {
@@ -184,7 +162,8 @@ impl<R: FnMut(NotExported) -> io::Result<()>> Export<'_, '_, R> {
             Err(reason) => return self.write_incomplete(key, reason),
         };
         loop {
-            events.iter().try_for_each(|event| self.history.event(key, event))?;
+            let written = events.iter().try_for_each(|event| self.history.event(key, event));
+            written.map_err(|error| self.stop(error))?;
             let written = events.last().map_or(0, |event| event.seq_num);
             if written >= version {
                 break;
@@ -196,7 +175,7 @@ impl<R: FnMut(NotExported) -> io::Result<()>> Export<'_, '_, R> {
                 Ok(Err(reason)) => return self.write_incomplete(key, reason),
                 Err(error) => {
                     self.write_incomplete(key, "the export stopped within it".to_owned())?;
-                    return Err(error.into());
+                    return Err(Stop::Table(error));
                 }
             };
         }
@@ -207,17 +186,16 @@ impl<R: FnMut(NotExported) -> io::Result<()>> Export<'_, '_, R> {
     fn write_incomplete(&mut self, key: &AggregateKey, reason: String) -> Result<(), Stop> {
         self.report("incomplete", key.to_string(), reason.clone())?;
         let (aggregate_type, aggregate_id) = (key.aggregate_type.clone(), key.id.clone());
-        Ok(self.history.incomplete(&IncompleteLine { aggregate_type, aggregate_id, reason })?)
+        let written = self.history.incomplete(&IncompleteLine { aggregate_type, aggregate_id, reason });
+        written.map_err(|error| self.stop(error))
     }
 
     fn report(&mut self, kind: &'static str, name: String, reason: String) -> Result<(), Stop> {
-        (self.report)(NotExported { kind, name, reason }).map_err(Stop::Report)
+        (self.report)(Finding { kind, name, reason }).map_err(|error| Stop::Output(error.into()))
     }
 
-    /// Ends the file with its summary.
-    fn finish(self, is_early: bool) -> io::Result<HistorySummary> {
-        let next = is_early.then(|| format!("{}, with another FILE", self.position.how_to_go_on()));
-        self.history.finish(next)
+    fn stop(&self, error: io::Error) -> Stop {
+        Stop::Output(cannot_write(self.name, error))
     }
 }
 

@@ -17,8 +17,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::pin::pin;
 
+use clap::Args;
 use daybook_admin::ImportOptions as AggregateOptions;
-use daybook_event_store::StoreError;
 use daybook_table::AggregateKey;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
@@ -26,27 +26,49 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::watch;
 
-use self::aggregate::{ImportFailure, Importer};
-use crate::checkpoint::Checkpoint;
+use self::aggregate::Importer;
+use crate::checkpoint::{CHECKPOINT_HELP, Checkpoint};
 use crate::error::OperatorError;
 use crate::history::source::{AggregateLines, HistoryError, HistoryFile, LineError, MAX_ERRORS};
 use crate::pacing::{Interrupt, Pacer};
 use crate::selection::{check_shards, unregistered};
 use crate::stack::{SETTINGS_TO_IMPORT, SETTINGS_TO_IMPORT_MESSAGES, Stack};
 
-pub use self::aggregate::Imported;
+pub use self::aggregate::{ImportFailure, ImportOutcome, Imported};
 
-#[derive(Clone, Debug)]
+/// Write the events of a history file into the table, with their numbers, times, ids and data.
+///
+/// FILE is a file of `daybook export`, or the history of another system as lines of JSON; `-` is standard input. A line needs
+/// aggregateType, aggregateId, eventType and data: {"aggregateType":"todo","aggregateId":"1","eventType":"TodoCreated",
+/// "data":{…},"occurredAt":"2026-11-21T10:00:00.123Z"}. docs/operating.md describes all members.
+///
+/// A dry run by default: it checks the file and compares it with the table. `--yes` writes the events. Nothing is written if a
+/// line is wrong or if the code cannot read an event. An aggregate that contradicts the file is reported and left as it
+/// is. Afterwards every event is read back and compared, and the rows are checked as by `daybook verify`.
+///
+/// A run that was ended, even by a crash, can be repeated: it compares the events that are in the table and writes the
+/// others. The stream functions see imported events: snapshots are taken, and messages are sent with `--publish`. Readers
+/// of feeds who are past the times of the events do not see them.
+#[derive(Clone, Debug, Args)]
 pub struct ImportOptions {
     /// The file, or `-` for standard input.
     pub file: String,
-    /// Whether the messages of the events are published.
+    /// Publish the messages of the events, as if the events had just been appended.
+    #[arg(long = "publish", required_unless_present = "no_publish", conflicts_with = "no_publish")]
     pub publishes: bool,
-    /// Whether events are written; otherwise only compared.
+    /// Publish no messages: consumers have received them already, or must not receive them.
+    #[arg(long)]
+    pub no_publish: bool,
+    /// Write the events; without this option, the command is a dry run.
+    #[arg(long = "yes")]
     pub writes: bool,
-    /// Maximum transactions per second.
+    /// Maximum transactions per second, each of up to 100 rows and 4 MB.
+    #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
+    /// Maximum aggregates processed concurrently.
+    #[arg(long, value_name = "N", default_value = "8")]
     pub concurrency: NonZeroUsize,
+    #[arg(long, value_name = "FILE", help = CHECKPOINT_HELP)]
     pub checkpoint: Option<PathBuf>,
 }
 
@@ -56,7 +78,6 @@ pub struct ImportOptions {
 pub struct ImportCounts {
     pub dry_run: bool,
     pub aggregates: u64,
-    /// Aggregates with new events.
     pub imported: u64,
     /// Aggregates whose events were all in the table.
     pub equal: u64,
@@ -89,40 +110,6 @@ pub enum ImportEnd {
         /// How to export what the file does not contain, if its export stopped early.
         file_goes_on: Option<String>,
     },
-}
-
-#[derive(Debug)]
-pub enum ImportOutcome {
-    Done(Imported),
-    /// The export could not read it.
-    Skipped {
-        reason: String,
-    },
-    /// The aggregate in the table is another one, and stays as it is.
-    Different {
-        in_table: u64,
-        reason: String,
-    },
-    Failed {
-        in_table: u64,
-        reason: String,
-    },
-    /// The table cannot be used.
-    TableFailed {
-        in_table: u64,
-        source: StoreError,
-    },
-}
-
-impl ImportOutcome {
-    fn of((in_table, imported): (u64, Result<Imported, ImportFailure>)) -> Self {
-        match imported {
-            Ok(imported) => Self::Done(imported),
-            Err(ImportFailure::Different(reason)) => Self::Different { in_table, reason },
-            Err(ImportFailure::Failed(reason)) => Self::Failed { in_table, reason },
-            Err(ImportFailure::Table(source)) => Self::TableFailed { in_table, source },
-        }
-    }
 }
 
 /// Imports the file, and reports what happened to each aggregate, with the number of its events in the file.
@@ -180,7 +167,8 @@ fn check(importer: &Importer<'_>, stack: &Stack, aggregate: &AggregateLines) -> 
     importer.check(stack.registry.get(name).ok_or_else(wrong)?, aggregate)
 }
 
-/// Imports the aggregates that are not done.
+/// Imports the aggregates that are not done. `progress` is that up to the first aggregate that is left; the counts of the result
+/// include later ones.
 async fn import_file(
     stack: &Stack,
     options: &ImportOptions,
@@ -189,82 +177,53 @@ async fn import_file(
     mut progress: ImportProgress,
     mut report: impl FnMut(&AggregateKey, u64, &ImportOutcome) -> io::Result<()>,
 ) -> Result<ImportEnd, OperatorError> {
-    for skipped in &importer.file.incomplete {
+    let HistoryFile { aggregates, incomplete, go_on, .. } = importer.file;
+    for skipped in incomplete {
         report(&skipped.key(), 0, &ImportOutcome::Skipped { reason: skipped.reason.clone() })?;
     }
-    let (counts, left) = import_each(stack, options, importer, &mut checkpoint, &mut progress, &mut report).await?;
-    let file_goes_on = importer.file.go_on.clone();
-    let Some(left) = left else {
-        checkpoint.finish()?;
-        return Ok(ImportEnd::Done { counts, how_to_go_on: None, file_goes_on });
-    };
-    checkpoint.write_now(&progress)?;
-    let again = "run it again: it compares what is in the table and writes the rest";
-    let next = checkpoint.how_to_go_on(again.to_owned());
-    match left {
-        Left::TableFailed(source) => Err(OperatorError::Store { doing: format!("stopped early, {next}"), source }),
-        Left::Interrupted => Ok(ImportEnd::Done { counts, how_to_go_on: Some(next), file_goes_on }),
-    }
-}
-
-/// Why aggregates are left.
-enum Left {
-    Interrupted,
-    TableFailed(StoreError),
-}
-
-impl Left {
-    fn is_of_table(&self) -> bool {
-        matches!(self, Self::TableFailed(_))
-    }
-}
-
-/// Imports the aggregates that are not done. `progress` is that up to the first aggregate that is left; the returned counts
-/// include later ones.
-async fn import_each(
-    stack: &Stack,
-    options: &ImportOptions,
-    importer: &Importer<'_>,
-    checkpoint: &mut Checkpoint,
-    progress: &mut ImportProgress,
-    report: &mut impl FnMut(&AggregateKey, u64, &ImportOutcome) -> io::Result<()>,
-) -> Result<(ImportCounts, Option<Left>), OperatorError> {
     let Stack { registry, interrupt, .. } = stack;
-    let aggregates = &importer.file.aggregates;
     let table_failed = Cell::new(false);
     let visits = stream::iter(aggregates.iter().skip(progress.done)).map(async |aggregate| {
         // Those that have begun are finished, so that no aggregate stays half written without a report.
         let model =
             registry.get(&aggregate.key.aggregate_type).filter(|_| !interrupt.is_set() && !table_failed.get())?;
-        let outcome = ImportOutcome::of(importer.import(model, aggregate).await);
-        table_failed.set(table_failed.get() || matches!(outcome, ImportOutcome::TableFailed { .. }));
+        let outcome = importer.import(model, aggregate).await;
+        let failed = matches!(outcome, ImportOutcome::Failed { failure: ImportFailure::Table(_), .. });
+        table_failed.set(table_failed.get() || failed);
         Some((aggregate, outcome))
     });
     let mut visits = pin!(visits.buffered(options.concurrency.get()));
-    let mut counts = progress.counts.clone();
-    let mut left = None;
+    let (mut counts, mut is_left, mut failure) = (progress.counts.clone(), false, None);
     while let Some(visit) = visits.next().await {
         let Some((aggregate, outcome)) = visit else {
-            left = left.or(Some(Left::Interrupted));
+            is_left = true;
             continue;
         };
         report(&aggregate.key, aggregate.events, &outcome)?;
         counts.add(&outcome);
         let (done, all) = (counts.aggregates, aggregates.len());
         stack.progress.show(Some(done as f64 / all as f64), format!("{done} of {all} aggregates"));
-        match outcome {
-            ImportOutcome::TableFailed { source, .. } => {
-                left = Some(left.filter(Left::is_of_table).unwrap_or(Left::TableFailed(source)));
-            }
-            _ if left.is_none() => {
-                progress.done += 1;
-                progress.counts = counts.clone();
-                checkpoint.write(progress)?;
-            }
-            _ => {}
+        if let ImportOutcome::Failed { failure: ImportFailure::Table(source), .. } = outcome {
+            is_left = true;
+            failure.get_or_insert(source);
+        } else if !is_left {
+            progress.done += 1;
+            progress.counts = counts.clone();
+            checkpoint.write(&progress)?;
         }
     }
-    Ok((counts, left))
+    let file_goes_on = go_on.clone();
+    if !is_left {
+        checkpoint.finish()?;
+        return Ok(ImportEnd::Done { counts, how_to_go_on: None, file_goes_on });
+    }
+    checkpoint.write_now(&progress)?;
+    let again = "run it again: it compares what is in the table and writes the rest";
+    let next = checkpoint.how_to_go_on(again.to_owned());
+    match failure {
+        Some(source) => Err(OperatorError::Store { doing: format!("stopped early, {next}"), source }),
+        None => Ok(ImportEnd::Done { counts, how_to_go_on: Some(next), file_goes_on }),
+    }
 }
 
 impl ImportCounts {
@@ -276,8 +235,8 @@ impl ImportCounts {
                 self.messages += imported.messages;
                 *(if imported.new > 0 { &mut self.imported } else { &mut self.equal }) += 1;
             }
-            ImportOutcome::Different { .. } => self.different += 1,
-            ImportOutcome::Failed { .. } | ImportOutcome::TableFailed { .. } => self.failed += 1,
+            ImportOutcome::Failed { failure: ImportFailure::Different(_), .. } => self.different += 1,
+            ImportOutcome::Failed { .. } => self.failed += 1,
             ImportOutcome::Skipped { .. } => {}
         }
     }

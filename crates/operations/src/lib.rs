@@ -14,7 +14,7 @@
 //!   `walk`: visits the aggregates of a listing, with all of these.
 //! - [`reads`]: reads of the table with the code of the API.
 //! - [`queues`]: the dead-letter queue, and the queue of the projector. [`dead_letter_message`], [`queue_reading`]: what is in
-//!   the dead-letter queue. [`dead_letters`]: the operations on it. `unsent`: what became of messages that are sent again.
+//!   the dead-letter queue. [`dead_letters`]: the operations on it. [`message_outcome`]: what becomes of messages that are sent again.
 //! - [`discarded_objects`]: the records that event source mappings discarded.
 //! - [`relay`], [`alarms`]: the relay, and the alarms with their figures.
 //! - [`verify`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`], [`projections`]: the other
@@ -31,6 +31,7 @@ mod error;
 pub mod export;
 pub mod import;
 pub mod listing;
+pub mod message_outcome;
 pub mod moment;
 pub mod pacing;
 pub mod projections;
@@ -44,14 +45,12 @@ pub mod selection;
 pub mod signed_calls;
 pub mod snapshot;
 pub mod stack;
-mod unsent;
 pub mod verify;
 pub mod walk;
 
 pub use daybook_history as history;
-pub use daybook_local_stack::CallMeter;
 pub use error::OperatorError;
 pub use pacing::Interrupt;
-pub use queues::DeadLetterQueue;
+pub use queues::StackQueue;
 pub use selection::check_shards;
 pub use stack::{Progress, Stack};

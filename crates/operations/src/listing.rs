@@ -20,7 +20,6 @@ const SEGMENTS: u32 = 16;
 
 /// The position from which a listing of the index continues: after an event of an index partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
 pub struct Cursor {
     partition: String,
     after: Ulid,
@@ -39,31 +38,15 @@ impl FromStr for Cursor {
     }
 }
 
-impl TryFrom<String> for Cursor {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Cursor> for String {
-    fn from(cursor: Cursor) -> Self {
-        cursor.to_string()
-    }
-}
-
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.partition, self.after)
     }
 }
 
-/// The position in a listing up to which all aggregates are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Position {
-    /// Before the first aggregate.
     #[default]
     Beginning,
     /// After an event of the index.
@@ -71,16 +54,12 @@ pub enum Position {
     Segments(Vec<SegmentPosition>),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum SegmentPosition {
-    Beginning,
-    /// After this row of this partition.
-    After {
-        pk: String,
-        sk: String,
-    },
-    End,
+/// How far a segment of a scan is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentPosition {
+    /// The last row that was read. The next page may begin with the same partition.
+    after: Option<ScanKey>,
+    ended: bool,
 }
 
 /// The position that is reached when an aggregate is done.
@@ -93,19 +72,24 @@ pub enum Mark {
 impl Position {
     /// The position after an aggregate, of which all earlier ones are done.
     pub fn advance(&mut self, done: &ListedAggregate) {
-        match (&done.mark, &mut *self) {
-            (None, _) => {}
-            (Some(Mark::Index(cursor)), _) => *self = Self::After(cursor.clone()),
-            (Some(Mark::Segment(segment, position)), Self::Segments(segments)) => segments[*segment] = position.clone(),
-            (Some(Mark::Segment(segment, position)), _) => {
-                let mut segments = vec![SegmentPosition::Beginning; SEGMENTS as usize];
+        match &done.mark {
+            None => {}
+            Some(Mark::Index(cursor)) => *self = Self::After(cursor.clone()),
+            Some(Mark::Segment(segment, position)) => {
+                let mut segments = self.segments();
                 segments[*segment] = position.clone();
                 *self = Self::Segments(segments);
             }
         }
     }
 
-    /// How to go on after a command stopped early.
+    fn segments(&self) -> Vec<SegmentPosition> {
+        match self {
+            Self::Segments(segments) => segments.clone(),
+            Self::Beginning | Self::After(_) => vec![SegmentPosition::default(); SEGMENTS as usize],
+        }
+    }
+
     pub fn how_to_go_on(&self) -> String {
         match self {
             Self::After(cursor) => format!("go on with --after '{cursor}'"),
@@ -134,15 +118,12 @@ impl ListedAggregate {
         Self { key: Some(key.clone()), ..Self::unknown(key.to_string()) }
     }
 
-    /// An entry that belongs to no aggregate.
     fn unknown(name: String) -> Self {
         Self { key: None, name, mark: None, fraction: 0.0, unreadable: None }
     }
 }
 
-/// Aggregates, page by page.
 pub enum Listing<'a> {
-    /// Those named on the command line.
     Named(Vec<ListedAggregate>),
     /// Those whose first events are in the index.
     Indexed(IndexListing<'a>),
@@ -150,7 +131,6 @@ pub enum Listing<'a> {
     Scanned(Vec<ScanListing<'a>>),
 }
 
-/// A listing over index partitions.
 pub struct IndexListing<'a> {
     store: &'a EventStore,
     partitions: Vec<IndexPartition>,
@@ -166,9 +146,7 @@ pub struct IndexListing<'a> {
 pub struct ScanListing<'a> {
     store: &'a EventStore,
     segment: usize,
-    /// The last row that was read. The next page may begin with the same partition.
-    after: Option<ScanKey>,
-    ended: bool,
+    position: SegmentPosition,
 }
 
 impl<'a> Listing<'a> {
@@ -193,18 +171,8 @@ impl<'a> Listing<'a> {
 
     /// The aggregates with at least one row in the table, from the position on.
     pub fn scan(store: &'a EventStore, position: &Position) -> Self {
-        let of_segment = |segment| {
-            let at = match position {
-                Position::Segments(segments) => segments.get(segment).unwrap_or(&SegmentPosition::Beginning),
-                Position::Beginning | Position::After(_) => &SegmentPosition::Beginning,
-            };
-            let after = match at {
-                SegmentPosition::After { pk, sk } => Some(ScanKey { pk: pk.clone(), sk: sk.clone() }),
-                SegmentPosition::Beginning | SegmentPosition::End => None,
-            };
-            ScanListing { store, segment, after, ended: *at == SegmentPosition::End }
-        };
-        Self::Scanned((0..SEGMENTS as usize).map(of_segment).collect())
+        let segments = position.segments().into_iter().enumerate();
+        Self::Scanned(segments.map(|(segment, position)| ScanListing { store, segment, position }).collect())
     }
 
     /// The aggregates; after Ctrl-C, no further page is read.
@@ -220,13 +188,10 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// A listing that is read page by page.
 trait Paged {
-    /// The next aggregates; none at the end.
     async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError>;
 }
 
-/// The aggregates of all pages.
 fn pages<'a>(
     listing: impl Paged + 'a,
     interrupt: &'a Interrupt,
@@ -256,7 +221,7 @@ impl Paged for IndexListing<'_> {
             ..ListedAggregate::new(entry.aggregate)
         });
         let unreadable = page.unreadable.into_iter().map(|row| {
-            let name = row.aggregate().map_or_else(|| row.pk.clone(), |key| key.to_string());
+            let name = keys::partition_name(&row.pk);
             let fraction = self.at as f64 / self.partitions.len() as f64;
             ListedAggregate { fraction, unreadable: Some(row), ..ListedAggregate::unknown(name) }
         });
@@ -271,27 +236,22 @@ impl Paged for IndexListing<'_> {
 
 impl Paged for ScanListing<'_> {
     async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError> {
-        if self.ended {
+        let SegmentPosition { after, ended } = &self.position;
+        if *ended {
             return Ok(None);
         }
-        let (mut pks, next) =
-            self.store.admin().partitions((self.segment as u32, SEGMENTS), self.after.as_ref()).await?;
-        if self.after.as_ref().is_some_and(|after| pks.first() == Some(&after.pk)) {
+        let (mut pks, next) = self.store.admin().partitions((self.segment as u32, SEGMENTS), after.as_ref()).await?;
+        if after.as_ref().is_some_and(|after| pks.first() == Some(&after.pk)) {
             pks.drain(..1);
         }
-        let position = match &next {
-            Some(ScanKey { pk, sk }) => SegmentPosition::After { pk: pk.clone(), sk: sk.clone() },
-            None => SegmentPosition::End,
-        };
-        self.ended = next.is_none();
-        self.after = next;
+        self.position = SegmentPosition { ended: next.is_none(), after: next };
         let listed = |pk: String| match AggregateKey::from_pk(&pk) {
             Some(key) => ListedAggregate::new(key),
             None => ListedAggregate::unknown(pk),
         };
         let mut page: Vec<_> = pks.into_iter().map(listed).collect();
         if let Some(last) = page.last_mut() {
-            last.mark = Some(Mark::Segment(self.segment, position));
+            last.mark = Some(Mark::Segment(self.segment, self.position.clone()));
         }
         Ok(Some(page))
     }

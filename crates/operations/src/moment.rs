@@ -8,9 +8,7 @@ use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 /// A time on the command line: `2026-11-20T08:00:00Z`, `now`, or a duration before now, such as `90s`, `30m`, `2h`, `7d`, `1w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// A point in time.
     At(Timestamp),
-    /// This long before now.
     Ago(SignedDuration),
 }
 

@@ -14,13 +14,11 @@ use tokio::time::{Instant, sleep_until};
 #[derive(Debug)]
 pub struct Pacer {
     period: Duration,
-    /// The time of the next turn.
     next: Mutex<Instant>,
     interrupt: Interrupt,
 }
 
 impl Pacer {
-    /// A pacer that gives `per_second` turns per second.
     pub fn new(per_second: NonZeroU32, interrupt: Interrupt) -> Self {
         Self { period: Duration::from_secs(1) / per_second.get(), next: Mutex::new(Instant::now()), interrupt }
     }
@@ -52,7 +50,6 @@ impl Pacer {
 pub struct Interrupt(watch::Receiver<bool>);
 
 impl Interrupt {
-    /// An interrupt that is set when `receiver` gets `true`.
     pub fn by(receiver: watch::Receiver<bool>) -> Self {
         Self(receiver)
     }

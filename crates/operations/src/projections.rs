@@ -10,7 +10,6 @@ use std::io;
 use std::num::NonZeroU32;
 
 use daybook_event_store::StoreError;
-use daybook_local_stack::CallMeter;
 use daybook_projection::{ProjectionModel, Projections};
 use daybook_table::AggregateKey;
 use daybook_view_store::{ProjectionVersions, SuspendedAggregate, SwitchOutcome, VersionMark, View, ViewStore};
@@ -24,7 +23,6 @@ use crate::queues::QueueCounts;
 use crate::selection::AggregateName;
 use crate::stack::Stack;
 
-/// Items that are deleted by one call.
 const DELETED_TOGETHER: usize = 25;
 
 /// The segments of the table, which are read in parallel.
@@ -35,40 +33,29 @@ const SEGMENTS: i32 = 8;
 /// queue, 3 minutes, and the invocation takes up to 30 seconds.
 const PAUSE: SignedDuration = SignedDuration::from_mins(5);
 
-/// What is known about a version.
 #[derive(Debug)]
 pub struct VersionStatus {
     pub name: String,
     pub version: u32,
     pub is_registered: bool,
-    /// Whether readers get it.
     pub is_read: bool,
     pub mark: VersionMark,
-    /// The number of its suspended aggregates, if they were counted.
-    pub suspended: Option<usize>,
 }
 
-/// The versions of projections, and the messages that wait for the projector.
-#[derive(Debug)]
-pub struct ProjectionStatus {
-    pub versions: Vec<VersionStatus>,
-    pub waiting: QueueCounts,
-    /// All suspended aggregates, if they were counted.
-    pub suspended: Option<usize>,
-}
-
-/// How a switch ended.
 #[derive(Debug)]
 pub enum Switched {
-    /// Readers get the version already.
     Already,
     /// Readers could miss something; they still get this version.
-    Rejected { read: u32, reason: String },
+    Rejected {
+        read: u32,
+        reason: String,
+    },
     /// Readers got this version before.
-    From { version: u32 },
+    From {
+        version: u32,
+    },
 }
 
-/// How a deletion of a version ended.
 #[derive(Debug)]
 pub enum Dropped {
     Rejected(&'static str),
@@ -76,32 +63,19 @@ pub enum Dropped {
     Items(u64),
 }
 
-/// The versions of these projections, or of all.
-pub async fn status(
-    stack: &Stack,
-    names: &[String],
-    counts_suspended: bool,
-) -> Result<ProjectionStatus, OperatorError> {
+/// The versions of these projections, or of all, and the messages that wait for the projector.
+pub async fn status(stack: &Stack, names: &[String]) -> Result<(Vec<VersionStatus>, QueueCounts), OperatorError> {
     let projections = (stack.projections)()?;
     for name in names {
         versions(&projections, name)?;
     }
-    let meter = CallMeter::default();
-    let (views, queue) = (stack.views(&meter).await?, stack.changes_queue(&meter).await?);
-    let error = views_error("read the versions");
-    let suspended = if counts_suspended { Some(views.suspended().await.map_err(&error)?) } else { None };
+    let (views, queue) = (stack.views().await?, stack.changes_queue().await?);
     let mut all = Vec::new();
     for name in projections.names().filter(|name| names.is_empty() || names.iter().any(|of| of == name)) {
-        let stored = views.projection_versions(name).await.map_err(&error)?;
+        let stored = views.projection_versions(name).await.map_err(views_error("cannot read the versions"))?;
         all.extend(statuses(&projections, name, &stored));
     }
-    for status in &mut all {
-        let of_version =
-            |found: &&SuspendedAggregate| found.view.name == status.name && found.view.version == status.version;
-        status.suspended = suspended.as_ref().map(|suspended| suspended.iter().filter(of_version).count());
-    }
-    let waiting = queue.counts().await?;
-    Ok(ProjectionStatus { versions: all, waiting, suspended: suspended.map(|suspended| suspended.len()) })
+    Ok((all, queue.counts().await?))
 }
 
 /// The versions that the code registers, or that the table contains.
@@ -116,7 +90,6 @@ fn statuses(projections: &Projections, name: &str, stored: &ProjectionVersions) 
         is_registered: projections.get(name, version).is_some(),
         is_read: read == Some(version),
         mark: stored.marks.get(&version).cloned().unwrap_or_default(),
-        suspended: None,
     };
     all.into_iter().map(status).collect()
 }
@@ -125,8 +98,8 @@ fn statuses(projections: &Projections, name: &str, stored: &ProjectionVersions) 
 pub async fn switch(stack: &Stack, name: &str, to: u32, force: bool) -> Result<Switched, OperatorError> {
     let projections = (stack.projections)()?;
     let model = version(&projections, name, Some(to))?;
-    let views = stack.views(&CallMeter::default()).await?;
-    let error = views_error("switch the version");
+    let views = stack.views().await?;
+    let error = views_error("cannot switch the version");
     let stored = views.projection_versions(name).await.map_err(&error)?;
     let to = View::new(model.name(), model.version());
     let read = stored.pointer.as_ref().map(|pointer| pointer.version);
@@ -142,12 +115,11 @@ pub async fn switch(stack: &Stack, name: &str, to: u32, force: bool) -> Result<S
     if views.switch(&from, &to, &stored, now).await.map_err(&error)? == SwitchOutcome::Conflict {
         let cause =
             "somebody else switches the same projection at the same time; check with `daybook projection status`";
-        return Err(OperatorError::Read { cause: cause.to_owned() });
+        return Err(OperatorError::Failed(cause.to_owned()));
     }
     Ok(Switched::From { version: from.version })
 }
 
-/// Why readers could miss something after a switch.
 fn reason_to_reject(stored: &ProjectionVersions, to: &View, now: Timestamp) -> Option<String> {
     let mark = stored.marks.get(&to.version).cloned().unwrap_or_default();
     let cause = match (mark.missed_since, mark.filled_at.or(mark.read_until), mark.leads_since) {
@@ -167,8 +139,8 @@ fn reason_to_reject(stored: &ProjectionVersions, to: &View, now: Timestamp) -> O
 }
 
 pub async fn suspended(stack: &Stack) -> Result<Vec<SuspendedAggregate>, OperatorError> {
-    let views = stack.views(&CallMeter::default()).await?;
-    let mut suspended = views.suspended().await.map_err(views_error("list suspended aggregates"))?;
+    let views = stack.views().await?;
+    let mut suspended = views.suspended().await.map_err(views_error("cannot list suspended aggregates"))?;
     suspended.sort_by(|one, other| (&one.view, &one.aggregate).cmp(&(&other.view, &other.aggregate)));
     Ok(suspended)
 }
@@ -179,15 +151,15 @@ pub async fn resume(
     aggregates: &[AggregateName],
     mut report: impl FnMut(&View, &AggregateKey) -> io::Result<()>,
 ) -> Result<(), OperatorError> {
-    let (projections, meter) = ((stack.projections)()?, CallMeter::default());
-    let (views, queue) = (stack.views(&meter).await?, stack.changes_queue(&meter).await?);
+    let (projections, views) = ((stack.projections)()?, stack.views().await?);
+    let queue = stack.changes_queue().await?;
     let named = aggregates.iter().flat_map(|AggregateName(key)| {
         let following = projections.following(&key.aggregate_type);
         following.map(move |model| (View::new(model.name(), model.version()), key.clone()))
     });
     let mut to_resume: Vec<_> = named.collect();
     if aggregates.is_empty() {
-        let found = views.suspended().await.map_err(views_error("list suspended aggregates"))?;
+        let found = views.suspended().await.map_err(views_error("cannot list suspended aggregates"))?;
         to_resume.extend(found.into_iter().map(|found| (found.view, found.aggregate)));
     }
     for (view, aggregate) in to_resume {
@@ -195,9 +167,9 @@ pub async fn resume(
             break;
         }
         let failed_event = views.resume(&view, &aggregate, Timestamp::now()).await;
-        let Some(failed_event) = failed_event.map_err(views_error("resume an aggregate"))? else { continue };
+        let Some(failed_event) = failed_event.map_err(views_error("cannot resume an aggregate"))? else { continue };
         // Without the message, the aggregate would wait for its next event, so it is sent before the next one is resumed.
-        queue.send(&BTreeMap::from([(aggregate.clone(), failed_event)])).await?;
+        queue.send_changed(&BTreeMap::from([(aggregate.clone(), failed_event)])).await?;
         report(&view, &aggregate)?;
     }
     Ok(())
@@ -205,8 +177,8 @@ pub async fn resume(
 
 /// Deletes a version that nobody uses, at this number of items per second; only counts its items without a rate.
 pub async fn drop_version(stack: &Stack, view: &View, rate: Option<NonZeroU32>) -> Result<Dropped, OperatorError> {
-    let views = stack.views(&CallMeter::default()).await?;
-    let error = views_error("delete the version");
+    let views = stack.views().await?;
+    let error = views_error("cannot delete the version");
     let pointer = views.projection_versions(&view.name).await.map_err(&error)?.pointer;
     if pointer.is_some_and(|pointer| pointer.version == view.version) {
         return Ok(Dropped::Rejected("readers get this version; run `daybook projection switch` first"));
@@ -282,14 +254,13 @@ fn version<'a>(
     })
 }
 
-/// The error of a call to the views table.
 fn views_error(doing: &str) -> impl Fn(StoreError) -> OperatorError {
     move |source| {
         if source.is_missing_table() {
             let cause = "the views table does not exist: check VIEWS_TABLE_NAME or --views-table, AWS_REGION and \
                          AWS_ENDPOINT_URL_DYNAMODB";
-            return OperatorError::Read { cause: cause.to_owned() };
+            return OperatorError::Failed(cause.to_owned());
         }
-        OperatorError::Store { doing: format!("cannot {doing}"), source }
+        OperatorError::Store { doing: doing.to_owned(), source }
     }
 }

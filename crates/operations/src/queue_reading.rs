@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::dead_letter_message::DeadLetterMessage;
 use crate::error::OperatorError;
-use crate::queues::{BATCH_SIZE, DeadLetterQueue, QueueCounts};
+use crate::queues::{BATCH_SIZE, QueueCounts, StackQueue};
 use crate::stack::Stack;
 
 /// Concurrent calls in a round. Each returns a maximum of ten messages of 1 MiB, so a round holds a maximum of 40 MiB.
@@ -53,15 +53,13 @@ pub struct QueueReading {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotSeen {
-    /// Other readers had received them.
     pub hidden: u64,
     /// The others: SQS did not return them, or the reading ended before.
     pub not_received: u64,
 }
 
 pub struct QueueReader<'a> {
-    pub queue: &'a DeadLetterQueue,
-    /// Maximum number of messages; all by default.
+    pub queue: &'a StackQueue,
     pub limit: Option<usize>,
     /// The rate at which the messages are sent after they were read. They stay hidden until then.
     pub sending_rate: Option<NonZeroU32>,
@@ -75,8 +73,7 @@ impl NotSeen {
 }
 
 impl<'a> QueueReader<'a> {
-    /// A reader of messages that are only read.
-    pub fn new(queue: &'a DeadLetterQueue, limit: Option<usize>, stack: &'a Stack) -> Self {
+    pub fn new(queue: &'a StackQueue, limit: Option<usize>, stack: &'a Stack) -> Self {
         Self { queue, limit, sending_rate: None, stack }
     }
 
@@ -103,7 +100,6 @@ impl<'a> QueueReader<'a> {
         }
     }
 
-    /// Returns SQS's counts before and after.
     async fn receive_all(
         &self,
         received: &mut BTreeMap<String, DeadLetterMessage>,
@@ -186,7 +182,6 @@ impl BodyFile {
         self.bodies.get(sqs_id).map_or(0, |(_, length)| *length)
     }
 
-    /// The outbox row in the body of a message that was added.
     pub(crate) fn outbox_row(&mut self, sqs_id: &str) -> Result<OutboxItem, OperatorError> {
         let &(start, length) = self.bodies.get(sqs_id).ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         self.file.seek(SeekFrom::Start(start)).map_err(failed)?;
@@ -214,7 +209,7 @@ mod tests {
     #[test]
     fn messages_stay_hidden_while_all_others_are_read_and_sent() {
         let config = aws_sdk_sqs::Config::builder().behavior_version_latest().build();
-        let queue = DeadLetterQueue::new(aws_sdk_sqs::Client::from_conf(config), String::new());
+        let queue = StackQueue::new(aws_sdk_sqs::Client::from_conf(config), String::new());
         let interrupt = Interrupt::by(watch::Sender::new(false).subscribe());
         let stack = Stack::new(Environment::default(), Registry::new(), || Ok(Projections::new()), interrupt);
         let reader = QueueReader::new(&queue, None, &stack);

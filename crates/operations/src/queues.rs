@@ -18,19 +18,17 @@ use futures_util::{StreamExt, stream};
 use crate::dead_letter_message::DeadLetterMessage;
 use crate::error::OperatorError;
 
-/// Maximum messages per SQS call.
 pub const BATCH_SIZE: usize = 10;
 
 /// With a wait time, SQS queries all of its servers, so that an empty response usually means that no message is visible.
 const WAIT_SECONDS: i32 = 1;
 
-/// The number of concurrent calls that make messages visible again.
 const CONCURRENT_CALLS: usize = 4;
 
-/// The longest visibility time-out that SQS allows.
 const MAX_VISIBILITY_TIMEOUT: Duration = Duration::from_secs(12 * 60 * 60);
 
-pub struct DeadLetterQueue {
+#[derive(Debug)]
+pub struct StackQueue {
     client: Client,
     url: String,
 }
@@ -49,13 +47,42 @@ impl QueueCounts {
     }
 }
 
-impl DeadLetterQueue {
+impl StackQueue {
     pub fn new(client: Client, url: String) -> Self {
         Self { client, url }
     }
 
+    /// The name of the queue in its URL.
+    pub fn name(&self) -> String {
+        self.url.rsplit('/').next().unwrap_or_default().to_owned()
+    }
+
     pub async fn counts(&self) -> Result<QueueCounts, OperatorError> {
-        queue_counts(&self.client, &self.url).await
+        use QueueAttributeName::{ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible};
+        let response = self
+            .client
+            .get_queue_attributes()
+            .queue_url(&self.url)
+            .set_attribute_names(Some(vec![ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible]))
+            .send()
+            .await
+            .map_err(|error| call_failed("count the messages of the queue", error))?;
+        let count = |name| response.attributes()?.get(&name)?.parse().ok();
+        Ok(QueueCounts {
+            visible: count(ApproximateNumberOfMessages).unwrap_or_default(),
+            hidden: count(ApproximateNumberOfMessagesNotVisible).unwrap_or_default(),
+        })
+    }
+
+    /// Makes the projector, whose queue it is, project these aggregates, which have events up to these numbers. Returns the
+    /// number of messages: one for a hundred aggregates.
+    pub async fn send_changed(&self, aggregates: &BTreeMap<AggregateKey, u64>) -> Result<u64, OperatorError> {
+        let messages = ChangedAggregates::messages(aggregates);
+        for message in &messages {
+            let sent = self.client.send_message().queue_url(&self.url).message_body(message.to_body()).send().await;
+            sent.map_err(|error| call_failed("send to the projector's queue", error))?;
+        }
+        Ok(messages.len() as u64)
     }
 
     /// Receives a maximum of `count` of the visible messages, with all of their attributes. Hides them from other readers for
@@ -134,50 +161,6 @@ impl DeadLetterQueue {
     }
 }
 
-pub async fn queue_counts(client: &Client, url: &str) -> Result<QueueCounts, OperatorError> {
-    use QueueAttributeName::{ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible};
-    let response = client
-        .get_queue_attributes()
-        .queue_url(url)
-        .set_attribute_names(Some(vec![ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible]))
-        .send()
-        .await
-        .map_err(|error| call_failed("count the messages of the queue", error))?;
-    let count = |name| response.attributes()?.get(&name)?.parse().ok();
-    Ok(QueueCounts {
-        visible: count(ApproximateNumberOfMessages).unwrap_or_default(),
-        hidden: count(ApproximateNumberOfMessagesNotVisible).unwrap_or_default(),
-    })
-}
-
 fn call_failed<E: Error + Send + Sync + 'static>(doing: &'static str, error: SdkError<E>) -> OperatorError {
     OperatorError::Queue { doing, cause: with_causes(&error) }
-}
-
-/// The changes queue, from which the projector learns which aggregates have new events.
-#[derive(Debug)]
-pub struct ChangesQueue {
-    client: Client,
-    url: String,
-}
-
-impl ChangesQueue {
-    pub fn new(client: Client, url: String) -> Self {
-        Self { client, url }
-    }
-
-    /// Makes the projector project these aggregates, which have events up to these numbers. Returns the number of
-    /// messages: one for a hundred aggregates.
-    pub async fn send(&self, aggregates: &BTreeMap<AggregateKey, u64>) -> Result<u64, OperatorError> {
-        let messages = ChangedAggregates::messages(aggregates);
-        for message in &messages {
-            let sent = self.client.send_message().queue_url(&self.url).message_body(message.to_body()).send().await;
-            sent.map_err(|error| call_failed("send to the projector's queue", error))?;
-        }
-        Ok(messages.len() as u64)
-    }
-
-    pub async fn counts(&self) -> Result<QueueCounts, OperatorError> {
-        queue_counts(&self.client, &self.url).await
-    }
 }

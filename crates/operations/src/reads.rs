@@ -12,21 +12,15 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::OperatorError;
-use crate::selection::check_shards;
 use crate::stack::{SettingNames, Stack};
 
-/// The reads, and a store over the same table.
 pub struct StackReads {
     reads: OperatorReads,
-    store: EventStore,
+    pub store: EventStore,
 }
 
-/// A body of the API, or why there is none.
-pub enum ReadResult<T> {
-    Found(T),
-    /// The aggregate, version or event type does not exist, or the state is deleted. Contains the body.
-    Missing(ReadProblem),
-}
+/// What was read; or the problem of the API, if the aggregate, version or event type does not exist, or the state is deleted.
+pub type ReadResult<T> = Result<T, ReadProblem>;
 
 pub struct ReadProblem {
     pub detail: String,
@@ -68,11 +62,6 @@ impl StackReads {
         Ok(Self { reads, store })
     }
 
-    /// Checks that the feed reads every index partition of these event types.
-    pub async fn check_shards(&self, event_types: &[&str]) -> Result<(), OperatorError> {
-        check_shards(&self.store, event_types).await
-    }
-
     /// The body of the response to a `GET` of this path and query.
     pub async fn get(&self, path_and_query: &str) -> Result<ReadResult<String>, OperatorError> {
         let response = self.reads.get(path_and_query).await;
@@ -84,7 +73,6 @@ impl StackReads {
         self.page(response).await
     }
 
-    /// A page of the feed of some event types.
     pub async fn feed(
         &self,
         event_types: &[&str],
@@ -96,12 +84,10 @@ impl StackReads {
     }
 
     async fn page(&self, response: ReadResponse) -> Result<ReadResult<EventPage>, OperatorError> {
-        Ok(match self.check(&response).await? {
-            ReadResult::Missing(problem) => ReadResult::Missing(problem),
-            ReadResult::Found(body) => {
-                let page: EventPage = serde_json::from_str(&body).map_err(|error| unexpected(&error))?;
-                ReadResult::Found(EventPage { has_next: response.has_next, ..page })
-            }
+        let page = self.check(&response).await?.map(|body| serde_json::from_str::<EventPage>(&body));
+        Ok(match page {
+            Ok(page) => Ok(EventPage { has_next: response.has_next, ..page.map_err(|error| unexpected(&error))? }),
+            Err(problem) => Err(problem),
         })
     }
 
@@ -112,8 +98,8 @@ impl StackReads {
             problem["detail"].as_str().unwrap_or(&body).to_owned()
         };
         match response.status.as_u16() {
-            200..=299 => Ok(ReadResult::Found(body)),
-            404 | 410 => Ok(ReadResult::Missing(ReadProblem { detail: problem(), body })),
+            200..=299 => Ok(Ok(body)),
+            404 | 410 => Ok(Err(ReadProblem { detail: problem(), body })),
             400..=499 => Err(OperatorError::Usage(problem())),
             _ => {
                 // The API does not return the cause. A read of the table does.
@@ -145,5 +131,5 @@ pub fn event_text(event: &RawValue) -> Result<String, OperatorError> {
 }
 
 fn unexpected(error: &dyn fmt::Display) -> OperatorError {
-    OperatorError::Read { cause: error.to_string() }
+    OperatorError::Failed(format!("cannot read it: {error}"))
 }

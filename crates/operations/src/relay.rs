@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use daybook_console::stack::{Mapping, RelayMapping};
+use daybook_console::stack::RelayMapping;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -17,10 +17,8 @@ const METRIC_WINDOW: SignedDuration = SignedDuration::from_mins(10);
 /// The age of the oldest unsettled record from which messages count as late, as in the alarm messages-late.
 pub const LATE: Duration = Duration::from_secs(60);
 
-/// How far back logs are read.
 const LOG_WINDOW: SignedDuration = SignedDuration::from_mins(15);
 
-/// Maximum pages of log lines.
 const MAX_LOG_PAGES: usize = 20;
 
 /// The beginning of the log line of an invocation that left messages unsettled.
@@ -39,7 +37,6 @@ pub struct WaitingMessage {
     pub error_code: String,
 }
 
-/// The age of the oldest record of an invocation.
 pub struct IteratorAge {
     pub milliseconds: f64,
     /// The minute of the invocation.
@@ -115,13 +112,4 @@ async fn waiting_messages(logs: &SignedCalls, log_group: &str) -> Result<Vec<Wai
     }
     let message = |(id, (logged_at, error_code))| WaitingMessage { id, logged_at, error_code };
     Ok(waiting.into_iter().map(message).collect())
-}
-
-/// The mappings of the relay of the local stack whose API has this URL.
-pub async fn local_mappings(url: &str) -> Result<Vec<Mapping>, OperatorError> {
-    let calls = SignedCalls::local(url);
-    let mappings = serde_json::from_value::<Vec<Mapping>>(calls.get("/_dev/mappings").await?);
-    let mut mappings = mappings.map_err(|error| calls.failed(error.to_string()))?;
-    mappings.retain(|mapping| mapping.function == "stream-relay");
-    Ok(mappings)
 }

@@ -15,6 +15,7 @@ use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
+use clap::Args;
 use daybook_decider::record::timestamp;
 use daybook_event_store::{EventStore, StoreError, UnreadableRow};
 use daybook_stream_relay::{Resend, ResendOutcome};
@@ -28,21 +29,38 @@ use ulid::Ulid;
 use self::batch::{Batch, Batches, ReadEvent};
 pub use self::window::Window;
 use self::window::{WindowReader, ids_between, time_of};
-use crate::checkpoint::{Checkpoint, CheckpointOwner};
+use crate::checkpoint::{CHECKPOINT_HELP, Checkpoint, CheckpointOwner};
 use crate::error::OperatorError;
+use crate::message_outcome::{MessageLabel, MessageOutcome, UnsentMessages};
 use crate::selection::check_shards;
-use crate::stack::{SETTINGS_TO_REPUBLISH, Stack, check_bus};
-use crate::unsent::{MessageOutcome, UnsentMessages};
+use crate::stack::{SETTINGS_TO_REPUBLISH, Stack};
 
-#[derive(Clone, Debug)]
+/// Send the messages of a time window again, with the same ids and bytes, from the outbox rows in the table.
+///
+/// For outages in which the stream was not read for more than 24 hours, so that it has deleted its records. The rows stay in the
+/// table for OUTBOX_TTL_DAYS. A dry run by default; `--yes` sends the messages. Consumers that received a message before
+/// recognize it by its message id.
+///
+/// The events of the window are found in the index, by the time in their ids; the table is not scanned. Clocks of writers
+/// differ, so let the window begin a little earlier and end a little later. The window is sent in the order of its events: the
+/// messages of an aggregate one after the other, those of different aggregates concurrently. Messages whose rows no longer exist
+/// are counted, and their events are printed.
+/// Rows that cannot be read are also counted and printed. The summary contains the time from which events of the window
+/// may still be missing, because their commands may not be complete.
+#[derive(Clone, Debug, Args)]
 pub struct RepublishOptions {
+    #[command(flatten)]
     pub window: Window,
-    /// Whether they are sent; otherwise only reported.
+    /// Send the messages; without this option, the command is a dry run.
+    #[arg(long = "yes")]
     pub sends: bool,
     /// Maximum messages per second.
+    #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
-    /// Maximum concurrent requests to the bus.
+    /// Maximum concurrent requests to the bus, of up to ten messages each.
+    #[arg(long, value_name = "N", default_value = "64")]
     pub concurrency: NonZeroUsize,
+    #[arg(long, value_name = "FILE", help = CHECKPOINT_HELP)]
     pub checkpoint: Option<PathBuf>,
 }
 
@@ -50,7 +68,6 @@ pub struct RepublishOptions {
 #[serde(rename_all = "camelCase")]
 pub struct RepublishCounts {
     pub dry_run: bool,
-    /// The window.
     pub from: String,
     pub to: String,
     pub events: usize,
@@ -66,7 +83,6 @@ pub struct RepublishCounts {
 }
 
 impl RepublishCounts {
-    /// Whether nothing is wrong with the messages.
     pub fn is_clean(&self) -> bool {
         self.rejected + self.unreadable + self.gone == 0
     }
@@ -85,11 +101,7 @@ struct RepublishProgress {
 /// What became of a part of the window.
 #[derive(Debug)]
 pub enum Republishing<'a> {
-    Message {
-        aggregate: &'a AggregateKey,
-        message: &'a MessageLabel,
-        outcome: MessageOutcome,
-    },
+    Message(&'a MessageLabel, MessageOutcome),
     /// Messages of an event that no longer exist.
     Gone {
         aggregate: &'a AggregateKey,
@@ -117,10 +129,7 @@ pub async fn republish(
     report: impl FnMut(Republishing<'_>) -> io::Result<()>,
 ) -> Result<Republished, OperatorError> {
     let store = stack.store(SETTINGS_TO_REPUBLISH).await?;
-    let resend = stack.bus(options.rate).await?;
-    if options.sends {
-        check_bus(&resend).await?;
-    }
+    let resend = stack.bus(options.rate, options.sends).await?;
     republish_from(stack, options, &store, resend, report).await
 }
 
@@ -171,7 +180,6 @@ pub async fn republish_from(
     republish.end(read_error)
 }
 
-/// What a checkpoint belongs to.
 async fn checkpoint_owner(
     stack: &Stack,
     options: &RepublishOptions,
@@ -202,7 +210,6 @@ impl RepublishProgress {
         Ok(Self { window: ids_between(from, to)?, done: None, counts })
     }
 
-    /// The fraction of the window that is done.
     fn fraction(&self) -> f64 {
         let (first, last) = self.window;
         let milliseconds = |id: Ulid| id.timestamp_ms().saturating_sub(first.timestamp_ms()) as f64;
@@ -218,14 +225,6 @@ struct Republish<'a, R> {
     progress: RepublishProgress,
     checkpoint: Checkpoint,
     unsent: UnsentMessages,
-}
-
-/// A message, without its content.
-#[derive(Debug)]
-pub struct MessageLabel {
-    pub seq: u64,
-    pub name: String,
-    pub id: String,
 }
 
 impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
@@ -252,7 +251,7 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
         let mut outcomes = outcomes.into_iter();
         for (event, labels, gone) in events {
             for (label, outcome) in labels.iter().zip(outcomes.by_ref()) {
-                self.report_message(&event.aggregate, label, outcome)?;
+                self.report_message(label, outcome)?;
             }
             if !self.unsent.any() {
                 self.finish_event(&event, labels.len(), gone)?;
@@ -314,12 +313,7 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
     }
 
     /// Reports and counts a message with its outcome; `None` in a dry run.
-    fn report_message(
-        &mut self,
-        aggregate: &AggregateKey,
-        message: &MessageLabel,
-        outcome: Option<ResendOutcome>,
-    ) -> io::Result<()> {
+    fn report_message(&mut self, message: &MessageLabel, outcome: Option<ResendOutcome>) -> io::Result<()> {
         let outcome = match outcome {
             None => MessageOutcome::WouldSend,
             Some(outcome) => {
@@ -328,12 +322,6 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
                 outcome
             }
         };
-        (self.report)(Republishing::Message { aggregate, message, outcome })
-    }
-}
-
-impl MessageLabel {
-    fn of(row: &OutboxItem) -> Self {
-        Self { seq: row.message_seq, name: row.message_type.clone(), id: row.message_id.clone() }
+        (self.report)(Republishing::Message(message, outcome))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use clap::Args;
 use daybook_admin::{AdminCalls, IndexPartition};
 use daybook_decider::{Model, Registry};
 use daybook_event_store::{EventStore, StoreError};
@@ -13,15 +14,19 @@ use crate::error::OperatorError;
 use crate::listing::{Cursor, ListedAggregate, Listing, Position};
 
 /// Which aggregates.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct Selection {
-    /// Only those of these types. Default: all types.
+    /// Only aggregates of this type; can be repeated. Default: all types.
+    #[arg(long = "type", value_name = "TYPE")]
     pub types: Vec<String>,
-    /// Types of first events that the table contains and the code no longer declares.
+    /// A type of first events that the table contains and the code no longer declares; can be repeated.
+    #[arg(long = "event-type", value_name = "NAME")]
     pub event_types: Vec<String>,
     /// Only these aggregates.
+    #[arg(skip)]
     pub aggregates: Vec<AggregateName>,
-    /// Where an earlier run ended.
+    /// Go on where an earlier run ended: the cursor that it printed.
+    #[arg(long, value_name = "CURSOR")]
     pub after: Option<Cursor>,
 }
 
@@ -40,22 +45,15 @@ impl FromStr for AggregateName {
 }
 
 impl Selection {
-    /// The listing of the selected aggregates.
-    pub async fn list<'a>(
-        &self,
-        store: &'a EventStore,
-        registry: &Registry,
-        position: &Position,
-    ) -> Result<Listing<'a>, OperatorError> {
-        let listing = self.list_unchecked(store, registry, position)?;
-        if self.aggregates.is_empty() {
-            check_shards(store, &self.first_events(registry)?).await?;
+    /// Checks that the index partitions of the listing are all that there are.
+    pub async fn check(&self, store: &EventStore, registry: &Registry) -> Result<(), OperatorError> {
+        match self.aggregates.is_empty() {
+            true => check_shards(store, &self.first_events(registry)?).await,
+            false => Ok(()),
         }
-        Ok(listing)
     }
 
-    /// The same listing without the check of `EVENT_TYPE_SHARDS`, for a command that has checked it before.
-    pub fn list_unchecked<'a>(
+    pub fn list<'a>(
         &self,
         store: &'a EventStore,
         registry: &Registry,
@@ -75,7 +73,6 @@ impl Selection {
         Listing::indexed(store, store.admin().index_partitions(&self.first_events(registry)?), after)
     }
 
-    /// The types of the first events of the selected aggregates.
     fn first_events<'a>(&'a self, registry: &'a Registry) -> Result<Vec<&'a str>, OperatorError> {
         let models = models(registry, &self.types)?;
         let mut names: Vec<&str> = models.iter().flat_map(|model| model.opening_events()).collect();
@@ -96,7 +93,6 @@ fn model<'a>(registry: &'a Registry, name: &str) -> Result<&'a dyn Model, Operat
     registry.get(name).ok_or_else(|| OperatorError::Usage(unregistered(registry, name)))
 }
 
-/// Tells that a type is not registered, and which types are.
 pub fn unregistered(registry: &Registry, name: &str) -> String {
     let known: Vec<_> = registry.iter().map(Model::type_name).collect();
     let known =

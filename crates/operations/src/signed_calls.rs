@@ -18,7 +18,6 @@ use crate::error::OperatorError;
 const MAX_ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Maximum characters of an error response that are printed.
 const MAX_ERROR: usize = 500;
 
 /// A service: the name that signatures contain, which is also the beginning of its host, and the variable for another endpoint.
@@ -30,41 +29,30 @@ pub struct AwsService {
     protocol: (&'static str, &'static str),
 }
 
-impl AwsService {
-    const fn new(
-        name: &'static str,
-        endpoint_variable: &'static str,
-        target: &'static str,
-        version: &'static str,
-    ) -> Self {
-        Self { name, endpoint_variable, protocol: (target, version) }
-    }
+const fn service(
+    name: &'static str,
+    endpoint_variable: &'static str,
+    protocol: (&'static str, &'static str),
+) -> AwsService {
+    AwsService { name, endpoint_variable, protocol }
 }
 
-pub const DYNAMODB: AwsService = AwsService::new("dynamodb", DYNAMODB_ENDPOINT, "DynamoDB_20120810", "1.0");
-pub const EVENTBRIDGE: AwsService = AwsService::new("events", EVENTBRIDGE_ENDPOINT, "AWSEvents", "1.1");
-pub const SQS: AwsService = AwsService::new("sqs", SQS_ENDPOINT, "AmazonSQS", "1.0");
+pub const DYNAMODB: AwsService = service("dynamodb", DYNAMODB_ENDPOINT, ("DynamoDB_20120810", "1.0"));
+pub const EVENTBRIDGE: AwsService = service("events", EVENTBRIDGE_ENDPOINT, ("AWSEvents", "1.1"));
+pub const SQS: AwsService = service("sqs", SQS_ENDPOINT, ("AmazonSQS", "1.0"));
 pub const CLOUDWATCH: AwsService =
-    AwsService::new("monitoring", "AWS_ENDPOINT_URL_CLOUDWATCH", "GraniteServiceVersion20100801", "1.0");
-pub const CLOUDWATCH_LOGS: AwsService =
-    AwsService::new("logs", "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS", "Logs_20140328", "1.1");
-pub const LAMBDA: AwsService = AwsService::new("lambda", "AWS_ENDPOINT_URL_LAMBDA", "", "");
+    service("monitoring", "AWS_ENDPOINT_URL_CLOUDWATCH", ("GraniteServiceVersion20100801", "1.0"));
+pub const CLOUDWATCH_LOGS: AwsService = service("logs", "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS", ("Logs_20140328", "1.1"));
+pub const LAMBDA: AwsService = service("lambda", "AWS_ENDPOINT_URL_LAMBDA", ("", ""));
 /// Its operations, and those of SNS, are queries with XML as responses.
-pub const CLOUDFORMATION: AwsService = AwsService::new("cloudformation", "AWS_ENDPOINT_URL_CLOUDFORMATION", "", "");
-pub const SNS: AwsService = AwsService::new("sns", "AWS_ENDPOINT_URL_SNS", "", "");
-pub const S3: AwsService = AwsService::new("s3", "AWS_ENDPOINT_URL_S3", "", "");
+pub const CLOUDFORMATION: AwsService = service("cloudformation", "AWS_ENDPOINT_URL_CLOUDFORMATION", ("", ""));
+pub const SNS: AwsService = service("sns", "AWS_ENDPOINT_URL_SNS", ("", ""));
+pub const S3: AwsService = service("s3", "AWS_ENDPOINT_URL_S3", ("", ""));
 
 pub struct SignedCalls {
-    pub service: &'static str,
-    protocol: (&'static str, &'static str),
+    pub service: AwsService,
     endpoint: String,
     http: HttpClient,
-}
-
-/// Why an attempt failed, and whether another may succeed.
-struct Failure {
-    cause: String,
-    is_transient: bool,
 }
 
 impl SignedCalls {
@@ -75,22 +63,14 @@ impl SignedCalls {
         let suffix = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
         let default = format!("https://{}.{region}.{suffix}", service.name);
         let endpoint = config.endpoint_url().map_or(default, |url| url.trim_end_matches('/').to_owned());
-        let signer = config.credentials_provider().map(|credentials| Signer::new(credentials, region, service.name));
-        let http = HttpClient::new(&endpoint, signer);
-        Ok(Self { service: service.name, protocol: service.protocol, http, endpoint })
-    }
-
-    /// A client of the local stack's API, which needs no signature.
-    pub fn local(url: &str) -> Self {
-        let endpoint = url.trim_end_matches('/').to_owned();
-        Self { service: "the local stack", protocol: ("", ""), http: HttpClient::new(&endpoint, None), endpoint }
+        let http = HttpClient::new(&endpoint, Some(signer(&config, service.name)));
+        Ok(Self { service, http, endpoint })
     }
 
     pub async fn get(&self, path_and_query: &str) -> Result<Value, OperatorError> {
         self.json(&self.text("GET", path_and_query).await?)
     }
 
-    /// Calls an operation of the JSON protocol.
     pub async fn post(&self, operation: &str, body: &Value) -> Result<Value, OperatorError> {
         self.json(&self.call("POST", "/", Some(operation), Some(body.to_string())).await?)
     }
@@ -103,7 +83,7 @@ impl SignedCalls {
         operation: Option<&str>,
         body: Option<String>,
     ) -> Result<TextResponse, HttpError> {
-        let (target, version) = self.protocol;
+        let (target, version) = self.service.protocol;
         let headers = operation.map(|operation| {
             [
                 ("content-type".to_owned(), format!("application/x-amz-json-{version}")),
@@ -123,7 +103,7 @@ impl SignedCalls {
     }
 
     pub(crate) fn failed(&self, cause: String) -> OperatorError {
-        OperatorError::Call { service: self.service, endpoint: self.endpoint.clone(), cause }
+        OperatorError::Call { service: self.service.name, endpoint: self.endpoint.clone(), cause }
     }
 
     async fn call(
@@ -135,32 +115,21 @@ impl SignedCalls {
     ) -> Result<String, OperatorError> {
         let mut attempts = 1;
         loop {
-            match self.attempt(method, path, operation, body.clone()).await {
-                Ok(body) => return Ok(body),
-                Err(failure) if !failure.is_transient || attempts == MAX_ATTEMPTS => {
-                    return Err(self.failed(failure.cause));
+            let (cause, is_transient) = match self.send(method, path, operation, body.clone()).await {
+                Ok(response) if (200..300).contains(&response.status) => return Ok(response.body),
+                Ok(TextResponse { status, body, .. }) => {
+                    let text: String = body.chars().take(MAX_ERROR).collect();
+                    let is_transient = status == 429 || status >= 500 || text.contains("Throttl");
+                    (format!("status {status}: {text}"), is_transient)
                 }
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(error) => (with_causes(&*error), true),
+            };
+            if !is_transient || attempts == MAX_ATTEMPTS {
+                return Err(self.failed(cause));
             }
+            tokio::time::sleep(PAUSE).await;
             attempts += 1;
         }
-    }
-
-    async fn attempt(
-        &self,
-        method: &str,
-        path: &str,
-        operation: Option<&str>,
-        body: Option<String>,
-    ) -> Result<String, Failure> {
-        let response = self.send(method, path, operation, body).await;
-        let response = response.map_err(|error| Failure { cause: with_causes(&*error), is_transient: true })?;
-        if (200..300).contains(&response.status) {
-            return Ok(response.body);
-        }
-        let text: String = response.body.chars().take(MAX_ERROR).collect();
-        let is_transient = response.status == 429 || response.status >= 500 || text.contains("Throttl");
-        Err(Failure { cause: format!("status {}: {text}", response.status), is_transient })
     }
 }
 
@@ -176,7 +145,7 @@ pub async fn aws_config(environment: &Environment, variable: &str) -> Result<Sdk
         None => "no credentials provider is configured".to_owned(),
         Some(provider) => match provider.provide_credentials().await {
             Ok(_) => return Ok(config),
-            Err(error) => daybook_function_runtime::with_causes(&error),
+            Err(error) => with_causes(&error),
         },
     };
     let cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile with keys or a role. After \
@@ -184,10 +153,8 @@ pub async fn aws_config(environment: &Environment, variable: &str) -> Result<Sdk
     Err(OperatorError::Usage(format!("no AWS credentials: {cure}: {why_not}")))
 }
 
-/// Signs requests to a service with the credentials of the operator.
-pub async fn signer(environment: &Environment, variable: &str, service: &'static str) -> Result<Signer, OperatorError> {
-    let config = aws_config(environment, variable).await?;
+/// Signs requests to a service, with a configuration of [`aws_config`].
+pub fn signer(config: &SdkConfig, service: &'static str) -> Signer {
     let region = config.region().map(ToString::to_string).unwrap_or_default();
-    let credentials = config.credentials_provider().expect("aws_config checks that there are credentials");
-    Ok(Signer::new(credentials, region, service))
+    Signer::new(config.credentials_provider().expect("aws_config checks that there are credentials"), region, service)
 }

@@ -28,7 +28,6 @@ pub enum SnapshotResult {
     TooLarge {
         bytes: usize,
     },
-    /// It has no events.
     Missing,
     /// Its events cannot be read, or some of them are missing; or a row of the index cannot be read.
     Failed(String),

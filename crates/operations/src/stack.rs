@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use daybook_decider::{Model, Registry};
 use daybook_event_store::{EventStore, StoreSettings};
+use daybook_function_runtime::SdkConfig;
 use daybook_local_stack::CallMeter;
 use daybook_local_stack::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 use daybook_projection::{ProjectionRegistrationError, Projections};
@@ -23,7 +24,7 @@ use crate::checkpoint::CheckpointOwner;
 use crate::discarded_objects::DiscardedObjects;
 use crate::error::OperatorError;
 use crate::pacing::Interrupt;
-use crate::queues::{ChangesQueue, DeadLetterQueue};
+use crate::queues::StackQueue;
 use crate::signed_calls::aws_config;
 
 /// The stack of an operation, with the aggregates and the projections of its project.
@@ -32,9 +33,10 @@ pub struct Stack {
     pub environment: Environment,
     pub registry: Registry,
     pub projections: fn() -> Result<Projections, ProjectionRegistrationError>,
-    /// Whether the operation must end.
     pub interrupt: Interrupt,
     pub progress: Progress,
+    /// Counts the calls to tables and queues.
+    pub meter: Option<CallMeter>,
 }
 
 /// A function that gets the fraction that is done, if it is known, and the current activity.
@@ -43,25 +45,14 @@ pub struct Progress(Option<Arc<ShowProgress>>);
 
 type ShowProgress = dyn Fn(Option<f64>, String) + Send + Sync;
 
-/// The environment variables of some settings.
+/// The environment variables of the settings that decide which items an operation finds, sends or stores.
 pub type SettingNames = &'static [&'static str];
-/// The settings that decide which aggregates and messages a command finds.
+
 pub const SETTINGS_TO_FIND: SettingNames = &["EVENT_TYPE_SHARDS"];
-
-/// The settings that decide which aggregates `verify` finds, and which epochs their messages may have.
 pub const SETTINGS_TO_VERIFY: SettingNames = &["EVENT_TYPE_SHARDS", "EPOCH"];
-
-/// The settings that decide which events a command finds, and which part of a time window is complete.
 pub const SETTINGS_TO_REPUBLISH: SettingNames = &["EVENT_TYPE_SHARDS", "FEED_DELAY_MS"];
-
-/// The settings that decide which aggregates a command finds, which snapshots it takes, and how many older snapshots
-/// stay.
 pub const SETTINGS_TO_TAKE_SNAPSHOTS: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "SNAPSHOT_KEEP"];
-
-/// The settings that decide how imported events are stored and verified.
 pub const SETTINGS_TO_IMPORT: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "EPOCH"];
-
-/// The settings that decide how imported events and their messages are stored.
 pub const SETTINGS_TO_IMPORT_MESSAGES: SettingNames =
     &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "EPOCH", "OUTBOX_TTL_DAYS"];
 
@@ -85,28 +76,25 @@ impl Stack {
         projections: fn() -> Result<Projections, ProjectionRegistrationError>,
         interrupt: Interrupt,
     ) -> Self {
-        Self { environment, registry, projections, interrupt, progress: Progress::default() }
+        Self { environment, registry, projections, interrupt, progress: Progress::default(), meter: None }
     }
 
     fn read<T>(&self, read: impl FnOnce(&Environment) -> Result<T, SettingError>) -> Result<T, OperatorError> {
         read(&self.environment).map_err(|error| OperatorError::Setting { or_give: String::new(), error })
     }
 
-    /// The value of an environment variable.
     pub fn required(&self, name: &'static str) -> Result<String, OperatorError> {
         self.read(|given| given.required(name))
     }
 
-    /// The value of an environment variable, if it is set.
     pub fn optional(&self, name: &str) -> Option<String> {
         self.environment.optional(name)
     }
 
     pub fn is_local(&self) -> bool {
-        is_local_table(&self.environment)
+        self.optional(DYNAMODB_ENDPOINT).is_some_and(|url| is_loopback(&url))
     }
 
-    /// The types of the first events of all aggregates.
     pub fn first_events(&self) -> Vec<&str> {
         self.registry.iter().flat_map(Model::opening_events).collect()
     }
@@ -124,31 +112,44 @@ impl Stack {
         })
     }
 
-    /// The store over the table, with these [`store_settings`](Self::store_settings).
-    pub async fn store(&self, required: SettingNames) -> Result<EventStore, OperatorError> {
-        self.metered_store(required, &CallMeter::default()).await
+    async fn config(&self, endpoint_variable: &str) -> Result<SdkConfig, OperatorError> {
+        let config = aws_config(&self.environment, endpoint_variable).await?;
+        Ok(self.meter.as_ref().map_or_else(|| config.clone(), |meter| meter.metered(&config)))
     }
 
-    /// The same store, whose calls are counted.
-    pub async fn metered_store(&self, required: SettingNames, meter: &CallMeter) -> Result<EventStore, OperatorError> {
+    /// The store over the table, with these [`store_settings`](Self::store_settings).
+    pub async fn store(&self, required: SettingNames) -> Result<EventStore, OperatorError> {
         let settings = self.store_settings(required)?;
-        Ok(EventStore::new(&meter.metered(&aws_config(&self.environment, DYNAMODB_ENDPOINT).await?), settings))
+        Ok(EventStore::new(&self.config(DYNAMODB_ENDPOINT).await?, settings))
     }
 
     pub fn bus_settings(&self) -> Result<RelaySettings, OperatorError> {
         self.read(RelaySettings::read_bus)
     }
 
-    /// A sender to the bus with a maximum of `per_second` messages per second.
-    pub async fn bus(&self, per_second: NonZeroU32) -> Result<Resend, OperatorError> {
+    /// A sender to the bus with a maximum of `per_second` messages per second. If it `sends`, checks that the bus exists, before
+    /// anything is sent or deleted: EventBridge returns event ids for messages to a bus that does not exist. Without the
+    /// permission for the check, the operation goes on.
+    pub async fn bus(&self, per_second: NonZeroU32, sends: bool) -> Result<Resend, OperatorError> {
         let settings = self.bus_settings()?;
-        let aws = aws_config(&self.environment, EVENTBRIDGE_ENDPOINT).await?;
-        Ok(Resend::new(daybook_stream_relay::clients::eventbridge(&aws), settings, per_second))
+        let aws = self.config(EVENTBRIDGE_ENDPOINT).await?;
+        let resend = Resend::new(daybook_stream_relay::clients::eventbridge(&aws), settings, per_second);
+        match if sends { resend.check_bus().await } else { BusCheck::Exists } {
+            BusCheck::Exists => {}
+            BusCheck::Missing(missing) => return Err(OperatorError::NoSuchBus(missing)),
+            BusCheck::Failed(reason) => {
+                return Err(OperatorError::Failed(format!(
+                    "cannot check that the event bus exists: {reason}; nothing was sent, run it again"
+                )));
+            }
+            BusCheck::NotAllowed(reason) => tracing::warn!(reason, "whether the event bus exists was not checked"),
+        }
+        Ok(resend)
     }
 
-    pub async fn dead_letters(&self) -> Result<DeadLetterQueue, OperatorError> {
+    pub async fn dead_letters(&self) -> Result<StackQueue, OperatorError> {
         let url = self.required("DLQ_URL")?;
-        Ok(DeadLetterQueue::new(aws_sdk_sqs::Client::new(&aws_config(&self.environment, SQS_ENDPOINT).await?), url))
+        Ok(StackQueue::new(aws_sdk_sqs::Client::new(&self.config(SQS_ENDPOINT).await?), url))
     }
 
     pub async fn discarded(&self) -> Result<DiscardedObjects, OperatorError> {
@@ -159,23 +160,20 @@ impl Stack {
         self.optional("VIEWS_TABLE_NAME").is_some()
     }
 
-    /// The views, by calls that are counted.
-    pub async fn views(&self, meter: &CallMeter) -> Result<ViewStore, OperatorError> {
+    pub async fn views(&self) -> Result<ViewStore, OperatorError> {
         let name = self.required("VIEWS_TABLE_NAME")?;
-        Ok(ViewStore::new(&meter.metered(&aws_config(&self.environment, DYNAMODB_ENDPOINT).await?), name))
+        Ok(ViewStore::new(&self.config(DYNAMODB_ENDPOINT).await?, name))
     }
 
-    /// The projector's queue, by calls that are counted.
-    pub async fn changes_queue(&self, meter: &CallMeter) -> Result<ChangesQueue, OperatorError> {
+    pub async fn changes_queue(&self) -> Result<StackQueue, OperatorError> {
         let url = self.required("CHANGES_QUEUE_URL")?;
-        let config = meter.metered(&aws_config(&self.environment, SQS_ENDPOINT).await?);
-        Ok(ChangesQueue::new(aws_sdk_sqs::Client::new(&config), url))
+        Ok(StackQueue::new(aws_sdk_sqs::Client::new(&self.config(SQS_ENDPOINT).await?), url))
     }
 
     /// The projector's queue; `None` if it is not set, as for a stack without read models.
-    pub async fn changes_queue_if_set(&self) -> Result<Option<ChangesQueue>, OperatorError> {
+    pub async fn changes_queue_if_set(&self) -> Result<Option<StackQueue>, OperatorError> {
         match self.optional("CHANGES_QUEUE_URL") {
-            Some(_) => self.changes_queue(&CallMeter::default()).await.map(Some),
+            Some(_) => self.changes_queue().await.map(Some),
             None => Ok(None),
         }
     }
@@ -186,7 +184,10 @@ impl Stack {
 
     pub async fn missing_table(&self) -> OperatorError {
         let [table, region, endpoint] = self.place().await;
-        OperatorError::MissingTable { table, region, endpoint }
+        OperatorError::Failed(format!(
+            "the table {table:?} does not exist in the region {region}, at {endpoint}; check TABLE_NAME or --table, AWS_REGION and \
+             AWS_ENDPOINT_URL_DYNAMODB"
+        ))
     }
 
     /// The owner of a checkpoint: the command, the table, the number of index partitions, and the options in `options`, which
@@ -211,24 +212,6 @@ impl Stack {
     }
 }
 
-/// Checks that the bus exists, before anything is sent or deleted: EventBridge returns event ids for messages to a bus that
-/// does not exist. Without the permission for the check, the command goes on.
-pub async fn check_bus(resend: &Resend) -> Result<(), OperatorError> {
-    match resend.check_bus().await {
-        BusCheck::Exists => Ok(()),
-        BusCheck::Missing(missing) => Err(OperatorError::NoSuchBus(missing)),
-        BusCheck::Failed(reason) => Err(OperatorError::BusNotChecked { reason }),
-        BusCheck::NotAllowed(reason) => {
-            tracing::warn!(reason, "whether the event bus exists was not checked");
-            Ok(())
-        }
-    }
-}
-
-pub fn is_local_table(environment: &Environment) -> bool {
-    environment.optional(DYNAMODB_ENDPOINT).is_some_and(|url| is_loopback(&url))
-}
-
 pub fn is_loopback(url: &str) -> bool {
     let uri = url.parse::<Uri>().ok();
     let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
@@ -242,9 +225,8 @@ mod tests {
 
     #[test]
     fn loopback_endpoint_is_local() {
-        let local = |url: &str| is_local_table(&[(DYNAMODB_ENDPOINT, url)].into_iter().collect());
         for url in ["http://127.0.0.1:8000", "http://localhost:8000", "http://[::1]:8000/", "http://127.1.2.3"] {
-            assert!(local(url), "{url}");
+            assert!(is_loopback(url), "{url}");
         }
         for url in [
             "",
@@ -253,7 +235,7 @@ mod tests {
             "http://localhost.example.com",
             "http://127.0.0.1.example.com",
         ] {
-            assert!(!local(url), "{url}");
+            assert!(!is_loopback(url), "{url}");
         }
     }
 }

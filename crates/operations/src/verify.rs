@@ -30,7 +30,6 @@ pub struct VerifyCounts {
 
 #[derive(Debug)]
 pub struct VerifyFinding {
-    /// The row.
     pub item: String,
     pub kind: &'static str,
     pub what: String,
@@ -65,7 +64,6 @@ pub async fn verify(
     walked.await
 }
 
-/// The findings of an aggregate, and the warnings.
 fn found(
     aggregate: &ListedAggregate,
     verified: Option<&Verified>,

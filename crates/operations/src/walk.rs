@@ -23,15 +23,22 @@ use crate::listing::{ListedAggregate, Listing, Position};
 use crate::selection::Selection;
 use crate::stack::Stack;
 
-/// How the selected aggregates are visited.
 #[derive(Clone, Debug)]
 pub struct WalkOptions {
     pub selection: Selection,
-    /// Maximum aggregates per second.
     pub rate: NonZeroU32,
     pub concurrency: NonZeroUsize,
-    /// The file with the progress.
     pub checkpoint: Option<PathBuf>,
+}
+
+/// Something that is wrong with an aggregate, or with a row that belongs to none.
+#[derive(Debug)]
+pub struct Finding {
+    /// A word, such as `unreadable`.
+    pub kind: &'static str,
+    /// The aggregate, or the partition key of the row.
+    pub name: String,
+    pub reason: String,
 }
 
 #[derive(Debug)]
@@ -67,7 +74,8 @@ impl WalkOptions {
         let owner = stack.checkpoint_owner(store, command, options).await;
         let (mut checkpoint, progress) = Checkpoint::open(self.checkpoint.as_deref(), owner)?;
         let mut progress: WalkProgress<C> = progress.unwrap_or_default();
-        let listing = selection.list(store, registry, &progress.position).await?;
+        let listing = selection.list(store, registry, &progress.position)?;
+        selection.check(store, registry).await?;
         let listing = if scan { Listing::scan(store, &progress.position) } else { listing };
         let has_fractions = matches!(listing, Listing::Indexed(_));
         checkpoint.write_now(&progress)?;

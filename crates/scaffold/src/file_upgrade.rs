@@ -20,7 +20,6 @@ pub struct FileUpgrade {
 }
 
 impl FileUpgrade {
-    /// Compares a file with its original and with the release.
     pub(crate) fn of(
         project: &Path,
         path: &str,
@@ -36,7 +35,6 @@ impl FileUpgrade {
         Ok(change.map(|change| Self { path: path.to_owned(), change, found, counts }))
     }
 
-    /// What the upgrade changes in the file.
     pub fn difference(&self) -> String {
         let Some(new) = self.change.text() else { return String::new() };
         let found = self.found.as_deref().and_then(|found| text(Path::new(&self.path), found).ok()).unwrap_or_default();

@@ -4,7 +4,6 @@ use crate::names::{ItemName, ProjectName};
 use crate::parameters::Parameters;
 use crate::source::DaybookSource;
 
-/// A file: its path in the project, and its text.
 pub(crate) type File = (String, String);
 
 /// The files of a release that a user may edit. `daybook upgrade` merges the changes of later releases into them.
@@ -30,11 +29,6 @@ const RELEASE: [(&str, &str); 16] = [
 /// The files that `upgrade` merges, as this release writes them into a project.
 pub(crate) fn release_files(parameters: &Parameters) -> Vec<File> {
     RELEASE.map(|(path, text)| (path.to_owned(), parameters.fill(text))).into()
-}
-
-/// The paths in a project of the files that `upgrade` merges, such as `template.yaml`.
-pub(crate) fn release_paths() -> impl Iterator<Item = &'static str> {
-    RELEASE.into_iter().map(|(path, _)| path)
 }
 
 /// The files of a new project, besides those of the release: an aggregate, and what the user writes.
@@ -64,7 +58,6 @@ pub fn aggregate_files(aggregate: &ItemName) -> Vec<File> {
     files.into_iter().map(|(path, text)| (path, named(text, aggregate))).collect()
 }
 
-/// The file of a projection, which follows an aggregate.
 pub fn projection_files(projection: &ItemName, aggregate: &ItemName) -> Vec<File> {
     let text = include_str!("../template/projection.rs.txt")
         .replace("{{projection}}", projection.as_str())

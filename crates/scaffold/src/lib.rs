@@ -26,7 +26,7 @@ mod source;
 mod upgrade;
 mod write;
 
-pub use create::{create_lambda_template, create_project};
+pub use create::create_project;
 pub use error::ScaffoldError;
 pub use file_upgrade::FileUpgrade;
 pub use files::{aggregate_files, consumer_files, projection_files};
@@ -35,4 +35,4 @@ pub use names::{ItemName, ProjectName};
 pub use project_file::find_project;
 pub use source::DaybookSource;
 pub use upgrade::Upgrade;
-pub use write::{Added, Registration, add_files};
+pub use write::{Registration, add_files};

@@ -7,28 +7,22 @@ use diffy::{ConflictStyle, DiffOptions, IncompleteHunkStyle, Line, MergeOptions}
 /// The beginning of a line that a merge puts before a conflict. Git and editors know the form.
 const MARKER: &str = "<<<<<<< ";
 
-/// What happens to a file that the release or the user has changed.
 #[derive(Debug, PartialEq)]
 pub(crate) enum FileChange {
-    /// The release has a new file.
     Created(String),
-    /// Only the release has changed the file.
     Updated(String),
-    /// Both have changed it, in different places.
     Merged(String),
     /// Both have changed the same lines. The text contains both forms, between markers.
     Conflict(String),
     /// The file is generated, and the user has edited it: it is replaced, and the edited text is kept in another file.
-    Replaced { text: String, kept: String },
-    /// The release has the file no longer, and the user has not changed it.
+    Replaced {
+        text: String,
+        kept: String,
+    },
     Removed,
-    /// The release has the file no longer, and the user has changed it.
     Kept,
-    /// The release has changed the file, and the user has deleted it.
     StaysDeleted,
-    /// Only the user has changed the file.
     Yours,
-    /// The file has conflicts of an earlier upgrade.
     Unresolved,
 }
 
@@ -65,7 +59,6 @@ impl FileChange {
         }
     }
 
-    /// Whether the user has to edit the file.
     pub(crate) fn needs_user(&self) -> bool {
         matches!(self, Self::Conflict(_) | Self::Unresolved | Self::Replaced { .. })
     }

@@ -5,7 +5,6 @@ use crate::error::ScaffoldError;
 /// The maximum characters of a project's name. The names of roles and of log groups contain it.
 const MAX_PROJECT: usize = 40;
 
-/// The maximum characters of the name of an aggregate, a projection or a consumer.
 const MAX_ITEM: usize = 60;
 
 /// Names that would collide with words of Rust, with crates, or with other names in the generated files.
@@ -17,6 +16,8 @@ const RESERVED: &str = "abstract aggregate aggregates as async await become box 
     serialize snapshotter some source state static std stream_relay string struct super tests trait true try type unsafe \
     unsized use vec views virtual where while yield";
 
+const LAMBDA_TEMPLATE: &str = "{{ project_name }}";
+
 /// The name of a project: of its folder and its stacks.
 #[derive(Clone, Debug)]
 pub struct ProjectName(String);
@@ -26,15 +27,19 @@ pub struct ProjectName(String);
 pub struct ItemName(String);
 
 impl ProjectName {
-    /// Checks a name.
     pub fn new(name: &str) -> Result<Self, ScaffoldError> {
         check_kebab(name, MAX_PROJECT)?;
         Ok(Self(name.to_owned()))
     }
 
-    /// What `cargo lambda new --template` replaces by the name.
-    pub(crate) fn of_lambda_template() -> Self {
-        Self("{{ project_name }}".to_owned())
+    /// What `cargo lambda new --template` replaces by the name. The originals of such a project contain it, as if the user had
+    /// changed it to the name.
+    pub fn of_lambda_template() -> Self {
+        Self(LAMBDA_TEMPLATE.to_owned())
+    }
+
+    pub(crate) fn is_of_lambda_template(&self) -> bool {
+        self.0 == LAMBDA_TEMPLATE
     }
 
     pub fn as_str(&self) -> &str {
@@ -43,7 +48,6 @@ impl ProjectName {
 }
 
 impl ItemName {
-    /// Checks a name.
     pub fn new(name: &str) -> Result<Self, ScaffoldError> {
         check_kebab(name, MAX_ITEM)?;
         let item = Self(name.to_owned());

@@ -11,28 +11,22 @@ use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ScaffoldError;
-use crate::files::{File, release_paths};
+use crate::files::File;
 
 /// The file of a project that contains them: one small file, because copies of the templates would double the project.
 pub(crate) const ORIGINALS: &str = ".daybook/originals.json.gz";
 
-/// Files that a project may have from a release that did not write the file above.
-const EARLIER: [&str; 1] = ["tests/Cargo.toml"];
-
 /// The originals. The stored format: later releases read it.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Originals {
-    /// The texts of the files, by their paths.
     pub(crate) files: BTreeMap<String, String>,
 }
 
 impl Originals {
-    /// The originals of a project with these files.
     pub(crate) fn new(files: &[File]) -> Self {
         Self { files: files.iter().cloned().collect() }
     }
 
-    /// The originals of a project.
     pub(crate) fn read(project: &Path) -> Result<Self, ScaffoldError> {
         let path = project.join(ORIGINALS);
         let file = match fs::File::open(&path) {
@@ -52,23 +46,6 @@ impl Originals {
             }
             None => Ok(originals),
         }
-    }
-
-    /// The files of the release in a project that nobody has changed.
-    pub(crate) fn of_unchanged(project: &Path) -> Result<Self, ScaffoldError> {
-        if project.join(ORIGINALS).exists() {
-            return Self::read(project);
-        }
-        let mut files = BTreeMap::new();
-        for path in release_paths().chain(EARLIER) {
-            let file = project.join(path);
-            match fs::read_to_string(&file) {
-                Ok(text) => files.insert(path.to_owned(), text.replace("\r\n", "\n")),
-                Err(error) if error.kind() == ErrorKind::NotFound => None,
-                Err(error) => return Err(ScaffoldError::of_file("read", &file)(error)),
-            };
-        }
-        Ok(Self { files })
     }
 
     /// The content of the file that contains them. The same originals result in the same bytes.

@@ -14,7 +14,6 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    /// The parameters of a new project.
     pub(crate) fn new(project: &ProjectName, source: &DaybookSource) -> Self {
         let (daybook, daybook_cli) = (source.dependency("daybook"), source.dependency("cli"));
         Self { project: project.as_str().to_owned(), daybook, daybook_cli }
@@ -33,7 +32,6 @@ impl Parameters {
         })
     }
 
-    /// The text of a file of the release.
     pub(crate) fn fill(&self, text: &str) -> String {
         text.replace("{{rust_version}}", env!("CARGO_PKG_RUST_VERSION"))
             .replace("{{project}}", &self.project)

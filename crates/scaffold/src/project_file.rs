@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use crate::error::ScaffoldError;
 
-/// A file that each project has.
 const MANIFEST: &str = "app/aggregates/Cargo.toml";
 
 /// The folder of the project that contains the current folder, as a relative path.

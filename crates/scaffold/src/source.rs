@@ -4,24 +4,19 @@ use std::path::{Path, PathBuf};
 
 use crate::error::ScaffoldError;
 
-/// The source of the crates of Daybook.
 #[derive(Clone, Debug)]
 pub enum DaybookSource {
     /// The release of this binary, from crates.io.
     Release,
-    /// The sources in a folder.
     Path(PathBuf),
-    /// A git repository.
     Git(String),
 }
 
 impl DaybookSource {
-    /// The release of this binary.
     pub fn release() -> Result<Self, ScaffoldError> {
         if cfg!(daybook_release) { Ok(Self::Release) } else { Err(ScaffoldError::NoRelease) }
     }
 
-    /// The sources in a folder.
     pub fn of_path(path: &Path) -> Result<Self, ScaffoldError> {
         if !path.join("crates/daybook/Cargo.toml").is_file() {
             return Err(ScaffoldError::NoSources { path: path.to_owned() });

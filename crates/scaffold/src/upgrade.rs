@@ -1,6 +1,7 @@
 //! Merges the changes of this release into the files of a project.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::ScaffoldError;
@@ -12,7 +13,6 @@ use crate::originals::{ORIGINALS, Originals};
 use crate::parameters::Parameters;
 use crate::project_file::{check_release, read, write};
 
-/// What an upgrade of a project changes.
 #[derive(Debug)]
 pub struct Upgrade {
     project: PathBuf,
@@ -22,17 +22,14 @@ pub struct Upgrade {
 }
 
 impl Upgrade {
-    /// Compares the files of a project with those of this release. Its originals are those of the project, or those in the folder
-    /// `from`, which contains an unchanged project.
-    pub fn plan(project: &Path, from: Option<&Path>) -> Result<Self, ScaffoldError> {
+    /// Compares the files of a project with those of this release.
+    pub fn plan(project: &Path) -> Result<Self, ScaffoldError> {
         check_release(project)?;
-        let originals = match from {
-            Some(unchanged) => Originals::of_unchanged(unchanged)?,
-            None => Originals::read(project)?,
-        };
-        let parameters = Parameters::of_files(&originals.files);
-        let parameters =
-            parameters.ok_or_else(|| ScaffoldError::NotUnchanged { folder: from.unwrap_or(project).to_owned() })?;
+        let originals = Originals::read(project)?;
+        let parameters = Parameters::of_files(&originals.files).ok_or_else(|| {
+            let error = io::Error::other("it lacks Cargo.toml and samconfig.toml as `daybook new` writes them");
+            ScaffoldError::of_file("read", &project.join(ORIGINALS))(error)
+        })?;
         let release = Originals::new(&release_files(&parameters));
         let paths: BTreeSet<_> = originals.files.keys().chain(release.files.keys()).collect();
         let mut files = Vec::new();
@@ -42,11 +39,10 @@ impl Upgrade {
         }
         files.extend(replacements(project, false)?);
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        let originals = (from.is_some() || originals != release).then_some(release);
+        let originals = (originals != release).then_some(release);
         Ok(Self { project: project.to_owned(), files, originals })
     }
 
-    /// The changed files, in the order of their paths.
     pub fn files(&self) -> &[FileUpgrade] {
         &self.files
     }
@@ -62,7 +58,6 @@ impl Upgrade {
         self.files.iter().any(|file| file.change == FileChange::Unresolved)
     }
 
-    /// Whether the user has to edit a file.
     pub fn needs_user(&self) -> bool {
         self.files.iter().any(|file| file.change.needs_user())
     }
@@ -110,7 +105,7 @@ mod tests {
         originals.files.retain(|path, _| path != ".gitignore" && path != "template.yaml");
         fs::write(project.join(ORIGINALS), originals.encode().unwrap()).unwrap();
 
-        let upgrade = Upgrade::plan(&project, None).unwrap();
+        let upgrade = Upgrade::plan(&project).unwrap();
         assert_eq!(upgrade.files().len(), 2);
         fs::write(project.join("template.yaml"), "mine").unwrap();
         let error = upgrade.apply().unwrap_err();

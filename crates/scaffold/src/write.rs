@@ -9,35 +9,11 @@ use crate::project_file::{read, text, write, write_text};
 
 /// A line in the file with the registrations of a crate.
 pub struct Registration {
-    /// The file, in the project.
     pub file: &'static str,
-    /// The module to declare.
     pub module: String,
-    /// The line that registers it.
     pub line: String,
     /// The line before which it is added.
     pub anchor: &'static str,
-}
-
-/// What `add_files` has added.
-#[derive(Debug, PartialEq)]
-pub enum Added {
-    /// These files are new, or have new lines.
-    Files(Vec<PathBuf>),
-    /// The project contains all files and the registration already.
-    Nothing,
-}
-
-impl Added {
-    /// With files that were generated.
-    #[must_use]
-    pub fn with(self, generated: Vec<PathBuf>) -> Self {
-        match self {
-            Self::Files(files) => Self::Files([files, generated].concat()),
-            Self::Nothing if generated.is_empty() => Self::Nothing,
-            Self::Nothing => Self::Files(generated),
-        }
-    }
 }
 
 /// Creates a folder with these files: with all of them or, after an error, none.
@@ -59,8 +35,12 @@ pub(crate) fn create_folder<T: AsRef<[u8]>>(folder: &Path, files: &[(String, T)]
     fs::rename(&content, folder).map_err(ScaffoldError::of_file("create", folder))
 }
 
-/// Adds files to a project, and a registration if they need one.
-pub fn add_files(project: &Path, files: &[File], registration: Option<&Registration>) -> Result<Added, ScaffoldError> {
+/// Adds files to a project, and a registration if they need one. Returns those that are new, or have new lines.
+pub fn add_files(
+    project: &Path,
+    files: &[File],
+    registration: Option<&Registration>,
+) -> Result<Vec<PathBuf>, ScaffoldError> {
     let mut missing = Vec::new();
     for (path, new) in files {
         let path = project.join(path);
@@ -89,7 +69,7 @@ pub fn add_files(project: &Path, files: &[File], registration: Option<&Registrat
         }
         written.push(path);
     }
-    Ok(if written.is_empty() { Added::Nothing } else { Added::Files(written) })
+    Ok(written)
 }
 
 /// The text of a file with a registration; `None` if the text contains the registration already.

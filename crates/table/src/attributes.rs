@@ -1,14 +1,10 @@
 //! Attribute names, for code that needs a name alone: expressions, projections, key schemas.
 
-/// The partition key of the table.
 pub const PK: &str = "pk";
-/// The sort key of the table.
 pub const SK: &str = "sk";
 /// The index of events by type.
 pub const GSI1: &str = "gsi1";
-/// The partition key of the index.
 pub const GSI1PK: &str = "gsi1pk";
-/// The sort key of the index.
 pub const GSI1SK: &str = "gsi1sk";
 /// When DynamoDB may delete the item, in seconds since 1970.
 pub const TTL: &str = "ttl";
@@ -17,9 +13,7 @@ pub const TTL: &str = "ttl";
 /// kept snapshot without `ttl`. The name is short because so many rows have it.
 pub const CHECKSUM: &str = "sum";
 
-/// Metadata: the aggregate's type.
 pub const AGGREGATE_TYPE: &str = "aggregateType";
-/// Metadata: the aggregate's id.
 pub const AGGREGATE_ID: &str = "aggregateId";
 /// Metadata: the number of the last event.
 pub const CURRENT_SEQ_NUM: &str = "currentSeqNum";

@@ -13,11 +13,9 @@ use crate::keys::{self, AggregateKey};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
-    /// The number of the last event.
     pub current_seq_num: u64,
     /// The number of messages of all events.
     pub message_seq: u64,
-    /// Whether the aggregate is deleted.
     #[serde(default)]
     pub deleted: bool,
 }
@@ -25,21 +23,16 @@ pub struct Metadata {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventItem {
-    /// The aggregate.
     pub pk: String,
     /// The event's number, padded.
     pub sk: String,
-    /// The event's number.
     pub seq_num: u64,
     /// ULID.
     pub event_id: String,
-    /// The stored name.
     pub event_type: String,
-    /// The stored version.
     pub event_version: u32,
     /// JSON text.
     pub data: String,
-    /// The origin of its command.
     pub meta: Meta,
     /// RFC 3339.
     pub occurred_at: String,
@@ -52,7 +45,6 @@ pub struct EventItem {
     /// The event type, and its shard. An event of a reserved type has none, so it is not in the index.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub gsi1pk: String,
-    /// The event id.
     pub gsi1sk: String,
     /// The number of the last event of the same append, on every event but that one. A query during a transaction may
     /// return some of its rows and not others; this attribute shows that more rows follow.
@@ -68,7 +60,6 @@ pub struct EventItem {
 }
 
 impl EventItem {
-    /// The item of an event.
     pub fn new(aggregate: &AggregateKey, event: &RecordedEvent, shards: u32, snapshot_due: bool) -> Self {
         let gsi1pk = match aggregate.is_reserved() {
             true => String::new(),
@@ -125,7 +116,6 @@ impl EventItem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OutboxItem {
-    /// The aggregate.
     pub pk: String,
     /// The event's number, padded, and the message's index.
     pub sk: String,
@@ -139,7 +129,6 @@ pub struct OutboxItem {
     pub detail: String,
     /// RFC 3339.
     pub occurred_at: String,
-    /// The event's number.
     pub seq_num: u64,
     /// Seconds since 1970.
     pub ttl: i64,
@@ -149,7 +138,6 @@ pub struct OutboxItem {
 }
 
 impl OutboxItem {
-    /// The item of a message.
     pub fn new(aggregate: &AggregateKey, message: &OutboxMessage, ttl: i64) -> Self {
         Self {
             pk: aggregate.pk(),
@@ -170,7 +158,6 @@ impl OutboxItem {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotItem {
-    /// The aggregate.
     pub pk: String,
     /// `#SNAPSHOT`, or the padded number of a kept snapshot's last event.
     pub sk: String,
@@ -192,7 +179,6 @@ pub struct SnapshotItem {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum StoredText {
-    /// As it is.
     Text(String),
     /// Compressed with DEFLATE in a gzip frame.
     Compressed(ByteBuf),
@@ -202,13 +188,10 @@ pub enum StoredText {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IdempotencyItem {
-    /// The aggregate.
     pub pk: String,
-    /// The idempotency key.
     pub sk: String,
     /// The digest that distinguishes the request from others: SHA-256, in hexadecimal digits.
     pub digest: String,
-    /// The HTTP status.
     pub status: u16,
     /// The version in the `ETag`.
     pub version: u64,
@@ -223,9 +206,7 @@ pub struct IdempotencyItem {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("item {item}: {attribute} cannot be {value:?}")]
 pub struct UnreadableItem {
-    /// Its keys.
     pub item: String,
-    /// The attribute that is wrong.
     pub attribute: &'static str,
     pub value: String,
 }

@@ -6,7 +6,6 @@ use std::fmt;
 use daybook_decider::registry::RESERVED_PREFIX;
 use ulid::Ulid;
 
-/// The sort key of the metadata.
 pub const METADATA: &str = "#METADATA";
 /// The sort key of the latest snapshot.
 pub const SNAPSHOT: &str = "#SNAPSHOT";
@@ -23,7 +22,6 @@ pub const KEPT_SNAPSHOT_PREFIX: &str = "SNAPSHOT#";
 /// The last number that fits the padding.
 pub const MAX_SEQ_NUM: u64 = 999_999_999_999;
 
-/// Maximum characters of an id.
 pub const MAX_ID: usize = 128;
 
 const AGGREGATE_PREFIX: &str = "AGGREGATE#";
@@ -32,9 +30,7 @@ const EVENT_TYPE_PREFIX: &str = "EVENT_TYPE#";
 /// The identity of an aggregate: its type and id, which also make its partition key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AggregateKey {
-    /// The registered type.
     pub aggregate_type: String,
-    /// The id within the type.
     pub id: String,
 }
 
@@ -43,7 +39,6 @@ impl AggregateKey {
         Self { aggregate_type: aggregate_type.into(), id: id.into() }
     }
 
-    /// The partition key.
     pub fn pk(&self) -> String {
         format!("{AGGREGATE_PREFIX}{}#{}", self.aggregate_type, self.id)
     }
@@ -72,6 +67,11 @@ pub fn type_and_id(pk: &str) -> Option<(&str, &str)> {
     (!aggregate_type.is_empty() && is_id(id)).then_some((aggregate_type, id))
 }
 
+/// The aggregate of a partition as `<type>/<id>`, or else the partition key.
+pub fn partition_name(pk: &str) -> String {
+    AggregateKey::from_pk(pk).map_or_else(|| pk.to_owned(), |key| key.to_string())
+}
+
 /// Whether `id` can be the id of an aggregate: 1 to [`MAX_ID`] characters that a URL path carries as they are. `.` and
 /// `..` are not, because clients resolve them away.
 pub fn is_id(id: &str) -> bool {
@@ -79,7 +79,6 @@ pub fn is_id(id: &str) -> bool {
     (1..=MAX_ID).contains(&id.len()) && id.bytes().all(allowed) && id != "." && id != ".."
 }
 
-/// The sort key of event `seq_num`.
 pub fn event_sk(seq_num: u64) -> String {
     format!("{EVENT_PREFIX}{seq_num:012}")
 }

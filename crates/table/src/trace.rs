@@ -1,6 +1,5 @@
 //! The format of the `traceHeader` attribute: an AWS X-Ray trace header, as EventBridge accepts it.
 
-/// Maximum characters of a trace header.
 pub const MAX_TRACE_HEADER: usize = 500;
 
 /// Whether a text is a trace header: `name=value` with semicolons in between, in printable ASCII, and among them a

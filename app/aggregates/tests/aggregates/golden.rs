@@ -60,11 +60,6 @@ fn states_of_the_golden_events_are_those_of_their_state_version() {
     check(GoldenFiles::states_of_the_golden_events_are_those_of_their_state_version);
 }
 
-#[test]
-fn changed_fold_is_reported_with_the_next_step() {
-    check(GoldenFiles::changed_fold_is_reported_with_the_next_step);
-}
-
 /// What a check says about the golden file of the to-dos with a replaced text.
 fn report(check: impl FnOnce(&GoldenFiles), part: &str, replaced: (&str, &str)) -> String {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(part);

@@ -109,7 +109,6 @@ fn missing(first: u64, last: u64) -> String {
     if first == last { format!("event {first} is missing") } else { format!("events {first} to {last} are missing") }
 }
 
-/// The counts and findings of the rows of one aggregate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Rows of all kinds; 0 when the aggregate does not exist.

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use clap::Subcommand;
 use daybook_local_stack::Project;
 use daybook_scaffold::{
-    Added, ItemName, Registration, ScaffoldError, add_files, aggregate_files, check_generated, consumer_files,
-    find_project, generate, own_pipeline, own_resources, projection_files,
+    ItemName, Registration, ScaffoldError, add_files, aggregate_files, check_generated, consumer_files, find_project,
+    generate, own_pipeline, own_resources, projection_files,
 };
 
 use crate::operator::Exit;
@@ -78,24 +78,21 @@ impl AddCommand {
             // Generated files belong to both.
             Self::Resources => {
                 check_generated(folder, false)?;
-                add_files(folder, &own_resources(folder)?, None)?.with(generate(folder, false)?)
+                [add_files(folder, &own_resources(folder)?, None)?, generate(folder, false)?].concat()
             }
             Self::Pipeline => {
                 check_generated(folder, true)?;
-                add_files(folder, &own_pipeline(), None)?.with(generate(folder, true)?)
+                [add_files(folder, &own_pipeline(), None)?, generate(folder, true)?].concat()
             }
         };
-        let text = match added {
-            Added::Nothing => "Nothing to do: it is in the project already.\n".to_owned(),
-            Added::Files(files) => {
-                let written: String = files.iter().map(|file| format!("wrote {}\n", file.display())).collect();
-                written + &self.use_of_it()
-            }
+        let written: String = added.iter().map(|file| format!("wrote {}\n", file.display())).collect();
+        let text = match added.is_empty() {
+            true => "Nothing to do: it is in the project already.\n".to_owned(),
+            false => written + &self.use_of_it(),
         };
         Exit::of_output(io::stdout().write_all(text.as_bytes())).map_err(ScaffoldError::of_output)
     }
 
-    /// How it is used on the local stack.
     fn use_of_it(&self) -> String {
         match self {
             Self::Aggregate { name } => format!(
@@ -124,7 +121,6 @@ impl AddCommand {
     }
 }
 
-/// The name of an aggregate that is registered.
 fn followed(name: &str, project: Project) -> Result<ItemName, ScaffoldError> {
     let aggregate = ItemName::new(name)?;
     let registry = (project.aggregates)().map_err(|error| ScaffoldError::Registration(error.into()))?;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::operator::output::Output;
-use crate::operator::{Exit, OperatorError, Session};
+use crate::operator::{Ended, Exit, Session};
 
 /// Check in your own account that AWS behaves as this code relies on.
 ///
@@ -35,7 +35,6 @@ pub struct CheckDeploymentArgs {
     timeout: u64,
 }
 
-/// The number of checks by result.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CheckCounts {
@@ -48,10 +47,7 @@ struct CheckCounts {
     left_over: usize,
 }
 
-pub(super) async fn run(
-    args: CheckDeploymentArgs,
-    Session { stack, mut out }: Session<'_>,
-) -> Result<Exit, OperatorError> {
+pub(super) async fn run(args: CheckDeploymentArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let selected = checks(&args.checks, &args.skip)?;
     let mut counts = CheckCounts { dry_run: !args.yes, ..CheckCounts::default() };
     if !args.yes {

@@ -15,20 +15,19 @@ use axum::routing::get;
 use clap::Args;
 use daybook_console::{Access, Console, StackKind};
 use daybook_local_aws::server::Server;
+use daybook_operations::check_shards;
 use daybook_operations::stack::SETTINGS_TO_FIND;
-use daybook_operations::{CallMeter, check_shards};
 use tokio::net::TcpListener;
 
 use crate::commands::console::interface::DeployedStack;
 use crate::commands::console::writes::{RunningCommands, Writes};
 use crate::operator::target::{STACK_HELP, StackArgs};
-use crate::operator::{Exit, OperatorError, Session};
+use crate::operator::{Ended, Exit, OperatorError, Session};
 
 /// How long open requests may continue after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Serves the console.
-pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ConsoleArgs { port, host, allow_writes, .. } = args;
     let store = stack.store(SETTINGS_TO_FIND).await?;
     check_shards(&store, &stack.first_events()).await?;
@@ -46,17 +45,16 @@ pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'
     let kind = StackKind::Deployed { table, allow_writes };
     let mut console = Console::new(stack.registry.clone(), store, deployed, kind, access.clone());
     if stack.has_views() {
-        let views = stack.views(&CallMeter::default()).await?;
+        let views = stack.views().await?;
         console = console.with_views((stack.projections)()?, views);
     }
     let router = Router::new().route("/", get(async || Redirect::to("/_console")));
     let router = router.merge(daybook_console::router(console));
     let address = SocketAddr::new(host, port);
-    let failed = |source| OperatorError::Listen { address, source };
-    let server = match TcpListener::bind(address).await {
-        Ok(listener) => Server::serve(listener, router).map_err(failed)?,
-        Err(source) => return Err(failed(source)),
-    };
+    let doing = format!("cannot listen on {address}; choose another port with --port, or check --host");
+    let failed = |source| OperatorError::File { doing, source };
+    let server =
+        TcpListener::bind(address).await.and_then(|listener| Server::serve(listener, router)).map_err(failed)?;
     out.print_text(&format!("Console  {}\n{text} Ctrl-C stops it.", access.address(server.url())))?;
     stack.interrupt.wait().await;
     server.stop(GRACE).await;
@@ -83,7 +81,6 @@ pub struct ConsoleArgs {
     /// List the dead-letter messages, and allow to send them again and to delete them.
     #[arg(long)]
     pub allow_writes: bool,
-    /// Which stack.
     #[command(flatten)]
     pub stack: StackArgs,
 }

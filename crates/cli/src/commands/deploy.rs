@@ -6,9 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use daybook_deployment_check::{FirstMessage, first_message};
 use daybook_operations::deploy::StackDeployment;
-use serde_json::json;
 
-use crate::operator::{Exit, OperatorError, Session};
+use crate::operator::{Ended, Exit, Session};
 
 /// Build this project, deploy it, and show its first message.
 ///
@@ -29,27 +28,22 @@ pub struct DeployArgs {
     timeout: u64,
 }
 
-pub(super) async fn run(args: DeployArgs, Session { mut stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn run(args: DeployArgs, Session { mut stack, mut out }: Session<'_>) -> Ended {
     let deployment = StackDeployment::connect(Path::new("."), &args.config_env, &stack.environment).await?;
     let deployed = deployment.deploy().await?;
     let output = |name: &str| deployed.outputs.get(name).map(String::as_str).unwrap_or_default();
     let (name, url) = (&deployment.stack_name, output("ApiUrl"));
-    out.print(json!({"deployed": name, "apiUrl": url}), format!("deployed {name}: {url}"))?;
+    out.print_text(&format!("deployed {name}: {url}"))?;
     let settings = output("OperatorEnvironment").split_whitespace().filter_map(|setting| setting.split_once('='));
     for (name, value) in settings {
         stack.environment = stack.environment.with(name, value.to_owned());
     }
     let limit = Duration::from_secs(args.timeout);
     let FirstMessage { message, after, left_over } = first_message(&stack, output("CommandHandlerName"), limit).await?;
-    let milliseconds = after.as_millis();
-    let text = format!("message on the bus, {milliseconds} ms after its command: {message}");
-    out.print(json!({"message": message, "afterMs": milliseconds}), text)?;
-    for text in &left_over {
-        out.print(json!({"leftOver": text}), format!("left-over {text}"))?;
-    }
-    let gaps = deployment.gaps(&deployed).await;
-    for gap in gaps.iter().map(ToString::to_string) {
-        out.print(json!({"missing": gap}), format!("missing {gap}"))?;
+    out.print_text(&format!("message on the bus, {} ms after its command: {message}", after.as_millis()))?;
+    left_over.iter().try_for_each(|text| out.print_text(&format!("left-over {text}")))?;
+    for gap in deployment.gaps(&deployed).await {
+        out.print_text(&format!("missing {gap}"))?;
     }
     Ok(Exit::of(false, left_over.is_empty()))
 }

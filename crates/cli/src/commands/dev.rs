@@ -69,7 +69,6 @@ pub(super) async fn run(args: DevCommandArgs, project: Project) -> Result<Exit, 
     Ok(Exit::of_output(written)?)
 }
 
-/// Runs the functions of a stack until it ends.
 pub(super) async fn run_functions(project: Project) -> Result<Exit, DevError> {
     serve(project).await?;
     Ok(Exit::Clean)

@@ -2,21 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
-use std::io::{self, BufWriter, Write};
-use std::num::NonZeroU32;
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use daybook_operations::dead_letter_message::{DeadLetterMessage, MessageFilter};
-use daybook_operations::dead_letters::{self, MessageOutcome, RedriveCounts, RedriveOptions, Redriven};
+use daybook_operations::dead_letters::{self, RedriveCounts, RedriveOptions, Redriven};
 use daybook_operations::queue_reading::NotSeen;
 use jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 
-use crate::operator::args::MessageFilterArgs;
-use crate::operator::output::Output;
-use crate::operator::target::{STACK_HELP, StackArgs};
-use crate::operator::{Exit, OnStack, OperatorContext, OperatorError, Session};
+use crate::operator::{Ended, Exit, OnStack, OperatorError, Session};
 
 /// Read the messages that the relay could not send, send them again, or delete them.
 ///
@@ -27,10 +23,10 @@ use crate::operator::{Exit, OnStack, OperatorContext, OperatorError, Session};
 #[derive(Clone, Debug, Subcommand)]
 pub enum DlqCommand {
     List(OnStack<DlqListArgs>),
-    Show(DlqShowArgs),
+    Show(OnStack<DlqShowArgs>),
     Stats(OnStack<DlqStatsArgs>),
     Export(OnStack<DlqExportArgs>),
-    Redrive(OnStack<DlqRedriveArgs>),
+    Redrive(OnStack<RedriveOptions>),
     Delete(OnStack<DlqDeleteArgs>),
 }
 
@@ -42,7 +38,7 @@ pub enum DlqCommand {
 #[derive(Clone, Debug, Args)]
 pub struct DlqListArgs {
     #[command(flatten)]
-    filter: MessageFilterArgs,
+    filter: MessageFilter,
     /// Maximum number of messages that are read. Default: all.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -50,7 +46,6 @@ pub struct DlqListArgs {
 
 /// Show messages of the dead-letter queue in full: outbox row or stream record, error, attempts, and position in the stream.
 #[derive(Clone, Debug, Args)]
-#[command(after_long_help = STACK_HELP)]
 pub struct DlqShowArgs {
     /// The message id, or SQS's id of the message; `daybook dlq list` prints both.
     #[arg(value_name = "ID", required_unless_present = "unreadable", conflicts_with = "unreadable")]
@@ -61,8 +56,6 @@ pub struct DlqShowArgs {
     /// Maximum number of messages that are read. Default: all.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    #[command(flatten)]
-    stack: StackArgs,
 }
 
 /// Count the messages of the dead-letter queue by error, by aggregate type, by message type and by age.
@@ -72,7 +65,7 @@ pub struct DlqShowArgs {
 #[derive(Clone, Debug, Args)]
 pub struct DlqStatsArgs {
     #[command(flatten)]
-    filter: MessageFilterArgs,
+    filter: MessageFilter,
 }
 
 /// Write messages of the dead-letter queue to a file, one JSON object per line, with body and attributes.
@@ -85,28 +78,7 @@ pub struct DlqExportArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    filter: MessageFilterArgs,
-}
-
-/// Send messages of the dead-letter queue again, with the same ids and bytes, and delete from it those that the bus accepted.
-///
-/// A dry run by default; `--yes` executes it. The messages of an aggregate are sent in their order, as far as the run received
-/// them. Messages that the bus rejects again stay in the queue. Messages that cannot be sent also stay there, such as a
-/// message that contains an unreadable record. A run that ends early loses nothing: the next run repeats messages that
-/// were sent but not yet deleted, and consumers recognize them by their message ids.
-#[derive(Clone, Debug, Args)]
-pub struct DlqRedriveArgs {
-    #[command(flatten)]
-    filter: MessageFilterArgs,
-    /// Send the messages; without this option, the command is a dry run.
-    #[arg(long)]
-    yes: bool,
-    /// Maximum messages per second.
-    #[arg(long, value_name = "N", default_value = "100")]
-    rate: NonZeroU32,
-    /// Maximum number of messages that are read. Default: all.
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    filter: MessageFilter,
 }
 
 /// Delete messages of the dead-letter queue.
@@ -119,30 +91,14 @@ pub struct DlqDeleteArgs {
     #[arg(value_name = "ID")]
     ids: Vec<String>,
     #[command(flatten)]
-    filter: MessageFilterArgs,
+    filter: MessageFilter,
     /// Delete the messages; without this option, the command is a dry run.
     #[arg(long)]
     yes: bool,
 }
 
-impl DlqCommand {
-    pub(super) async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-        match self {
-            Self::List(command) => command.run(context, list).await,
-            Self::Show(args) => {
-                let stack = args.stack.clone();
-                context.run(&stack, false, async |session| show(args, session).await).await
-            }
-            Self::Stats(command) => command.run(context, stats).await,
-            Self::Export(command) => command.run(context, export).await,
-            Self::Redrive(command) => command.run(context, redrive).await,
-            Self::Delete(command) => command.run(context, delete).await,
-        }
-    }
-}
-
-async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
-    let reading = dead_letters::read(&stack, &args.filter.into(), args.limit, |_| Ok(())).await?;
+pub(super) async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+    let reading = dead_letters::read(&stack, &args.filter, args.limit, |_| Ok(())).await?;
     let (messages, seen, before, not_seen) = (reading.messages, reading.seen, reading.before, reading.not_seen);
     messages.iter().try_for_each(|message| out.print(message.json(), message.to_string()))?;
     let listed = messages.len();
@@ -162,14 +118,14 @@ async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> Res
     Ok(out.finish(&text, &summary, next, !not_seen.any())?)
 }
 
-async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ids = args.id.iter().cloned().collect();
     let filter = MessageFilter { ids, unreadable: args.unreadable, ..MessageFilter::default() };
     let mut found = 0;
     let show = |message: dead_letters::ReadMessage<'_>| {
         found += 1;
         Ok(match serde_json::from_str::<Value>(message.body()) {
-            Ok(json) => out.print_text(&format!("{json:#}")),
+            Ok(json) => out.print(json.clone(), format!("{json:#}")),
             Err(_) => out.print_text(message.body()),
         }?)
     };
@@ -200,8 +156,8 @@ const AGES: [(i64, &str); 4] = [(1, "under-1h"), (24, "1h-to-1d"), (7 * 24, "1d-
 /// The value of a message that contains no outbox message.
 const UNSENDABLE: &str = "unsendable";
 
-async fn stats(args: DlqStatsArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
-    let reading = dead_letters::read(&stack, &args.filter.into(), None, |_| Ok(())).await?;
+pub(super) async fn stats(args: DlqStatsArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+    let reading = dead_letters::read(&stack, &args.filter, None, |_| Ok(())).await?;
     let (selected, seen, not_seen, now) = (&reading.messages, reading.seen, reading.not_seen, Timestamp::now());
     let mut counts: BTreeMap<(usize, &str), usize> = BTreeMap::new();
     for message in selected {
@@ -233,7 +189,7 @@ fn values(message: &DeadLetterMessage, now: Timestamp) -> [&str; 4] {
     }
 }
 
-async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let path = args.file.display();
     let failed = |source| OperatorError::File { doing: format!("cannot write the file {path}"), source };
     // A wrong setting creates no file.
@@ -249,7 +205,7 @@ async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) ->
         exported += 1;
         writeln!(file, "{}", message.json()).map_err(failed)
     };
-    let reading = dead_letters::read(&stack, &args.filter.into(), None, export).await?;
+    let reading = dead_letters::read(&stack, &args.filter, None, export).await?;
     // `dlq delete` may follow.
     let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
     file.sync_all().map_err(failed)?;
@@ -260,18 +216,16 @@ async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) ->
     Ok(out.finish(&text, &summary, next, !not_seen.any())?)
 }
 
-async fn redrive(args: DlqRedriveArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
-    let DlqRedriveArgs { filter, yes, rate, limit } = args;
-    let options = RedriveOptions { filter: filter.into(), sends: yes, rate, limit };
+pub(super) async fn redrive(options: RedriveOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let redriven = dead_letters::redrive(&stack, &options, |message, outcome| {
         let text = message.content.as_ref().map_or_else(|_| message.to_string(), ToString::to_string);
-        print_outcome(&mut out, message, outcome, text)
+        out.print_message(outcome, message.json(), &text)
     });
     let Redriven { counts, failure } = redriven.await?;
     let RedriveCounts { would_send, sent, rejected, not_deleted, unsendable, unsent, not_seen, .. } = counts;
     let not_seen_text = not_seen_text(not_seen);
     let next = stack.interrupt.is_set().then_some("run it again");
-    let exit = if yes {
+    let exit = if options.sends {
         let except =
             if not_deleted > 0 { format!(", except {not_deleted} that SQS did not delete") } else { String::new() };
         let text = format!(
@@ -290,12 +244,11 @@ async fn redrive(args: DlqRedriveArgs, Session { stack, mut out }: Session<'_>) 
     failure.map_or(Ok(exit), Err)
 }
 
-async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
-    let DlqDeleteArgs { mut ids, filter, yes } = args;
-    let mut filter = MessageFilter::from(filter);
+pub(super) async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+    let DlqDeleteArgs { mut ids, mut filter, yes } = args;
     filter.ids.append(&mut ids);
     let deletion = dead_letters::delete(&stack, &filter, yes, |message, outcome| {
-        print_outcome(&mut out, message, outcome, message.to_string())
+        out.print_message(outcome, message.json(), &message.to_string())
     });
     let dead_letters::Deletion { selected, deleted, not_deleted, not_found, not_seen } = deletion.await?;
     not_found.iter().for_each(|id| eprintln!("no dead-letter message has the id {id:?}"));
@@ -314,19 +267,6 @@ async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) ->
     let are_all_found = !filter.ids.is_empty() && not_found.is_empty();
     let is_clean = not_deleted == 0 && not_found.is_empty() && (!not_seen.any() || are_all_found);
     Ok(out.finish(&text, &summary, next, is_clean)?)
-}
-
-/// Prints what became of a message.
-fn print_outcome(
-    out: &mut Output<'_>,
-    message: &DeadLetterMessage,
-    outcome: &MessageOutcome,
-    text: String,
-) -> io::Result<()> {
-    let mut json = message.json();
-    json["why"] = json!(outcome.reason());
-    let reason = outcome.reason().map(|why| format!(" ({why})")).unwrap_or_default();
-    out.print_outcome(outcome.name(), json, &format!("{text}{reason}"))
 }
 
 /// The end of a summary; empty if every message was received.

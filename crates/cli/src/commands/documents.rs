@@ -13,7 +13,7 @@ use daybook_decider::Registry;
 use daybook_local_stack::Project;
 use serde_json::Value;
 
-use crate::operator::{Exit, OperatorError};
+use crate::operator::{Ended, Exit, OperatorError};
 
 /// Print the JSON Schema of each message on the bus; `docs/messages.schema.json` is a copy.
 #[derive(Clone, Debug, Args)]
@@ -27,18 +27,15 @@ pub struct SchemasArgs {
     since: Option<PathBuf>,
 }
 
-/// The text of the JSON Schema document, as in `docs/messages.schema.json`.
 pub fn json_schema_text(registry: &Registry) -> String {
     format!("{:#}\n", json_schema(registry))
 }
 
-/// The text of the AsyncAPI document, as in `docs/asyncapi.json`.
 pub fn asyncapi_text(registry: &Registry) -> String {
     format!("{:#}\n", asyncapi(registry))
 }
 
-/// Prints a document, or the changes.
-pub(super) fn run(args: &SchemasArgs, registry: &Registry) -> Result<Exit, OperatorError> {
+pub(super) fn run(args: &SchemasArgs, registry: &Registry) -> Ended {
     let (text, exit) = match &args.since {
         Some(file) => changes(file, registry)?,
         None if args.asyncapi => (asyncapi_text(registry), Exit::Clean),
@@ -65,13 +62,12 @@ fn changes(file: &Path, registry: &Registry) -> Result<(String, Exit), OperatorE
     Ok((found.iter().map(|found| format!("{found}\n")).collect(), Exit::Findings))
 }
 
-/// The text of the document, as in `docs/openapi.json`.
 pub fn openapi_text(project: Project) -> Result<String, OperatorError> {
     let projections = (project.projections)()?;
     Ok(format!("{:#}\n", daybook_command_handler::openapi::document(&(project.aggregates)()?, &projections)))
 }
 
-pub(super) fn print_openapi(project: Project) -> Result<Exit, OperatorError> {
+pub(super) fn print_openapi(project: Project) -> Ended {
     Ok(Exit::of_output(io::stdout().write_all(openapi_text(project)?.as_bytes()))?)
 }
 
@@ -85,8 +81,7 @@ pub(super) struct CompletionsArgs {
     pub(super) shell: Shell,
 }
 
-/// Prints the completions of `command`.
-pub(super) fn print_completions(args: CompletionsArgs, mut command: Command) -> Result<Exit, OperatorError> {
+pub(super) fn print_completions(args: CompletionsArgs, mut command: Command) -> Ended {
     let name = command.get_name().to_owned();
     // To a buffer first: the generator panics when it cannot write.
     let mut script = Vec::new();

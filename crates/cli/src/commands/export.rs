@@ -4,14 +4,13 @@ use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::Args;
-use daybook_operations::export::{Exported, HistoryTarget, NotExported, export};
+use daybook_operations::export::{Exported, HistoryTarget, export};
 use daybook_operations::history::line::HistorySummary;
-use daybook_operations::selection::AggregateName;
-use daybook_operations::walk::WalkOptions;
+use daybook_operations::selection::{AggregateName, Selection};
+use daybook_operations::walk::{Finding, WalkOptions};
 use serde_json::json;
 
-use crate::operator::args::SelectionArgs;
-use crate::operator::{Exit, OperatorError, Session};
+use crate::operator::{Ended, Exit, Session};
 
 /// Write the events of aggregates to a file, as lines of JSON that `daybook import` reads.
 ///
@@ -32,7 +31,7 @@ pub struct ExportArgs {
     #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
     aggregates: Vec<AggregateName>,
     #[command(flatten)]
-    selection: SelectionArgs,
+    selection: Selection,
     /// Maximum reads per second, each of one aggregate or, if that is large, of 1 MB of it.
     #[arg(long, value_name = "N", default_value = "100")]
     rate: NonZeroU32,
@@ -41,10 +40,11 @@ pub struct ExportArgs {
     concurrency: NonZeroUsize,
 }
 
-pub(super) async fn run(args: ExportArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn run(args: ExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ExportArgs { file, aggregates, selection, rate, concurrency } = args;
-    let options = WalkOptions { selection: selection.with(aggregates), rate, concurrency, checkpoint: None };
-    let line = |NotExported { kind, name, reason }: NotExported| {
+    let selection = Selection { aggregates, ..selection };
+    let options = WalkOptions { selection, rate, concurrency, checkpoint: None };
+    let line = |Finding { kind, name, reason }: Finding| {
         let json = json!({"aggregate": name, "outcome": kind, "what": reason});
         (json, format!("{kind} {name}: {reason}"))
     };

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use daybook_scaffold::{DaybookSource, ItemName, ProjectName, ScaffoldError, create_lambda_template, create_project};
+use daybook_scaffold::{DaybookSource, ItemName, ProjectName, ScaffoldError, create_project};
 
 use crate::operator::Exit;
 
@@ -28,7 +28,6 @@ pub(super) struct NewArgs {
     lambda_template: bool,
 }
 
-/// Creates the project in the current folder.
 pub(super) fn run(args: &NewArgs) -> Result<Exit, ScaffoldError> {
     let name = ProjectName::new(&args.name)?;
     let aggregate = ItemName::new(&args.aggregate)?;
@@ -40,7 +39,7 @@ pub(super) fn run(args: &NewArgs) -> Result<Exit, ScaffoldError> {
     let folder = Path::new(name.as_str());
     let printed = name.as_str();
     let text = if args.lambda_template {
-        create_lambda_template(folder, &aggregate, &source)?;
+        create_project(folder, &ProjectName::of_lambda_template(), &aggregate, &source)?;
         format!("Created {printed}. `cargo lambda new NAME --template {printed}` creates a project from it.")
     } else {
         create_project(folder, &name, &aggregate, &source)?;

@@ -4,13 +4,15 @@ use std::num::NonZeroU32;
 
 use clap::{Args, Subcommand};
 use daybook_operations::projections::rebuild::{RebuildOptions, RebuildProgress, Rebuilt, rebuild};
-use daybook_operations::projections::{self, Dropped, ProjectionStatus, Switched, VersionStatus};
+use daybook_operations::projections::{self, Dropped, Switched, VersionStatus};
+use daybook_operations::queues::QueueCounts;
 use daybook_operations::selection::AggregateName;
+use daybook_operations::walk::Finding;
 use daybook_view_store::View;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::operator::{Exit, OnStack, OperatorContext, OperatorError, Session};
+use crate::operator::{Ended, Exit, OnStack, Session};
 
 /// Fill a view, switch its readers to another version, and resume suspended aggregates.
 ///
@@ -19,44 +21,12 @@ use crate::operator::{Exit, OnStack, OperatorContext, OperatorError, Session};
 /// each step.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ProjectionCommand {
-    Rebuild(OnStack<ProjectionRebuildArgs>),
+    Rebuild(OnStack<RebuildOptions>),
     Status(OnStack<ProjectionStatusArgs>),
     Switch(OnStack<ProjectionSwitchArgs>),
     Drop(OnStack<ProjectionDropArgs>),
     Suspended(OnStack<ProjectionSuspendedArgs>),
     Resume(OnStack<ProjectionResumeArgs>),
-}
-
-/// Fill a view with all aggregates that its projection follows, while commands and readers go on.
-///
-/// Run it after a release that registers a new VERSION of a projection is deployed completely, or after read models were
-/// turned on. It sends every aggregate that the view does not show yet to the projector, waits until the view shows it, and
-/// then compares all aggregates once more. Nothing is counted twice. Readers are not affected: `daybook projection switch`
-/// lets them use the new version.
-///
-/// The views table stores the progress. After Ctrl-C, an error or a crash, run the same command again: it goes on where it
-/// ended, also on another machine. An aggregate that is suspended in the view is printed; the view is then not filled.
-#[derive(Clone, Debug, Args)]
-pub struct ProjectionRebuildArgs {
-    /// The projection.
-    #[arg(value_name = "PROJECTION")]
-    name: String,
-    /// The version. Default: the highest that the code registers.
-    #[arg(long, value_name = "N")]
-    version: Option<u32>,
-    /// Begin anew, and ignore the progress of an earlier run.
-    #[arg(long)]
-    restart: bool,
-    /// Maximum aggregates per second that are sent to the projector. Ten times as many are compared.
-    #[arg(long, value_name = "N", default_value = "200")]
-    rate: NonZeroU32,
-    /// Send an aggregate again if the view does not show it after this time.
-    #[arg(long, value_name = "SECONDS", default_value = "10")]
-    send_again_after: NonZeroU32,
-    /// The wait between the two passes: longer than 25 seconds, in which an instance of the projector reads the marks again,
-    /// and one invocation.
-    #[arg(long, value_name = "SECONDS", default_value = "60")]
-    wait_for_projector: u32,
 }
 
 /// Print the versions of each projection: which one readers get, which are filled, and how far a rebuild is.
@@ -67,10 +37,6 @@ pub struct ProjectionStatusArgs {
     /// Only these projections. Default: all that the code registers.
     #[arg(value_name = "PROJECTION")]
     names: Vec<String>,
-    /// Also count the suspended aggregates of each version, which reads the whole views table. The exit status is 1 if there
-    /// are any.
-    #[arg(long)]
-    suspended: bool,
 }
 
 /// Let the readers of a view use another version.
@@ -132,31 +98,13 @@ pub struct ProjectionResumeArgs {
     aggregates: Vec<AggregateName>,
 }
 
-impl ProjectionCommand {
-    pub(super) async fn run(self, context: &mut OperatorContext) -> Result<Exit, OperatorError> {
-        match self {
-            Self::Rebuild(command) => command.run(context, run_rebuild).await,
-            Self::Status(command) => command.run(context, status).await,
-            Self::Switch(command) => command.run(context, switch).await,
-            Self::Drop(command) => command.run(context, drop_version).await,
-            Self::Suspended(command) => command.run(context, suspended).await,
-            Self::Resume(command) => command.run(context, resume).await,
-        }
-    }
-}
-
-async fn run_rebuild(
-    args: ProjectionRebuildArgs,
-    Session { stack, mut out }: Session<'_>,
-) -> Result<Exit, OperatorError> {
-    let ProjectionRebuildArgs { name, version, restart, rate, send_again_after, wait_for_projector } = args;
-    let options = RebuildOptions { name, version, restart, rate, send_again_after, wait_for_projector };
+pub(super) async fn run_rebuild(options: RebuildOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let rebuilt = rebuild(&stack, &options, |view, found| {
-        let (aggregate, kind, reason) = (found.aggregate, found.kind, found.reason);
+        let Finding { kind, name, reason } = found;
         let json = json!({
-            "projection": view.name, "version": view.version, "aggregate": aggregate, "outcome": kind, "reason": reason,
+            "projection": view.name, "version": view.version, "aggregate": name, "outcome": kind, "reason": reason,
         });
-        out.print(json, format!("{view} {aggregate} {kind}: {reason}"))
+        out.print(json, format!("{view} {name} {kind}: {reason}"))
     });
     let Rebuilt { view, progress, how_to_go_on } = rebuilt.await?;
     let RebuildProgress { counts, usage, .. } = &progress;
@@ -184,28 +132,20 @@ async fn run_rebuild(
     })
 }
 
-async fn status(args: ProjectionStatusArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
-    let found = projections::status(&stack, &args.names, args.suspended).await?;
-    let ProjectionStatus { versions, waiting, suspended } = found;
+pub(super) async fn status(args: ProjectionStatusArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+    let (versions, waiting) = projections::status(&stack, &args.names).await?;
     for status in &versions {
         let (json, text) = version_line(status);
         out.print(json, text)?;
     }
-    let printed = versions.len();
-    let summary = json!({
-        "versions": printed, "messagesWaiting": waiting.visible, "messagesInWork": waiting.hidden, "suspended": suspended,
-    });
-    let text = format!(
-        "{printed} versions; {} messages wait for the projector, {} are in work{}",
-        waiting.visible,
-        waiting.hidden,
-        suspended.map(|suspended| format!("; {suspended} aggregates are suspended")).unwrap_or_default()
-    );
-    Ok(out.finish(&text, &summary, None, suspended.unwrap_or_default() == 0)?)
+    let (printed, QueueCounts { visible, hidden }) = (versions.len(), waiting);
+    let summary = json!({ "versions": printed, "messagesWaiting": visible, "messagesInWork": hidden });
+    let text = format!("{printed} versions; {visible} messages wait for the projector, {hidden} are in work");
+    Ok(out.finish(&text, &summary, None, true)?)
 }
 
 fn version_line(status: &VersionStatus) -> (Value, String) {
-    let VersionStatus { name, version, is_registered, is_read, mark, suspended } = status;
+    let VersionStatus { name, version, is_registered, is_read, mark } = status;
     let progress = mark.progress.as_deref().map(|text| serde_json::from_str::<RebuildProgress>(text).ok());
     let times = |time: Option<Timestamp>| time.map(|time| time.to_string());
     let json = json!({
@@ -215,7 +155,6 @@ fn version_line(status: &VersionStatus) -> (Value, String) {
         "rebuilding": progress.as_ref().map(|progress| json!({
             "progress": progress, "at": times(mark.progress_at),
         })),
-        "suspended": suspended,
     });
     let mut text = format!("{name}@{version}");
     text += if *is_read { " is read" } else { " is not read" };
@@ -237,13 +176,10 @@ fn version_line(status: &VersionStatus) -> (Value, String) {
         let since = mark.started_at.unwrap_or_default();
         text += &format!("; rebuild since {since:.0}: {doing}, at {:.0}", mark.progress_at.unwrap_or_default());
     }
-    if let Some(suspended) = suspended {
-        text += &format!("; {suspended} aggregates are suspended");
-    }
     (json, text)
 }
 
-async fn switch(args: ProjectionSwitchArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn switch(args: ProjectionSwitchArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ProjectionSwitchArgs { name, version, force } = args;
     let summary = |from: u32, read: u32| json!({ "projection": name, "from": from, "read": read });
     match projections::switch(&stack, &name, version, force).await? {
@@ -264,10 +200,7 @@ async fn switch(args: ProjectionSwitchArgs, Session { stack, mut out }: Session<
     }
 }
 
-async fn drop_version(
-    args: ProjectionDropArgs,
-    Session { stack, mut out }: Session<'_>,
-) -> Result<Exit, OperatorError> {
+pub(super) async fn drop_version(args: ProjectionDropArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ProjectionDropArgs { name, version, yes, rate } = args;
     let view = View::new(name, version);
     let summary = |items: u64| json!({ "dryRun": !yes, "items": items });
@@ -288,7 +221,7 @@ async fn drop_version(
     Ok(out.finish(&text, &summary(items), next, true)?)
 }
 
-async fn suspended(_: ProjectionSuspendedArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn suspended(_: ProjectionSuspendedArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let suspended = projections::suspended(&stack).await?;
     for found in &suspended {
         let (view, aggregate, seq_num, reason) = (&found.view, &found.aggregate, found.seq_num, &found.reason);
@@ -302,7 +235,7 @@ async fn suspended(_: ProjectionSuspendedArgs, Session { stack, mut out }: Sessi
     Ok(out.finish(&format!("{count} aggregates are suspended"), &json!({ "suspended": count }), None, count == 0)?)
 }
 
-async fn resume(args: ProjectionResumeArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn resume(args: ProjectionResumeArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let mut resumed = 0_u64;
     let resuming = projections::resume(&stack, &args.aggregates, |view, aggregate| {
         resumed += 1;

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 use daybook_decider::{Model, Registry};
+use daybook_operations::check_shards;
 use daybook_operations::moment::Moment;
-use daybook_operations::reads::{EventPage, ReadProblem, ReadResult, StackReads, event_text};
+use daybook_operations::reads::{EventPage, ReadProblem, StackReads, event_text};
 use daybook_operations::selection::AggregateName;
 use daybook_operations::stack::SETTINGS_TO_REPUBLISH;
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use ulid::Ulid;
 
 use crate::operator::output::Output;
-use crate::operator::{Exit, OperatorError, Session};
+use crate::operator::{Ended, Exit, OperatorError, Session};
 
 /// The events of a page. The API's maximum is 1,000.
 const PAGE: u64 = 100;
@@ -77,38 +77,32 @@ pub struct FeedArgs {
     limit: u64,
 }
 
-#[derive(Deserialize)]
-struct StateBody {
-    version: u64,
-    state: Value,
-}
-
-pub(super) async fn get(args: GetArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn get(args: GetArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let reads = StackReads::connect(&stack, &[]).await?;
     let AggregateName(key) = &args.aggregate;
     let version = args.version.map(|version| format!("&version={version}")).unwrap_or_default();
     let body = match reads.get(&format!("/{key}?rebuild={}{version}", args.rebuild)).await? {
-        ReadResult::Missing(problem) => return print_missing(&mut out, &key.to_string(), &problem),
-        ReadResult::Found(body) if out.as_json => body,
-        ReadResult::Found(body) => {
-            let StateBody { version, state } =
-                serde_json::from_str(&body).map_err(|error| OperatorError::Read { cause: error.to_string() })?;
-            format!("{key} version {version}\n{state:#}")
+        Err(problem) => return print_missing(&mut out, &key.to_string(), &problem),
+        Ok(body) if out.as_json => body,
+        Ok(body) => {
+            let body: Value = serde_json::from_str(&body)
+                .map_err(|error| OperatorError::Failed(format!("cannot read it: {error}")))?;
+            format!("{key} version {}\n{:#}", body["version"], body["state"])
         }
     };
     out.print_text(&body)?;
     Ok(Exit::Clean)
 }
 
-pub(super) async fn events(args: EventsArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn events(args: EventsArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let reads = StackReads::connect(&stack, &[]).await?;
     let AggregateName(key) = &args.aggregate;
     let (mut after, mut printed) = (args.after, Printed::default());
     while printed.goes_on(args.limit.unwrap_or(u64::MAX)) && !stack.interrupt.is_set() {
         let limit = PAGE.min(args.limit.unwrap_or(u64::MAX) - printed.events);
         let page = match reads.events(&format!("/{key}/events?after={after}&limit={limit}")).await? {
-            ReadResult::Found(page) => page,
-            ReadResult::Missing(problem) => return print_missing(&mut out, &key.to_string(), &problem),
+            Ok(page) => page,
+            Err(problem) => return print_missing(&mut out, &key.to_string(), &problem),
         };
         printed.add(&mut out, &page)?;
         after = page.cursor.as_u64().unwrap_or(after);
@@ -118,19 +112,19 @@ pub(super) async fn events(args: EventsArgs, Session { stack, mut out }: Session
     printed.finish(&mut out, &text, &summary, stack.interrupt.is_set(), &after.to_string())
 }
 
-pub(super) async fn feed(args: FeedArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn feed(args: FeedArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let reads = StackReads::connect(&stack, SETTINGS_TO_REPUBLISH).await?;
     let from = args.from.map(|from| from.resolve(Timestamp::now()));
     let mut after = from.map(cursor_before).transpose()?.or(args.after);
     let names = event_types(&args.event_types, &stack.registry);
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    reads.check_shards(&names).await?;
+    check_shards(&reads.store, &names).await?;
     let (mut printed, mut settled_up_to) = (Printed::default(), None);
     while printed.goes_on(args.limit) && !stack.interrupt.is_set() {
         let limit = usize::try_from(PAGE.min(args.limit - printed.events)).unwrap_or(usize::MAX);
         let page = match reads.feed(&names, after.as_deref(), limit).await? {
-            ReadResult::Found(page) => page,
-            ReadResult::Missing(problem) => return Err(OperatorError::Usage(problem.detail)),
+            Ok(page) => page,
+            Err(problem) => return Err(OperatorError::Usage(problem.detail)),
         };
         printed.add(&mut out, &page)?;
         after = page.cursor.as_str().map(str::to_owned).or(after);
@@ -146,7 +140,6 @@ pub(super) async fn feed(args: FeedArgs, Session { stack, mut out }: Session<'_>
     printed.finish(&mut out, &text, &summary, stack.interrupt.is_set(), &after)
 }
 
-/// What was printed of a list of events.
 #[derive(Clone, Copy, Default)]
 struct Printed {
     events: u64,
@@ -179,21 +172,14 @@ impl Printed {
         format!("{} events, {} unreadable", self.events, self.unreadable)
     }
 
-    fn finish(
-        self,
-        out: &mut Output<'_>,
-        text: &str,
-        summary: &Value,
-        interrupted: bool,
-        after: &str,
-    ) -> Result<Exit, OperatorError> {
+    fn finish(self, out: &mut Output<'_>, text: &str, summary: &Value, interrupted: bool, after: &str) -> Ended {
         let how_to_go_on = (!self.has_all).then(|| format!("go on with --after {after}"));
         out.print_summary(text, summary, how_to_go_on.as_deref())?;
         Ok(Exit::of(interrupted && !self.has_all, self.unreadable == 0))
     }
 }
 
-fn print_missing(out: &mut Output<'_>, key: &str, problem: &ReadProblem) -> Result<Exit, OperatorError> {
+fn print_missing(out: &mut Output<'_>, key: &str, problem: &ReadProblem) -> Ended {
     if out.as_json {
         out.print_text(&problem.body)?;
     }

@@ -1,15 +1,16 @@
 //! `daybook snapshot`.
 
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use daybook_operations::selection::AggregateName;
+use daybook_operations::checkpoint::CHECKPOINT_HELP;
+use daybook_operations::selection::{AggregateName, Selection};
 use daybook_operations::snapshot::{SnapshotCounts, SnapshotResult, rebuild_snapshots};
 use daybook_operations::walk::{WalkOptions, Walked};
 use serde_json::json;
 
-use crate::operator::args::{CheckpointArgs, SelectionArgs};
-use crate::operator::{Exit, OnStack, OperatorError, Session};
+use crate::operator::{Ended, OnStack, Session};
 
 /// Take snapshots ahead of time.
 #[derive(Clone, Debug, Subcommand)]
@@ -33,7 +34,7 @@ pub struct SnapshotRebuildArgs {
     #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after", "checkpoint"])]
     aggregates: Vec<AggregateName>,
     #[command(flatten)]
-    selection: SelectionArgs,
+    selection: Selection,
     /// Skip aggregates with fewer than N events after their snapshot. Default: SNAPSHOT_EVERY, or 1 for those that --aggregate
     /// names.
     #[arg(long, value_name = "N")]
@@ -48,17 +49,14 @@ pub struct SnapshotRebuildArgs {
     /// Maximum aggregates processed concurrently.
     #[arg(long, value_name = "N", default_value = "4")]
     concurrency: NonZeroUsize,
-    #[command(flatten)]
-    checkpoint: CheckpointArgs,
+    #[arg(long, value_name = "FILE", help = CHECKPOINT_HELP)]
+    checkpoint: Option<PathBuf>,
 }
 
-pub(super) async fn rebuild(
-    args: SnapshotRebuildArgs,
-    Session { stack, mut out }: Session<'_>,
-) -> Result<Exit, OperatorError> {
+pub(super) async fn rebuild(args: SnapshotRebuildArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let SnapshotRebuildArgs { aggregates, selection, min_events, force, rate, concurrency, checkpoint } = args;
-    let checkpoint = checkpoint.checkpoint;
-    let options = WalkOptions { selection: selection.with(aggregates), rate, concurrency, checkpoint };
+    let selection = Selection { aggregates, ..selection };
+    let options = WalkOptions { selection, rate, concurrency, checkpoint };
     let rebuilt = rebuild_snapshots(&stack, &options, min_events, force, |aggregate, result| {
         let (outcome, what) = match result {
             SnapshotResult::Current | SnapshotResult::Short => return Ok(()),

@@ -1,7 +1,6 @@
 //! `daybook upgrade`: merges the changes of a release into a project.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use clap::Args;
 use daybook_scaffold::{ScaffoldError, Upgrade, find_project};
@@ -17,14 +16,10 @@ pub(super) struct UpgradeArgs {
     /// Print what would change, and change nothing.
     #[arg(long)]
     check: bool,
-    /// Folder with the project as it was created, for a project without .daybook.
-    #[arg(long, value_name = "DIR")]
-    from: Option<PathBuf>,
 }
 
-/// Upgrades the project that contains the current folder.
 pub(super) fn run(args: &UpgradeArgs) -> Result<Exit, ScaffoldError> {
-    let upgrade = Upgrade::plan(&find_project()?, args.from.as_deref())?;
+    let upgrade = Upgrade::plan(&find_project()?)?;
     if !args.check {
         upgrade.apply()?;
     }

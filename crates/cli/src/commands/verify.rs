@@ -1,15 +1,16 @@
 //! `daybook verify`.
 
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
 
 use clap::Args;
-use daybook_operations::selection::AggregateName;
+use daybook_operations::checkpoint::CHECKPOINT_HELP;
+use daybook_operations::selection::{AggregateName, Selection};
 use daybook_operations::verify::{VerifyCounts, VerifyFinding, verify};
 use daybook_operations::walk::{WalkOptions, Walked};
 use serde_json::json;
 
-use crate::operator::args::{CheckpointArgs, SelectionArgs};
-use crate::operator::{Exit, OperatorError, Session};
+use crate::operator::{Ended, Session};
 
 /// Check the rows of aggregates against each other and against the code, and change nothing.
 ///
@@ -29,7 +30,7 @@ pub struct VerifyArgs {
     #[arg(value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after", "checkpoint"])]
     aggregates: Vec<AggregateName>,
     #[command(flatten)]
-    selection: SelectionArgs,
+    selection: Selection,
     /// Read the whole table instead of the index: also finds aggregates without their first events, and rows that belong to
     /// no aggregate.
     #[arg(long, conflicts_with_all = ["aggregates", "types", "event_types", "after"])]
@@ -40,14 +41,14 @@ pub struct VerifyArgs {
     /// Maximum aggregates checked concurrently.
     #[arg(long, value_name = "N", default_value = "8")]
     concurrency: NonZeroUsize,
-    #[command(flatten)]
-    checkpoint: CheckpointArgs,
+    #[arg(long, value_name = "FILE", help = CHECKPOINT_HELP)]
+    checkpoint: Option<PathBuf>,
 }
 
-pub(super) async fn run(args: VerifyArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn run(args: VerifyArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let VerifyArgs { aggregates, selection, scan, rate, concurrency, checkpoint } = args;
-    let checkpoint = checkpoint.checkpoint;
-    let options = WalkOptions { selection: selection.with(aggregates), rate, concurrency, checkpoint };
+    let selection = Selection { aggregates, ..selection };
+    let options = WalkOptions { selection, rate, concurrency, checkpoint };
     let verified = verify(&stack, &options, scan, |aggregate, VerifyFinding { item, kind, what }| {
         let json = json!({"aggregate": aggregate, "item": item, "kind": kind, "what": what});
         out.print(json, format!("{aggregate} {item} {kind}: {what}"))

@@ -11,7 +11,7 @@ use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::Environment;
 use tokio::sync::watch;
 
-use super::exit::Exit;
+use super::exit::{Ended, Exit};
 use super::output::{Output, ProgressLine};
 use super::target::{STACK_HELP, StackArgs};
 
@@ -20,7 +20,6 @@ pub struct OperatorContext {
     pub environment: Environment,
     pub registry: Registry,
     pub projections: fn() -> Result<Projections, ProjectionRegistrationError>,
-    /// Standard output.
     pub out: Box<dyn Write + Send>,
     pub interrupt: Interrupt,
 }
@@ -38,14 +37,12 @@ pub struct OnStack<A: Args> {
     stack: StackArgs,
 }
 
-/// The stack of a command, and its output.
 pub(crate) struct Session<'a> {
     pub(crate) stack: Stack,
     pub(crate) out: Output<'a>,
 }
 
 impl OperatorContext {
-    /// The context of this process.
     pub fn of_process(project: Project) -> Result<Self, OperatorError> {
         Ok(Self {
             environment: Environment::of_process(),
@@ -61,8 +58,8 @@ impl OperatorContext {
         &mut self,
         args: &StackArgs,
         as_json: bool,
-        command: impl AsyncFnOnce(Session<'_>) -> Result<Exit, OperatorError>,
-    ) -> Result<Exit, OperatorError> {
+        command: impl AsyncFnOnce(Session<'_>) -> Ended,
+    ) -> Ended {
         let Self { environment, registry, projections, out, interrupt } = self;
         let line = ProgressLine::new();
         let mut stack = Stack::new(args.over(environment), registry.clone(), *projections, interrupt.clone());
@@ -77,12 +74,11 @@ impl OperatorContext {
 }
 
 impl<A: Args> OnStack<A> {
-    /// Runs a command.
     pub(crate) async fn run(
         self,
         context: &mut OperatorContext,
-        command: impl AsyncFnOnce(A, Session<'_>) -> Result<Exit, OperatorError>,
-    ) -> Result<Exit, OperatorError> {
+        command: impl AsyncFnOnce(A, Session<'_>) -> Ended,
+    ) -> Ended {
         let Self { args, json, stack } = self;
         context.run(&stack, json, async |session| command(args, session).await).await
     }

@@ -20,8 +20,10 @@ pub enum Exit {
     Unread = 141,
 }
 
+/// How a command on a stack ended, or why it failed.
+pub(crate) type Ended = Result<Exit, OperatorError>;
+
 impl Exit {
-    /// How a command ended that printed its findings.
     pub(crate) fn of(interrupted: bool, is_clean: bool) -> Self {
         match (interrupted, is_clean) {
             (true, _) => Self::Interrupted,
@@ -45,7 +47,6 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The exit status of a command that failed.
 pub trait ErrorExit {
     /// 2 for errors in options and settings, 3 for all others.
     fn exit_code(&self) -> u8;

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use daybook_operations::Progress;
+use daybook_operations::message_outcome::MessageOutcome;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -21,12 +22,10 @@ impl<'a> Output<'a> {
         Self { as_json, out, bar }
     }
 
-    /// Prints a line.
     pub(crate) fn print(&mut self, json: Value, text: String) -> io::Result<()> {
         self.print_text(&if self.as_json { json.to_string() } else { text })
     }
 
-    /// Prints a text that is the same with `--json`.
     pub(crate) fn print_text(&mut self, text: &str) -> io::Result<()> {
         let Self { out, bar, .. } = self;
         bar.suspend(|| writeln!(out, "{text}").and_then(|()| out.flush()))
@@ -36,6 +35,12 @@ impl<'a> Output<'a> {
     pub(crate) fn print_outcome(&mut self, outcome: &str, mut json: Value, text: &str) -> io::Result<()> {
         json["outcome"] = outcome.into();
         self.print(json, format!("{outcome} {text}"))
+    }
+
+    pub(crate) fn print_message(&mut self, outcome: &MessageOutcome, mut json: Value, text: &str) -> io::Result<()> {
+        json["why"] = json!(outcome.reason());
+        let reason = outcome.reason().map(|why| format!(" ({why})")).unwrap_or_default();
+        self.print_outcome(outcome.name(), json, &format!("{text}{reason}"))
     }
 
     /// Prints the last line of the output: the summary, as text or as `{"summary": counts}`. `how_to_go_on` is set if
@@ -63,11 +68,7 @@ impl<'a> Output<'a> {
         is_clean: bool,
     ) -> io::Result<Exit> {
         self.print_summary(text, counts, how_to_go_on)?;
-        Ok(match (how_to_go_on, is_clean) {
-            (Some(_), _) => Exit::Interrupted,
-            (None, true) => Exit::Clean,
-            (None, false) => Exit::Findings,
-        })
+        Ok(Exit::of(how_to_go_on.is_some(), is_clean))
     }
 }
 
@@ -81,7 +82,6 @@ impl Write for Output<'_> {
     }
 }
 
-/// The length of a bar that shows a fraction.
 const STEPS: u64 = 1000;
 
 /// A progress bar, or a spinner as long as no fraction is known; dropping it clears it.
@@ -93,7 +93,6 @@ impl ProgressLine {
         Self(ProgressBar::new_spinner().with_style(style("{elapsed_precise} {spinner} {msg}")))
     }
 
-    /// Moves the bar.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 0 and 1000")]
     pub(crate) fn progress(&self) -> Progress {
         let bar = self.0.clone();
@@ -110,7 +109,6 @@ impl ProgressLine {
         })
     }
 
-    /// Calls `print` while the bar is hidden.
     pub(crate) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.suspend(print)
     }

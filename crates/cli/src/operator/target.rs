@@ -6,7 +6,6 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use daybook_operations::OperatorError;
 use daybook_settings::{Environment, SettingError};
 
-/// The end of each operator command's `--help`.
 pub const STACK_HELP: &str = "\
 To select the stack:
   A deployed stack: its output OperatorEnvironment contains all settings. Load them into a separate shell that has access

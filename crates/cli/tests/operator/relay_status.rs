@@ -1,4 +1,4 @@
-//! `daybook relay status`, against Lambda, CloudWatch and CloudWatch Logs as they respond, and against a local stack.
+//! `daybook relay status`, against Lambda, CloudWatch and CloudWatch Logs as they respond.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,6 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::{Json, Router};
 use daybook_cli::operator::{ErrorExit, Exit, OperatorError};
 use daybook_local_aws::messaging::Server;
-use daybook_local_stack::{DevArgs, Stack};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -162,49 +161,4 @@ async fn status_without_the_names_of_the_relay_is_a_usage_error() {
     let setup = Setup::new().await;
     let error = setup.daybook("relay status").await.ended.unwrap_err();
     assert!(error.to_string().contains("STREAM_RELAY_NAME is missing") && error.exit_code() == 2, "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn status_of_a_local_stack_shows_its_shards() {
-    let args = DevArgs {
-        port: 0,
-        dynamodb_port: 0,
-        bus_port: 0,
-        host: "127.0.0.1".parse().unwrap(),
-        data: None,
-        template: concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml").into(),
-        rules: vec![],
-        function_timeout: 30,
-        otlp: None,
-    };
-    let stack = Stack::start(args, crate::support::SAMPLES).await.unwrap();
-    let client = reqwest::Client::new();
-    let post = async |id: &str| {
-        let todo = json!({"id": id, "title": "a", "message": ""});
-        let response = client.post(format!("{}/todo", stack.api_url())).json(&todo).send().await.unwrap();
-        assert!(response.status().is_success());
-    };
-    let setup = Setup::new().await;
-    let status = format!("relay status --local {}", stack.api_url());
-    let until = async |expected: &str| {
-        for _ in 0..200 {
-            let lines = setup.daybook(&status).await.expect(Exit::Clean);
-            if lines.iter().any(|line| line.contains(expected)) {
-                return lines;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-        panic!("no line contains {expected}");
-    };
-    post("1").await;
-    let lines = until(": 0 records wait, the oldest for 0 ms, its last result: OK").await;
-    assert_eq!(lines[0], "mapping OutboxRows is enabled");
-
-    let fails = json!({"putEvents": [{"http": 500, "forever": true}]});
-    let faults = client.put(format!("{}/_dev/faults", stack.api_url())).json(&fails).send().await.unwrap();
-    assert!(faults.status().is_success());
-    post("2").await;
-    let lines = until(": 1 records wait").await;
-    assert!(lines.last().unwrap().contains("; 1 messages wait;"), "{lines:?}");
-    stack.stop().await;
 }

@@ -264,7 +264,7 @@ fn upgrade_preserves_the_line_ends_of_windows_and_permissions() {
 }
 
 #[test]
-fn project_without_originals_is_upgraded_from_an_unchanged_one() {
+fn project_without_originals_is_upgraded_with_those_of_an_unchanged_one() {
     let sources = workspace().canonicalize().unwrap();
     for options in [["--git", "https://example.com/d"], ["--path", sources.to_str().unwrap()]] {
         let (parent, first) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -272,25 +272,18 @@ fn project_without_originals_is_upgraded_from_an_unchanged_one() {
             run(folder.path(), &[&["new", "shop", "--aggregate", "invoice"], &options[..]].concat());
         }
         let (shop, unchanged) = (parent.path().join("shop"), first.path().join("shop"));
-        for folder in [&shop, &unchanged] {
-            created_with(folder, "Cargo.toml", NEW_LINE, "");
-            created_as(folder, "tests/Cargo.toml", Some("[package]\n"));
-            fs::remove_dir_all(folder.join(".daybook")).unwrap();
-        }
+        let originals = ".daybook/originals.json.gz";
+        fs::remove_file(shop.join(originals)).unwrap();
         edit(&shop, "samconfig.toml", "RetentionDays=7", "RetentionDays=14");
         let before = files(&shop);
         let error = fail(&shop, &["upgrade"]);
-        assert!(
-            error.contains(".daybook/originals.json.gz does not exist") && error.contains("--from FOLDER"),
-            "{error}"
-        );
-        let empty = tempfile::tempdir().unwrap();
-        let error = fail(&shop, &["upgrade", "--from", empty.path().to_str().unwrap()]);
-        assert!(error.contains("does not contain an unchanged project"), "{error}");
+        assert!(error.contains(".daybook/originals.json.gz does not exist"), "{error}");
         assert_eq!(files(&shop), before);
 
-        let printed = run(&shop, &["upgrade", "--from", unchanged.to_str().unwrap()]);
-        assert_eq!(printed.lines().count(), 4, "{printed}");
+        created_with(&unchanged, "Cargo.toml", NEW_LINE, "");
+        fs::copy(unchanged.join("Cargo.toml"), shop.join("Cargo.toml")).unwrap();
+        fs::copy(unchanged.join(originals), shop.join(originals)).unwrap();
+        run(&shop, &["upgrade"]);
         assert!(fs::read_to_string(shop.join("Cargo.toml")).unwrap().contains(NEW_LINE));
         assert!(fs::read_to_string(shop.join("samconfig.toml")).unwrap().contains("RetentionDays=14"));
         let printed = run(&shop, &["upgrade"]);

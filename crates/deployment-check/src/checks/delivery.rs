@@ -16,7 +16,6 @@ use crate::deployment::{Deployment, MESSAGE_TYPE};
 const QUIET: Duration = Duration::from_secs(10);
 const QUIET_LOCAL: Duration = Duration::from_secs(1);
 
-/// A detail that the bus rejects.
 const NOT_JSON: &str = "not JSON";
 
 /// How long the dead-letter messages of others stay hidden that this check receives, in seconds.
@@ -72,7 +71,7 @@ async fn stream_delivery(deployment: &mut Deployment) -> Result<CheckResult, Cal
     let (written, limit) = (Instant::now(), deployment.timeout);
     let messages = deployment.messages_of(&aggregate, limit, |messages| !messages.is_empty()).await?;
     let Some(message) = messages.first() else {
-        return Ok(CheckResult::differs(format!("a message within {limit:?}"), "no message"));
+        return Ok(CheckResult::compare(format!("a message within {limit:?}"), "no message"));
     };
     let parts = |message: &Value| {
         ["source", "detail-type", "resources", "detail"].map(|part| message[part].to_string()).join(" ")
@@ -83,7 +82,7 @@ async fn stream_delivery(deployment: &mut Deployment) -> Result<CheckResult, Cal
     });
     Ok(match parts(message) == parts(&expected) {
         true => CheckResult::AsExpected { seen: format!("the message, after {} ms", written.elapsed().as_millis()) },
-        false => CheckResult::differs(parts(&expected), parts(message)),
+        false => CheckResult::compare(parts(&expected), parts(message)),
     })
 }
 

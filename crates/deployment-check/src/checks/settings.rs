@@ -1,7 +1,7 @@
 //! The settings of the stack, as AWS has them: its alarms, the event source mappings, and the table, which lacks some of them
 //! after it was restored until an operator sets them.
 
-use daybook_operations::alarms::ALARMS;
+use daybook_operations::alarms::alarm_names;
 use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA};
 use daybook_table::attributes::{self, SK, SNAPSHOT_DUE};
 use daybook_table::keys::{EVENT_PREFIX, METADATA, OUTBOX_PREFIX};
@@ -59,13 +59,13 @@ async fn alarms(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
         let alarm = found.iter().find(|alarm| alarm["AlarmName"] == full_name.as_str());
         alarm.map_or("missing".to_owned(), |alarm| alarm["StateValue"].as_str().unwrap_or_default().to_owned())
     };
-    let states = ALARMS.iter().map(|name| (name, state(name)));
+    let states = alarm_names().map(|name| (name, state(name)));
     let others: Vec<_> =
         states.filter(|(_, state)| state != "OK").map(|(name, state)| format!("{name} {state}")).collect();
-    let expected = format!("{} alarms are OK", ALARMS.len());
+    let expected = format!("{} alarms are OK", alarm_names().count());
     Ok(match others.is_empty() {
         true => CheckResult::AsExpected { seen: expected },
-        false => CheckResult::differs(expected, others.join(", ")),
+        false => CheckResult::compare(expected, others.join(", ")),
     })
 }
 
@@ -77,7 +77,6 @@ fn relay_patterns(has_views: bool) -> Vec<String> {
     [outbox].into_iter().chain(has_views.then_some(metadata)).collect()
 }
 
-/// The filter pattern of the snapshotter's mapping.
 fn snapshotter_pattern() -> String {
     format!(r#"{},"NewImage":{{"{SNAPSHOT_DUE}":{{"BOOL":[true]}}}}}}}}"#, of_inserts(EVENT_PREFIX))
 }
@@ -90,7 +89,7 @@ async fn event_source_mappings(deployment: &mut Deployment) -> Result<CheckResul
     let table = deployment.dynamodb("DescribeTable", json!({"TableName": deployment.table})).await?;
     let arn = table["Table"]["LatestStreamArn"].as_str().unwrap_or_default().replace(':', "%3A").replace('/', "%2F");
     let path = format!("/2015-03-31/event-source-mappings?EventSourceArn={arn}");
-    let response = deployment.calls.get(LAMBDA, "ListEventSourceMappings", &path).await?;
+    let response = deployment.calls.send(LAMBDA, "GET", &path, "ListEventSourceMappings", None).await?;
     let mappings = response["EventSourceMappings"].as_array().cloned().unwrap_or_default();
     let mut seen: Vec<_> = mappings.iter().map(description).collect();
     seen.sort();

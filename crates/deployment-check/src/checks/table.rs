@@ -103,7 +103,7 @@ async fn cancelled_item(deployment: &mut Deployment) -> Result<CheckResult, Call
     let item = reasons.get(1).map(|reason| reason["Item"].clone()).unwrap_or_default();
     Ok(match item == rows[1] {
         true => CheckResult::AsExpected { seen: "the existing item".to_owned() },
-        false => CheckResult::differs(format!("the existing item {}", rows[1]), item.to_string()),
+        false => CheckResult::compare(format!("the existing item {}", rows[1]), item.to_string()),
     })
 }
 
@@ -169,7 +169,6 @@ fn add_one(deployment: &Deployment, row: &Value) -> Value {
 /// The event type of the rows in the index. The names of registered event types have only letters and digits.
 const EVENT_TYPE: &str = "__check";
 
-/// The pause between two reads of the index.
 const POLL: std::time::Duration = std::time::Duration::from_millis(20);
 
 fn indexed_row(deployment: &mut Deployment, check: &str) -> Value {
@@ -198,7 +197,6 @@ async fn consumed_units(deployment: &mut Deployment) -> Result<CheckResult, Call
     Ok(CheckResult::compare("append: 6 units of the table and 1 of the index; read: 1", seen))
 }
 
-/// The units of the table and of its indexes.
 fn units(consumed: &Value) -> (f64, f64) {
     let indexes = consumed["GlobalSecondaryIndexes"].as_object().into_iter().flat_map(|indexes| indexes.values());
     let of_indexes = indexes.filter_map(|index| index["CapacityUnits"].as_f64()).sum();
@@ -223,5 +221,5 @@ async fn index_lag(deployment: &mut Deployment) -> Result<CheckResult, CallError
         sleep(POLL).await;
     }
     let limit = format!("within {} ms", limit.as_millis());
-    Ok(CheckResult::differs(format!("visible {limit}"), format!("not visible {limit}")))
+    Ok(CheckResult::compare(format!("visible {limit}"), format!("not visible {limit}")))
 }

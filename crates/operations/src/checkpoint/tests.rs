@@ -42,5 +42,5 @@ fn checkpoint_that_cannot_be_read_or_written_is_an_error() {
 
     let file = folder.path().join("no/folder");
     let (mut checkpoint, _) = Checkpoint::open::<u64>(Some(&file), CheckpointOwner::new()).unwrap();
-    assert!(matches!(checkpoint.write_now(&1).unwrap_err(), OperatorError::Checkpoint { .. }));
+    assert!(matches!(checkpoint.write_now(&1).unwrap_err(), OperatorError::File { .. }));
 }

@@ -17,15 +17,12 @@ use crate::pacing::Pacer;
 
 const PAGE: usize = 1000;
 
-/// Maximum characters of a value that differs.
 const SHOWN: usize = 80;
 
-/// What aggregates are imported with.
 pub(super) struct Importer<'a> {
     pub(super) store: EventStore,
     pub(super) file: &'a HistoryFile,
     pub(super) options: ImportOptions,
-    /// Whether events are written.
     pub(super) writes: bool,
     /// The rate of transactions. Ctrl-C does not end it: an aggregate that has begun is finished.
     pub(super) pacer: Pacer,
@@ -38,18 +35,31 @@ pub struct Imported {
     pub known: u64,
     /// The events that were written, or would be.
     pub new: u64,
-    /// The messages of the new events.
     pub messages: u64,
 }
 
-/// Why an aggregate is not imported.
-pub(super) enum ImportFailure {
-    /// The aggregate in the table is another one.
+#[derive(Debug)]
+pub enum ImportFailure {
+    /// The aggregate in the table is another one, and stays as it is.
     Different(String),
     /// A line cannot be imported, the stored data cannot be read, or the table does not have what was written.
     Failed(String),
     /// The table cannot be used at all.
     Table(StoreError),
+}
+
+#[derive(Debug)]
+pub enum ImportOutcome {
+    Done(Imported),
+    /// The export could not read it.
+    Skipped {
+        reason: String,
+    },
+    Failed {
+        /// The number of its events that are known to be in the table.
+        in_table: u64,
+        failure: ImportFailure,
+    },
 }
 
 impl From<LineError> for ImportFailure {
@@ -101,21 +111,15 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// Imports an aggregate, and verifies it. Also returns the number of its events that are known to be in the table.
-    pub(super) async fn import(
-        &self,
-        model: &dyn Model,
-        lines: &AggregateLines,
-    ) -> (u64, Result<Imported, ImportFailure>) {
+    pub(super) async fn import(&self, model: &dyn Model, lines: &AggregateLines) -> ImportOutcome {
         let mut in_table = 0;
         let imported = match self.pass(model, lines, self.writes, &mut in_table).await {
             Ok(imported) if self.writes => self.verify(model, lines, imported.new > 0).await.map(|()| imported),
             imported => imported,
         };
-        (in_table, imported)
+        imported.map_or_else(|failure| ImportOutcome::Failed { in_table, failure }, ImportOutcome::Done)
     }
 
-    /// Reads the aggregate back, and checks its rows.
     async fn verify(&self, model: &dyn Model, lines: &AggregateLines, read_back: bool) -> Result<(), ImportFailure> {
         if read_back {
             let Imported { known, new, .. } = self.pass(model, lines, false, &mut 0).await?;
@@ -222,10 +226,8 @@ impl Importer<'_> {
 struct StoredEvents<'a> {
     store: &'a EventStore,
     key: &'a AggregateKey,
-    /// The last event that is read.
     last: u64,
     page: VecDeque<RecordedEvent>,
-    /// The last event that was returned.
     read: u64,
 }
 
@@ -271,7 +273,6 @@ fn difference(stored: &RecordedEvent, event: &RecordedEvent) -> Option<String> {
     })
 }
 
-/// The first characters of a value.
 fn shown(value: &str) -> String {
     match value.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &value[..end]),

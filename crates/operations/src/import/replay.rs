@@ -28,7 +28,6 @@ pub(super) struct Replay<'a> {
     model: &'a dyn Model,
     key: &'a AggregateKey,
     options: ImportOptions,
-    /// The epoch of the messages.
     epoch: u32,
     folded: Folded,
     /// The ids of the events so far and of their messages.
@@ -40,7 +39,6 @@ impl<'a> Replay<'a> {
         Self { model, key, options, epoch, folded: model.before_first_event(), ids: HashSet::new() }
     }
 
-    /// The aggregate after the events so far.
     pub(super) fn folded(&self) -> &Folded {
         &self.folded
     }
@@ -112,7 +110,6 @@ impl<'a> Replay<'a> {
         Ok((event, messages))
     }
 
-    /// Folds the event that [`event`](Self::event) returned with these messages.
     pub(super) fn fold(&mut self, event: &RecordedEvent, messages: &[OutboxMessage]) -> Result<(), String> {
         let before = std::mem::replace(&mut self.folded, self.model.before_first_event());
         self.folded = self.model.fold(before, std::slice::from_ref(event)).map_err(|error| {

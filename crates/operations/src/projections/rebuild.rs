@@ -12,6 +12,7 @@ use std::num::NonZeroU32;
 use std::pin::pin;
 use std::time::Duration;
 
+use clap::Args;
 use daybook_event_store::StoreError;
 use daybook_local_stack::{CallMeter, CallUsage};
 use daybook_table::ChangedAggregates;
@@ -25,10 +26,11 @@ use tokio::time::{Instant, sleep};
 use crate::error::OperatorError;
 use crate::listing::{Listing, Position};
 use crate::pacing::Pacer;
-use crate::projections::visit::{VisitError, Visited, Visitor};
+use crate::projections::visit::{Visited, Visitor, stopped};
 use crate::projections::{version, views_error};
 use crate::selection::Selection;
 use crate::stack::{SETTINGS_TO_FIND, Stack};
+use crate::walk::Finding;
 
 /// Maximum batches of aggregates on which the projector may work at the same time. It bounds the messages that wait for
 /// the projector: a message that nobody works on counts until its aggregates must be sent again.
@@ -38,21 +40,39 @@ const MAX_IN_WORK: usize = 8;
 /// is not reached. After a crash, the aggregates of these batches are compared again.
 const MAX_OPEN: usize = 50;
 
-/// The pause between two writes of the progress.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Debug)]
+const STORING: &str = "cannot store the progress of the rebuild";
+
+/// Fill a view with all aggregates that its projection follows, while commands and readers go on.
+///
+/// Run it after a release that registers a new VERSION of a projection is deployed completely, or after read models were
+/// turned on. It sends every aggregate that the view does not show yet to the projector, waits until the view shows it, and
+/// then compares all aggregates once more. Nothing is counted twice. Readers are not affected: `daybook projection switch`
+/// lets them use the new version.
+///
+/// The views table stores the progress. After Ctrl-C, an error or a crash, run the same command again: it goes on where it
+/// ended, also on another machine. An aggregate that is suspended in the view is printed; the view is then not filled.
+#[derive(Clone, Debug, Args)]
 pub struct RebuildOptions {
+    /// The projection.
+    #[arg(value_name = "PROJECTION")]
     pub name: String,
-    /// Default: the highest that the code registers.
+    /// The version. Default: the highest that the code registers.
+    #[arg(long, value_name = "N")]
     pub version: Option<u32>,
-    /// Whether the progress of an earlier run is ignored.
+    /// Begin anew, and ignore the progress of an earlier run.
+    #[arg(long)]
     pub restart: bool,
     /// Maximum aggregates per second that are sent to the projector. Ten times as many are compared.
+    #[arg(long, value_name = "N", default_value = "200")]
     pub rate: NonZeroU32,
-    /// An aggregate that the view does not show after this many seconds is sent again.
+    /// Send an aggregate again if the view does not show it after this time.
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub send_again_after: NonZeroU32,
-    /// The wait between the two passes, in seconds.
+    /// The wait between the two passes: longer than 25 seconds, in which an instance of the projector reads the marks again,
+    /// and one invocation.
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
     pub wait_for_projector: u32,
 }
 
@@ -68,16 +88,16 @@ pub struct Rebuilt {
 pub async fn rebuild(
     stack: &Stack,
     options: &RebuildOptions,
-    mut report: impl FnMut(&View, RebuildFinding) -> io::Result<()>,
+    mut report: impl FnMut(&View, Finding) -> io::Result<()>,
 ) -> Result<Rebuilt, OperatorError> {
     let projections = (stack.projections)()?;
     let model = version(&projections, &options.name, options.version)?;
     let view = View::new(model.name(), model.version());
     let meter = CallMeter::default();
-    let store = stack.metered_store(SETTINGS_TO_FIND, &meter).await?;
-    let views = stack.views(&meter).await?;
-    let queue = stack.changes_queue(&meter).await?;
-    let error = views_error("store the progress of the rebuild");
+    let stack = &Stack { meter: Some(meter.clone()), ..stack.clone() };
+    let (store, views) = (stack.store(SETTINGS_TO_FIND).await?, stack.views().await?);
+    let queue = stack.changes_queue().await?;
+    let error = views_error(STORING);
     let mut progress = begin(options.restart, &views, &view).await?;
     let visitor = Visitor {
         view: &view,
@@ -92,19 +112,13 @@ pub async fn rebuild(
     };
     let types = model.follows().iter().map(ToString::to_string).collect();
     let selection = Selection { types, ..Selection::default() };
-    let mut is_first = true;
+    selection.check(&store, &stack.registry).await?;
     loop {
         if progress.pass == Pass::Check {
             let wait = SignedDuration::from_secs(options.wait_for_projector.into());
             lead(stack, &visitor, &mut progress, wait).await.map_err(&error)?;
         }
-        let listing = if is_first {
-            selection.list(&store, &stack.registry, &progress.position).await
-        } else {
-            selection.list_unchecked(&store, &stack.registry, &progress.position)
-        };
-        is_first = false;
-        let listing = listing.map_err(|error| match error {
+        let listing = selection.list(&store, &stack.registry, &progress.position).map_err(|error| match error {
             OperatorError::Usage(text) => OperatorError::Usage(format!("{text}; --restart begins anew")),
             other => other,
         })?;
@@ -133,7 +147,7 @@ pub async fn rebuild(
 
 /// The progress of the run that is continued, or of a new one.
 async fn begin(restart: bool, views: &ViewStore, view: &View) -> Result<RebuildProgress, OperatorError> {
-    let mark = views.mark(view).await.map_err(views_error("read the progress of the rebuild"))?;
+    let mark = views.mark(view).await.map_err(views_error("cannot read the progress of the rebuild"))?;
     if let Some(text) = mark.and_then(|mark| mark.progress).filter(|_| !restart) {
         return serde_json::from_str(&text).map_err(|error| {
             OperatorError::Usage(format!("another release wrote the progress of the rebuild: {error}; use --restart"))
@@ -141,7 +155,7 @@ async fn begin(restart: bool, views: &ViewStore, view: &View) -> Result<RebuildP
     }
     let progress = RebuildProgress::default();
     let begun = views.begin_rebuild(view, &progress.to_json(), Timestamp::now()).await;
-    begun.map_err(views_error("begin the rebuild"))?;
+    begun.map_err(views_error("cannot begin the rebuild"))?;
     Ok(progress)
 }
 
@@ -177,24 +191,23 @@ async fn lead(
     Ok(())
 }
 
-/// Visits all aggregates of the listing, batch by batch, and stores the progress.
 async fn walk(
     stack: &Stack,
     visitor: &Visitor<'_>,
     listing: Listing<'_>,
     progress: &mut RebuildProgress,
     meter: &CallMeter,
-    report: &mut impl FnMut(&View, RebuildFinding) -> io::Result<()>,
+    report: &mut impl FnMut(&View, Finding) -> io::Result<()>,
 ) -> Result<(), OperatorError> {
     let batches = listing.aggregates(&visitor.interrupt).chunks(ChangedAggregates::MAX);
     let visits = batches.map(async |batch| {
-        let aggregates = batch.into_iter().collect::<Result<Vec<_>, _>>().map_err(VisitError::Store)?;
+        let aggregates = batch.into_iter().collect::<Result<Vec<_>, _>>().map_err(stopped)?;
         visitor.visit(aggregates).await
     });
     let mut visits = pin!(visits.buffered(MAX_OPEN));
     let mut written_at = None::<Instant>;
     while let Some(visited) = visits.next().await {
-        let Some(visited) = visited.map_err(VisitError::stopped)? else { break };
+        let Some(visited) = visited? else { break };
         progress.add(&visited).into_iter().try_for_each(|found| report(visitor.view, found))?;
         if let Some(last) = visited.aggregates.last() {
             stack.progress.show(Some(last.fraction), format!("{}, at {}", progress.text(), last.name));
@@ -202,14 +215,13 @@ async fn walk(
         if written_at.is_none_or(|at| at.elapsed() >= WRITE_INTERVAL) {
             progress.usage += meter.take();
             let written = visitor.views.store_progress(visitor.view, &progress.to_json(), Timestamp::now()).await;
-            written.map_err(views_error("store the progress of the rebuild"))?;
+            written.map_err(views_error(STORING))?;
             written_at = Some(Instant::now());
         }
     }
     Ok(())
 }
 
-/// How far a rebuild is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RebuildProgress {
@@ -237,25 +249,13 @@ pub struct RebuildCounts {
     pub checked: u64,
     /// Aggregates that were sent to the projector, each time that they were.
     pub sent: u64,
-    /// The messages that contained them.
     pub messages: u64,
     pub suspended: u64,
     /// Rows of the index that cannot be read, and aggregates without metadata.
     pub unreadable: u64,
 }
 
-/// An aggregate that the view does not show completely.
-#[derive(Debug)]
-pub struct RebuildFinding {
-    /// `suspended` or `unreadable`.
-    pub kind: &'static str,
-    /// The aggregate, or the partition key of a row that belongs to none.
-    pub aggregate: String,
-    pub reason: String,
-}
-
 impl RebuildProgress {
-    /// The progress as a text for an operator.
     pub fn text(&self) -> String {
         match self.pass {
             Pass::Fill => format!("{} aggregates filled", self.counts.filled),
@@ -263,7 +263,6 @@ impl RebuildProgress {
         }
     }
 
-    /// The progress as the views table stores it.
     fn to_json(&self) -> String {
         serde_json::to_string(self).expect("texts and numbers have a JSON form")
     }
@@ -273,7 +272,6 @@ impl RebuildProgress {
         self.counts.suspended + self.counts.unreadable == 0
     }
 
-    /// Begins the second pass, perhaps anew.
     fn begin_check(&mut self) {
         self.pass = Pass::Check;
         self.position = Position::default();
@@ -281,7 +279,7 @@ impl RebuildProgress {
     }
 
     /// Adds a batch that is done. Returns its findings.
-    fn add(&mut self, visited: &Visited) -> Vec<RebuildFinding> {
+    fn add(&mut self, visited: &Visited) -> Vec<Finding> {
         let of_pass = if self.pass == Pass::Fill { &mut self.counts.filled } else { &mut self.counts.checked };
         *of_pass += visited.aggregates.iter().filter(|listed| listed.key.is_some()).count() as u64;
         self.counts.sent += visited.sent;
@@ -301,7 +299,7 @@ impl RebuildProgress {
             ("unreadable", key.to_string(), "it has no metadata; check it with `daybook verify`".to_owned())
         });
         let all = suspended.chain(unreadable).chain(without);
-        let found: Vec<_> = all.map(|(kind, aggregate, reason)| RebuildFinding { kind, aggregate, reason }).collect();
+        let found: Vec<_> = all.map(|(kind, name, reason)| Finding { kind, name, reason }).collect();
         self.counts.suspended += visited.suspended.len() as u64;
         self.counts.unreadable += (found.len() - visited.suspended.len()) as u64;
         found

@@ -16,7 +16,7 @@ use crate::error::OperatorError;
 use crate::listing::ListedAggregate;
 use crate::pacing::{Interrupt, Pacer};
 use crate::projections::views_error;
-use crate::queues::ChangesQueue;
+use crate::queues::StackQueue;
 
 /// Aggregates that are compared, for each one that may be sent.
 const COMPARED_PER_SENT: usize = 10;
@@ -24,7 +24,6 @@ const COMPARED_PER_SENT: usize = 10;
 /// The pause before the first read of a position. It doubles with each further read.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Maximum of the pause between two reads of a position.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Visitor<'a> {
@@ -33,7 +32,7 @@ pub(super) struct Visitor<'a> {
     pub(super) shards: u32,
     pub(super) store: &'a EventStore,
     pub(super) views: &'a ViewStore,
-    pub(super) queue: &'a ChangesQueue,
+    pub(super) queue: &'a StackQueue,
     pub(super) pacer: Pacer,
     pub(super) interrupt: Interrupt,
     /// One permit for each batch on which the projector may work.
@@ -49,22 +48,16 @@ pub(super) struct Visited {
     pub(super) without_metadata: Vec<AggregateKey>,
 }
 
-pub(super) enum VisitError {
-    Store(StoreError),
-    Views(StoreError),
-    Queue(OperatorError),
-}
-
 impl Visitor<'_> {
     /// Makes the projector project those aggregates that the view does not show completely, and waits until it shows them.
     /// Returns `None` after Ctrl-C.
-    pub(super) async fn visit(&self, aggregates: Vec<ListedAggregate>) -> Result<Option<Visited>, VisitError> {
+    pub(super) async fn visit(&self, aggregates: Vec<ListedAggregate>) -> Result<Option<Visited>, OperatorError> {
         let keys: BTreeSet<_> = aggregates.iter().filter_map(|listed| listed.key.clone()).collect();
         let Some(mut permit) = self.permit().await else { return Ok(None) };
         if self.pacer.turns(turns(keys.len().div_ceil(COMPARED_PER_SENT))).await.is_none() {
             return Ok(None);
         }
-        let mut to_reach = self.store.admin().versions(&keys).await.map_err(VisitError::Store)?;
+        let mut to_reach = self.store.admin().versions(&keys).await.map_err(stopped)?;
         let without_metadata = keys.iter().filter(|key| !to_reach.contains_key(*key)).cloned().collect();
         let mut visited = Visited { aggregates, sent: 0, messages: 0, suspended: Vec::new(), without_metadata };
         self.take_reached(&mut to_reach, &mut visited).await?;
@@ -72,7 +65,7 @@ impl Visitor<'_> {
             if self.pacer.turns(turns(to_reach.len())).await.is_none() {
                 return Ok(None);
             }
-            visited.messages += self.queue.send(&to_reach).await.map_err(VisitError::Queue)?;
+            visited.messages += self.queue.send_changed(&to_reach).await?;
             visited.sent += to_reach.len() as u64;
             if self.wait_until_shown(&mut to_reach, &mut visited).await?.is_none() {
                 return Ok(None);
@@ -102,7 +95,7 @@ impl Visitor<'_> {
         &self,
         to_reach: &mut BTreeMap<AggregateKey, u64>,
         visited: &mut Visited,
-    ) -> Result<Option<()>, VisitError> {
+    ) -> Result<Option<()>, OperatorError> {
         let (until, mut pause) = (Instant::now() + self.send_again_after, FIRST_PAUSE);
         while Instant::now() < until {
             // The aggregate that the projector folds last shows whether it is worth reading the positions of all.
@@ -130,12 +123,12 @@ impl Visitor<'_> {
         &self,
         to_reach: &mut BTreeMap<AggregateKey, u64>,
         visited: &mut Visited,
-    ) -> Result<(), VisitError> {
+    ) -> Result<(), OperatorError> {
         if to_reach.is_empty() {
             return Ok(());
         }
         let keys = to_reach.keys().cloned().collect();
-        let mut positions = self.views.positions(self.view, &keys).await.map_err(VisitError::Views)?;
+        let mut positions = self.views.positions(self.view, &keys).await.map_err(views_error(STOPPED))?;
         to_reach.retain(|key, last| match positions.remove(key) {
             Some(position) if position.suspended.is_some() => {
                 visited.suspended.push((key.clone(), position.suspended.unwrap_or_default()));
@@ -148,20 +141,13 @@ impl Visitor<'_> {
     }
 }
 
-impl VisitError {
-    /// The error of a rebuild that stopped early.
-    pub(super) fn stopped(self) -> OperatorError {
-        let doing = "stopped early, run it again to go on";
-        match self {
-            Self::Queue(error) => error,
-            Self::Store(source) => OperatorError::Store { doing: doing.to_owned(), source },
-            Self::Views(source) if source.is_missing_table() => views_error(doing)(source),
-            Self::Views(source) => OperatorError::Store { doing: doing.to_owned(), source },
-        }
-    }
+const STOPPED: &str = "stopped early, run it again to go on";
+
+/// The error of a rebuild that stopped early, because the table could not be read.
+pub(super) fn stopped(source: StoreError) -> OperatorError {
+    OperatorError::Store { doing: STOPPED.to_owned(), source }
 }
 
-/// As many turns as there are aggregates.
 fn turns(aggregates: usize) -> u32 {
     u32::try_from(aggregates).unwrap_or(u32::MAX)
 }

@@ -28,11 +28,9 @@ const CONCURRENCY: usize = 16;
 /// The bytes that one read should return. Large rows are therefore read in small numbers.
 const READ_BYTES: usize = 1024 * 1024;
 
-/// Maximum rows of a read, and maximum events.
 const READ_ROWS: usize = 100;
 const READ_EVENTS: usize = 100;
 
-/// An event of the window and its messages.
 #[derive(Debug)]
 pub(super) struct ReadEvent {
     pub(super) event_id: Ulid,
@@ -41,21 +39,17 @@ pub(super) struct ReadEvent {
     pub(super) messages: EventMessages,
 }
 
-/// Contiguous events of the window.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// Rows of the index that cannot be read.
     pub(super) unreadable: Vec<UnreadableRow>,
     pub(super) events: Vec<ReadEvent>,
     /// The id up to which the window is complete with this batch.
     pub(super) through: Option<Ulid>,
-    /// Whether this is the last batch.
     pub(super) is_last: bool,
     /// The error because of which it is the last batch.
     pub(super) error: Option<StoreError>,
 }
 
-/// Events that are read together.
 struct Group {
     unreadable: Vec<UnreadableRow>,
     events: Vec<(Ulid, PublishedEvent)>,
@@ -120,14 +114,12 @@ impl<'a> Batches<'a> {
 }
 
 impl Batch {
-    /// The number of its rows, and the bytes of their details.
     fn size(&self) -> (usize, usize) {
         let rows = self.events.iter().flat_map(|event| &event.messages.rows);
         rows.fold((0, 0), |(rows, bytes), row| (rows + 1, bytes + row.detail.len()))
     }
 }
 
-/// The average size of the rows that were read.
 struct RowSizes {
     rows: Cell<usize>,
     bytes: Cell<usize>,
@@ -146,7 +138,6 @@ impl RowSizes {
         self.bytes.set(self.bytes.get() + bytes);
     }
 
-    /// The number of rows to read together.
     fn rows_of_a_read(&self) -> usize {
         (READ_BYTES.saturating_mul(self.rows.get()) / self.bytes.get().max(1)).clamp(2, READ_ROWS)
     }
@@ -193,7 +184,6 @@ fn with_counts(events: Vec<IndexEntry>) -> impl Iterator<Item = (Ulid, Published
     })
 }
 
-/// Reads the messages of a group.
 async fn read(store: &EventStore, group: Group, sizes: Rc<RowSizes>) -> Result<Batch, StoreError> {
     let (ids, events): (Vec<_>, Vec<_>) = group.events.into_iter().unzip();
     let messages = store.admin().messages_of(&events).await?;

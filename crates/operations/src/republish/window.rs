@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use clap::Args;
 use daybook_admin::{AdminCalls, IndexEntry, IndexPartition};
 use daybook_decider::Registry;
 use daybook_decider::record::timestamp;
@@ -24,18 +25,25 @@ const CHUNK: usize = 4_000;
 const CONCURRENCY: usize = 16;
 
 /// The events whose messages are sent again: those of a time window, of all or of some aggregates and types.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Window {
-    /// The beginning, included.
+    /// The beginning, included: 2026-11-20T08:00:00Z, or a duration before now, such as 30m, 2h, 7d.
+    #[arg(long, value_name = "TIME")]
     pub from: Moment,
-    /// The end, not included.
+    /// The end, not included: a time, a duration before now, or now.
+    #[arg(long, value_name = "TIME", default_value = "now")]
     pub to: Moment,
-    /// Only aggregates of these types; if there are none, of `aggregates`.
+    /// Only aggregates of this type; can be repeated.
+    #[arg(long = "type", value_name = "TYPE")]
     pub types: Vec<String>,
+    /// Only this aggregate; can be repeated.
+    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with = "types")]
     pub aggregates: Vec<AggregateName>,
-    /// Only messages of these types.
+    /// Only messages of this type; can be repeated.
+    #[arg(long = "message-type", value_name = "TYPE")]
     pub message_types: Vec<String>,
-    /// Event types that the table contains and the code no longer declares.
+    /// An event type that the table contains and the code no longer declares; can be repeated.
+    #[arg(long = "event-type", value_name = "NAME")]
     pub event_types: Vec<String>,
 }
 
@@ -70,7 +78,6 @@ pub(super) fn ids_between(from: Timestamp, to: Timestamp) -> Result<(Ulid, Ulid)
     }
 }
 
-/// The time of an event with this id.
 pub(super) fn time_of(id: Ulid) -> Option<String> {
     let milliseconds = i64::try_from(id.timestamp_ms()).ok()?;
     Timestamp::from_millisecond(milliseconds).ok().map(timestamp)
@@ -81,7 +88,6 @@ pub(super) fn time_of(id: Ulid) -> Option<String> {
 pub(super) struct Chunk {
     /// The selected events, in the order of their ids. So those of an aggregate are in the order of their numbers.
     pub(super) events: Vec<IndexEntry>,
-    /// Rows of the index that cannot be read.
     pub(super) unreadable: Vec<UnreadableRow>,
     /// The id up to which the chunk contains all events; the last id of the window in the last chunk.
     pub(super) through: Ulid,
@@ -92,9 +98,7 @@ pub(super) struct WindowReader<'a> {
     store: &'a EventStore,
     window: &'a Window,
     partitions: Vec<PartitionReader>,
-    /// The last id of the window.
     last: Ulid,
-    /// Maximum events of a page of one partition.
     page: usize,
     ended: bool,
 }

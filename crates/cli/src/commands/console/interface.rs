@@ -4,20 +4,19 @@ use daybook_console::stack::{
     Alarm, DeadLetterAction, DeadLetters, Queue, QueuePurpose, Relay, Reply, StackError, StackSource,
 };
 use daybook_function_runtime::with_causes;
-use daybook_operations::alarms::{AlarmFigures, alarm_figures};
-use daybook_operations::queues::{ChangesQueue, QueueCounts};
+use daybook_operations::alarms::alarm_figures;
+use daybook_operations::queues::QueueCounts;
 use daybook_operations::relay::{iterator_age, relay_mappings};
 use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA, SignedCalls};
-use daybook_operations::{DeadLetterQueue, OperatorError, Stack};
+use daybook_operations::{OperatorError, Stack, StackQueue};
 
 use super::writes::Writes;
 
 /// The stack, and the clients of its queues. The clients that only some pages need are made for these pages: the
 /// credentials may lack the permission.
 pub(super) struct DeployedStack {
-    dead_letters: DeadLetterQueue,
-    dead_letters_name: String,
-    changes: Option<(ChangesQueue, String)>,
+    dead_letters: StackQueue,
+    changes: Option<StackQueue>,
     stack: Stack,
     /// `None` if the console only reads.
     writes: Option<Writes>,
@@ -26,21 +25,12 @@ pub(super) struct DeployedStack {
 impl DeployedStack {
     /// Connects to the queues. Only the dead-letter queue is required.
     pub(super) async fn connect(stack: &Stack, writes: Option<Writes>) -> Result<Self, OperatorError> {
-        let changes = match stack.changes_queue_if_set().await? {
-            Some(queue) => Some((queue, name(&stack.required("CHANGES_QUEUE_URL")?))),
-            None => None,
-        };
-        Ok(Self {
-            dead_letters: stack.dead_letters().await?,
-            dead_letters_name: name(&stack.required("DLQ_URL")?),
-            changes,
-            stack: stack.clone(),
-            writes,
-        })
+        let (changes, dead_letters) = (stack.changes_queue_if_set().await?, stack.dead_letters().await?);
+        Ok(Self { dead_letters, changes, stack: stack.clone(), writes })
     }
 
     async fn dead_letter_counts(&self) -> Result<Queue, OperatorError> {
-        Ok(queue(&self.dead_letters_name, QueuePurpose::DeadLetters, self.dead_letters.counts().await?))
+        queue(&self.dead_letters, QueuePurpose::DeadLetters).await
     }
 }
 
@@ -55,8 +45,8 @@ impl StackSource for DeployedStack {
     fn queues(&self) -> Reply<'_, Vec<Queue>> {
         reply(async {
             let changes = async {
-                let Some((changes, name)) = &self.changes else { return Ok(None) };
-                Ok(Some(queue(name, QueuePurpose::Changes, changes.counts().await?)))
+                let Some(changes) = &self.changes else { return Ok(None) };
+                queue(changes, QueuePurpose::Changes).await.map(Some)
             };
             let (dead_letters, changes) = tokio::try_join!(self.dead_letter_counts(), changes)?;
             Ok(std::iter::once(dead_letters).chain(changes).collect())
@@ -72,20 +62,8 @@ impl StackSource for DeployedStack {
             let unknown =
                 || OperatorError::Usage("the name of the stack is not known; use --stack or set STACK".to_owned());
             let stack_name = self.stack.optional("STACK").ok_or_else(unknown)?;
-            let alarm = |AlarmFigures { name, alarm, points }: AlarmFigures| {
-                let text = |name: &str| alarm[name].as_str().unwrap_or_default().to_owned();
-                Alarm {
-                    name,
-                    description: text("AlarmDescription"),
-                    state: text("StateValue"),
-                    reason: text("StateReason"),
-                    threshold: alarm["Threshold"].as_f64(),
-                    comparison: text("ComparisonOperator"),
-                    points,
-                }
-            };
             let cloudwatch = SignedCalls::connect(&self.stack.environment, CLOUDWATCH).await?;
-            Ok(alarm_figures(&cloudwatch, &stack_name).await?.into_iter().map(alarm).collect())
+            alarm_figures(&cloudwatch, &stack_name).await
         })
     }
 
@@ -110,13 +88,9 @@ fn reply<'a, T>(result: impl Future<Output = Result<T, OperatorError>> + Send + 
     Box::pin(async { result.await.map_err(|error| StackError(with_causes(&error))) })
 }
 
-fn queue(name: &str, purpose: QueuePurpose, QueueCounts { visible, hidden }: QueueCounts) -> Queue {
-    Queue { queue: name.to_owned(), visible, hidden, purpose }
-}
-
-/// The name of the queue in its URL.
-fn name(url: &str) -> String {
-    url.rsplit('/').next().unwrap_or_default().to_owned()
+async fn queue(queue: &StackQueue, purpose: QueuePurpose) -> Result<Queue, OperatorError> {
+    let QueueCounts { visible, hidden } = queue.counts().await?;
+    Ok(Queue { queue: queue.name(), visible, hidden, purpose })
 }
 
 #[cfg(test)]

@@ -13,15 +13,14 @@ use std::sync::Arc;
 use daybook_console::stack::{DeadLetterAction, DeadLetterOutcome, DeadLetters, QueuedDeadLetter};
 use daybook_function_runtime::with_causes;
 use daybook_operations::dead_letter_message::{DeadLetterMessage, MessageFilter};
-use daybook_operations::dead_letters::{self, MessageOutcome, RedriveOptions};
+use daybook_operations::dead_letters::{self, RedriveOptions};
+use daybook_operations::message_outcome::MessageOutcome;
 use daybook_operations::{OperatorError, Stack};
 use tokio::runtime::Handle;
 use tokio::sync::RwLock;
 
-/// Maximum messages of a list.
 const MAX_LISTED: usize = 100;
 
-/// Maximum messages per second that are sent again.
 const RATE: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
 
 /// Runs the operations on the dead-letter queue of a stack.
@@ -35,7 +34,6 @@ pub(super) struct Writes {
 #[derive(Clone, Default)]
 pub(super) struct RunningCommands(Arc<RwLock<()>>);
 
-/// What became of each message.
 #[derive(Default)]
 struct Outcomes(Vec<DeadLetterOutcome>);
 
@@ -128,7 +126,12 @@ impl RunningCommands {
             let _running = running;
             Handle::current().block_on(command())
         });
-        ended.await.unwrap_or_else(|error| Err(OperatorError::Panicked(error.to_string())))
+        let panicked = |error| {
+            OperatorError::Failed(format!(
+                "the command panicked: {error}; this is a bug. Load the page again to see which messages it has handled"
+            ))
+        };
+        ended.await.unwrap_or_else(|error| Err(panicked(error)))
     }
 
     /// Waits until no command runs. No other command begins afterwards: the process ends, so the lock is not released.

@@ -57,7 +57,6 @@ impl LoadArgs {
         (self.duration.as_secs_f64() * f64::from(self.rate.get())).ceil() as u64
     }
 
-    /// Reads are spread evenly.
     pub(super) fn is_read(&self, index: u64) -> bool {
         (index + 1) * self.reads / 100 > index * self.reads / 100
     }

@@ -45,7 +45,7 @@ async fn panic_of_a_command_is_no_error_of_its_options() {
     let running = RunningCommands::default();
     let ended = running.clone().run_to_end(async || -> Result<(), OperatorError> { panic!("no messages") }).await;
     let error = ended.unwrap_err();
-    assert!(matches!(error, OperatorError::Panicked(_)), "{error}");
+    assert!(matches!(error, OperatorError::Failed(_)), "{error}");
     assert!(error.to_string().contains("no messages"), "{error}");
     running.wait_for_end().await;
 }

@@ -1,18 +1,50 @@
-//! What became of messages that were sent again, and those that the bus did not accept, with or without a reason.
+//! A message that is sent again, what became of it, and the messages that the bus did not accept, with or without a reason.
+
+use std::fmt;
 
 use daybook_stream_relay::ResendOutcome;
+use daybook_table::OutboxItem;
+use daybook_table::keys::partition_name;
+use serde_json::{Value, json};
 
 use crate::error::OperatorError;
+
+/// A message, without its content.
+#[derive(Debug)]
+pub struct MessageLabel {
+    pub aggregate: String,
+    pub seq: u64,
+    pub name: String,
+    pub id: String,
+}
+
+impl MessageLabel {
+    pub fn of(row: &OutboxItem) -> Self {
+        let (name, id) = (row.message_type.clone(), row.message_id.clone());
+        Self { aggregate: partition_name(&row.pk), seq: row.message_seq, name, id }
+    }
+
+    pub fn json(&self) -> Value {
+        let Self { aggregate, seq, name, id } = self;
+        json!({"aggregate": aggregate, "messageSeq": seq, "messageType": name, "messageId": id})
+    }
+}
+
+impl fmt::Display for MessageLabel {
+    /// `account/123 2 accountOverdrawn 01M7…`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { aggregate, seq, name, id } = self;
+        write!(f, "{aggregate} {seq} {name} {id}")
+    }
+}
 
 /// What became of a message, or would.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageOutcome {
     WouldSend,
     Sent,
-    /// The bus rejects it.
     Rejected(String),
     SentNotDeleted(String),
-    /// It contains no outbox message.
     Unsendable,
     WouldDelete,
     Deleted,
