@@ -24,7 +24,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::discarded::DiscardedRecords;
 use crate::functions::Functions;
-use crate::http::DYNAMODB_ENDPOINT;
 use crate::mapping_worker::MappingStates;
 use crate::rules::RuleStates;
 use crate::usage::{Usage, UsageMeter};
@@ -48,8 +47,7 @@ pub(crate) struct StackParts {
     /// The faults as they were set last.
     pub(crate) set_faults: Arc<Mutex<Value>>,
     pub(crate) clock: LocalClock,
-    /// `None` if DynamoDB is external.
-    pub(crate) table_clock: Option<TableClock>,
+    pub(crate) table_clock: TableClock,
     /// With these, messages are sent to the bus again.
     pub(crate) eventbridge: SdkConfig,
     pub(crate) relay: RelaySettings,
@@ -184,13 +182,10 @@ impl StackParts {
     pub(crate) async fn move_clock(&self, by: &str) -> Result<(), (StatusCode, String)> {
         let unprocessable = |error: &dyn std::error::Error| (StatusCode::UNPROCESSABLE_ENTITY, error.to_string());
         let by: Ahead = by.parse().map_err(|error| unprocessable(&error))?;
-        let Some(table) = self.table_clock.clone() else {
-            let reason = format!("the clock of an external DynamoDB cannot be moved; unset {DYNAMODB_ENDPOINT}");
-            return Err((StatusCode::CONFLICT, reason));
-        };
         // After the move, the mappings would discard the records on their way to the functions as too old. The records of a
         // function that is paused or fails get older.
         self.is_idle_within(MOVE_PATIENCE, || self.mappings.are_idle()).await;
+        let table = self.table_clock.clone();
         let moved = spawn_blocking(move || table.forward(by)).await;
         // Also if expired rows could not be deleted.
         self.functions.advance_clock(self.clock.ahead()).await;

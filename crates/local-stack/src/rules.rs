@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use daybook_console::stack::{Rule, RuleFunction as FunctionState};
-use daybook_function_runtime::with_causes;
+use daybook_function_runtime::{aws_config_at, with_causes};
 use daybook_local_aws::lambda::{FunctionProgram, LocalFunction};
 use daybook_local_aws::messaging::{Bus, QueueTarget, ReceivedMessage};
 use serde_json::{Value, json};
@@ -76,7 +76,7 @@ impl RuleStates {
 pub(crate) async fn create_tables(rules: &[RuleOption], services: &Services) -> Result<(), DevError> {
     let tables: BTreeSet<_> = rules.iter().filter_map(RuleOption::table_name).collect();
     for table in tables {
-        let created = daybook_consumer::create_table(&services.dynamodb, &table).await;
+        let created = daybook_consumer::create_table(&aws_config_at(services.database.url()), &table).await;
         created.map_err(|source| DevError::ConsumerTable { table, source })?;
     }
     Ok(())
@@ -93,10 +93,6 @@ pub(crate) fn start(
 ) -> Result<RuleStates, DevError> {
     let bus = services.bus.clone();
     let states = RuleStates { bus: bus.clone(), rules: rules.into(), functions: Arc::default() };
-    let external = services.elsewhere.iter().find(|(variable, _)| *variable != DYNAMODB_ENDPOINT);
-    if let (Some((variable, _)), false) = (external, rules.is_empty()) {
-        return Err(DevError::RuleWithoutBus { variable });
-    }
     let environment = function_environment(services);
     let mut queues: BTreeMap<&str, &RuleOption> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate() {
@@ -125,20 +121,17 @@ pub(crate) fn start(
     Ok(states)
 }
 
-/// The variables with which a function reaches the services of the stack, unless this process has them.
+/// The variables with which a function reaches the services of the stack. The region and the credentials of this process come
+/// first.
 fn function_environment(services: &Services) -> Vec<(String, String)> {
-    let bus = services.bus_url();
-    let variables = [
-        (DYNAMODB_ENDPOINT, services.dynamodb.endpoint_url()),
-        (EVENTBRIDGE_ENDPOINT, bus),
-        (SQS_ENDPOINT, bus),
-        ("AWS_REGION", Some("us-east-1")),
-        ("AWS_ACCESS_KEY_ID", Some("local")),
-        ("AWS_SECRET_ACCESS_KEY", Some("local")),
+    let of_process = [("AWS_REGION", "us-east-1"), ("AWS_ACCESS_KEY_ID", "local"), ("AWS_SECRET_ACCESS_KEY", "local")];
+    let of_stack = [
+        (DYNAMODB_ENDPOINT, services.database.url()),
+        (EVENTBRIDGE_ENDPOINT, services.bus_url()),
+        (SQS_ENDPOINT, services.bus_url()),
     ];
-    let is_set = |name: &str| std::env::var_os(name).is_some();
-    let missing = variables.into_iter().filter(|(name, _)| !is_set(name));
-    missing.filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect()
+    let missing = of_process.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
+    missing.chain(of_stack).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 impl RuleWorker {

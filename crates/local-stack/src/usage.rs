@@ -35,7 +35,7 @@ pub struct Usage {
     pub put_events_entries: u64,
 }
 
-/// The calls of clients, and the units that they use. The units of the local stack are 0 if DynamoDB is not its own.
+/// The calls of clients, and the units that they use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CallUsage {

@@ -204,7 +204,8 @@ async fn status_of_a_local_stack_shows_its_shards() {
     let faults = client.put(format!("{}/_dev/faults", stack.api_url())).json(&fails).send().await.unwrap();
     assert!(faults.status().is_success());
     post("2").await;
-    let lines = until(": 1 records wait").await;
-    assert!(lines.last().unwrap().contains("; 1 messages wait;"), "{lines:?}");
+    // The message, and the event for the read models.
+    let lines = until(": 2 records wait").await;
+    assert!(lines.last().unwrap().contains("; 2 messages wait;"), "{lines:?}");
     stack.stop().await;
 }

@@ -140,7 +140,8 @@ async fn stream_shows_what_each_function_waits_for() {
     let visit = Visit::start().await;
     visit.set_faults(&json!({"putEvents": [{"http": 500, "forever": true}]})).await;
     visit.create_todo("1", "t").await;
-    let busy = visit.page_with("/stream", "<span class=\"warn\">1</span>").await;
+    // The message, and the event for the read models.
+    let busy = visit.page_with("/stream", "<span class=\"warn\">2</span>").await;
     busy.has("stream-relay").has("snapshotter").has("daybook-dlq").has("daybook-changes").has("API requests");
     visit.page("/aggregates/todo/1").await.has("not on the bus yet");
     visit.stop().await;
