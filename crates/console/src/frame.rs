@@ -3,7 +3,6 @@
 //! A handler returns the content of a page, and [`add_frame`] adds the frame, which depends on the kind of the stack.
 //! So also the page of an error has the right navigation.
 
-use std::error::Error;
 use std::sync::Arc;
 
 use axum::Router;
@@ -13,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use daybook_event_store::StoreError;
+use daybook_function_runtime::with_causes;
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
@@ -162,12 +162,6 @@ impl Failure {
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, title: "This cannot be shown", detail: detail.into() }
     }
-}
-
-/// An error with all of its causes.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    std::iter::successors(error.source(), |&cause| cause.source())
-        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 impl From<StoreError> for Failure {

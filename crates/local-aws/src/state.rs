@@ -201,15 +201,10 @@ impl StackState {
 
     /// Removes the checkpoints of all other readers: otherwise, the stream would never delete the records that these
     /// have not settled.
-    pub fn retain_checkpoints(&self, is_reader: impl Fn(&str) -> bool) -> Result<(), StateError> {
-        self.with_connection(|connection| {
-            let mut statement = connection.prepare("SELECT reader FROM _daybook_checkpoints")?;
-            let readers: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
-            for reader in readers.iter().filter(|reader| !is_reader(reader)) {
-                connection.execute("DELETE FROM _daybook_checkpoints WHERE reader = ?1", [reader])?;
-            }
-            Ok(())
-        })
+    pub fn retain_checkpoints(&self, readers: &[String]) -> Result<(), StateError> {
+        let sql = "DELETE FROM _daybook_checkpoints WHERE reader NOT IN (SELECT value FROM json_each(?1))";
+        let readers = serde_json::to_string(readers)?;
+        self.with_connection(|connection| connection.execute(sql, [readers]).map(drop))
     }
 
     fn with_connection<T>(

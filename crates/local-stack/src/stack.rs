@@ -288,7 +288,7 @@ impl Mappings<'_> {
                 workers.spawn(worker.run());
             }
         }
-        Ok(services.state.retain_checkpoints(|reader| readers.iter().any(|known| known == reader))?)
+        Ok(services.state.retain_checkpoints(&readers)?)
     }
 
     /// The worker that projects the changes in the queue.

@@ -204,7 +204,7 @@ fn list(
                                     span.type { (entry.aggregate.aggregate_type) "/" } (entry.aggregate.id)
                                 } }
                                 td.number { @match versions.get(&entry.aggregate) { Some(version) => (version), None => "?" } }
-                                td { (created(entry.event_id, console.store.now())) }
+                                td { (time::relative_ms(entry.event_id.timestamp_ms(), console.store.now())) }
                             }
                         }
                     }
@@ -212,10 +212,6 @@ fn list(
             }
         }
     }
-}
-
-fn created(event_id: Ulid, now: Timestamp) -> Markup {
-    time::relative_ms(i64::try_from(event_id.timestamp_ms()).unwrap_or(i64::MAX), now)
 }
 
 #[derive(Deserialize)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
+use daybook_local_aws::messaging::{BusMessage, Delivered, MessageQuery};
 use futures_util::stream::{Stream, unfold};
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -17,7 +18,7 @@ use serde_json::json;
 use crate::console::Console;
 use crate::frame::{Failure, Page};
 use crate::request::{BusPosition, PageQuery, position_or_empty};
-use crate::stack::{BusMessage, MessageMetadata, MessageQuery};
+use crate::stack::MessageMetadata;
 use crate::{json, paths, time};
 
 const PAGE: usize = 100;
@@ -155,15 +156,16 @@ pub(crate) async fn live(
 }
 
 /// A message as a row of the table.
-fn row(message: &BusMessage, now: Timestamp) -> Markup {
-    let metadata = MessageMetadata::of_detail(&message.detail);
+fn row(BusMessage { position, entry, .. }: &BusMessage, now: Timestamp) -> Markup {
+    let Delivered { detail_type, detail, resources, accepted_at, .. } = entry;
+    let metadata = MessageMetadata::of_detail(detail);
     html! {
         tr data-row {
-            td.number { a href={ (paths::page("/bus")) "/" (message.position) } title="The whole message" { (message.position) } }
-            td { strong { (message.detail_type) }
+            td.number { a href={ (paths::page("/bus")) "/" (position) } title="The whole message" { (position) } }
+            td { strong { (detail_type) }
                 @if let Some(id) = &metadata.correlation_id { " " a.quiet href=(paths::correlation(id)) { "correlation" } } }
             td {
-                @for resource in &message.resources {
+                @for resource in resources {
                     @match resource.split_once('/') {
                         Some((of_type, id)) if metadata.seq_num > 0 =>
                             a href={ (paths::aggregate_of(of_type, id)) "?version=" (metadata.seq_num) } { (resource) },
@@ -171,8 +173,8 @@ fn row(message: &BusMessage, now: Timestamp) -> Markup {
                     }
                 }
             }
-            td.data { (json::line(data_of(&message.detail), 160)) }
-            td { @if let Some(at) = message.accepted_at { (time::relative_ms(at, now)) } }
+            td.data { (json::line(data_of(detail), 160)) }
+            td { @if let Some(at) = accepted_at { (time::relative_ms(*at, now)) } }
         }
     }
 }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::State;
+use daybook_local_aws::messaging::MessageQuery;
+use daybook_stream_relay::DeadLetter;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -11,7 +13,7 @@ use serde::Deserialize;
 use crate::console::Console;
 use crate::frame::{Failure, Page};
 use crate::request::PageQuery;
-use crate::stack::{MessageMetadata, MessageQuery};
+use crate::stack::MessageMetadata;
 use crate::{paths, time};
 
 #[derive(Deserialize)]
@@ -25,7 +27,7 @@ struct Node {
     metadata: MessageMetadata,
     /// Why it is in the dead-letter queue.
     error: Option<String>,
-    accepted_at: Option<i64>,
+    accepted_at: Option<u64>,
 }
 
 /// The times that a node is shown relative to.
@@ -64,17 +66,16 @@ async fn nodes(console: &Console, id: &str) -> Result<Vec<Node>, Failure> {
     let query = MessageQuery { correlation: Some(id.to_owned()), with_dead_letters: true, ..MessageQuery::default() };
     let found = console.stack.messages(query).await?;
     let on_bus = found.messages.into_iter().map(|message| Node {
-        metadata: MessageMetadata::of_detail(&message.detail),
-        message_type: message.detail_type,
+        metadata: MessageMetadata::of_detail(&message.entry.detail),
+        message_type: message.entry.detail_type,
         error: None,
-        accepted_at: message.accepted_at,
+        accepted_at: message.entry.accepted_at,
     });
-    let dead = found.dead_letters.into_iter().filter_map(|message| {
-        let content = message.content();
-        let row = content.message?;
+    let dead = found.dead_letters.into_iter().filter_map(|waiting| {
+        let DeadLetter { message, error, .. } = DeadLetter::read(&waiting.message.body).ok()?;
+        let row = message?;
+        let error = Some(error.map(|error| error.to_string()).unwrap_or_default());
         let metadata = MessageMetadata::of_detail(&row.detail);
-        let error = content.error.unwrap_or_default();
-        let error = Some(format!("{}: {}", error.code, error.text));
         Some(Node { metadata, message_type: row.message_type, error, accepted_at: None })
     });
     let dead = dead.filter(|node| node.metadata.correlation_id.as_deref() == Some(id));
@@ -139,7 +140,7 @@ fn node_markup(node: &Node, Times { began, now }: &Times) -> Markup {
                 Some(error) => span.fate.bad { "in the dead-letter queue: " (error) },
                 None => span.fate.good {
                     "on the bus"
-                    @if let Some((accepted, at)) = accepted_at.zip(at) { " after " (time::span_text(accepted - at.as_millisecond())) }
+                    @if let Some((accepted, at)) = accepted_at.zip(at) { " after " (time::span_text(accepted.cast_signed() - at.as_millisecond())) }
                 },
             }
         }

@@ -104,7 +104,7 @@ fn aggregate_cell(event: &IndexEntry) -> Markup {
 }
 
 fn event_cell(event: &IndexEntry) -> Markup {
-    let at = i64::try_from(event.event_id.timestamp_ms()).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
     let rows = format!("{}/events/{}", paths::aggregate(&event.aggregate), event.seq_num);
-    html! { td { @if let Some(at) = at { (time::relative(at, Timestamp::now())) " " } a.quiet href=(rows) { "rows" } } }
+    let at = time::relative_ms(event.event_id.timestamp_ms(), Timestamp::now());
+    html! { td { (at) " " a.quiet href=(rows) { "rows" } } }
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_admin::IndexEntry;
 use daybook_event_store::StoreError;
+use daybook_function_runtime::with_causes;
 use daybook_projection::ProjectionModel;
 use daybook_view_store::{View, ViewStore};
 use jiff::Timestamp;
@@ -14,7 +15,6 @@ use maud::{Markup, html};
 
 use super::latest_events::{LatestEvents, latest_events, pages};
 use crate::console::{Console, Views};
-use crate::frame::with_causes;
 use crate::time;
 
 /// The number of the latest events of each followed type that are compared with the view.

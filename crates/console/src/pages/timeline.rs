@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_admin::{AdminCalls, EventMessages, PublishedEvent};
 use daybook_decider::{Meta, RecordedEvent};
+use daybook_local_aws::messaging::{MessageQuery, TargetOutcome, TargetRecord};
+use daybook_stream_relay::DeadLetter;
 use daybook_table::{AggregateKey, OutboxItem};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use crate::console::Console;
 use crate::frame::Failure;
-use crate::stack::{DeadLetterError, MessageMetadata, MessageQuery, MessageTarget, TargetOutcome};
+use crate::stack::MessageMetadata;
 use crate::{json, paths, time};
 
 /// Maximum bytes of an event's data in the timeline.
@@ -88,8 +90,8 @@ fn fate_markup(fate: &Fate) -> Markup {
                 @if *times > 1 { span.hint title="Consumers recognize repeated messages by their id." { " " (times) " times" } }
                 @if !targets.is_empty() { ul.messages { @for target in targets { li { (target_markup(target)) } } } }
             }
-            Fate::DeadLettered { id, error } => a.fate.bad href={ (paths::page("/dead-letters")) "#m-" (id) } {
-                "in the dead-letter queue: " (error.code)
+            Fate::DeadLettered { id, code } => a.fate.bad href={ (paths::page("/dead-letters")) "#m-" (id) } {
+                "in the dead-letter queue: " (code)
             },
             Fate::InOutbox => span.fate.hint title="AWS stores no list of what the bus accepted. The page Stream shows whether the relay is behind, and Dead-letter messages shows what it could not send." { "in the outbox" },
             Fate::Waiting => a.fate.warn href=(paths::page("/stream")) title="It is in the outbox alone: the relay has not sent it, or somebody deleted it from the dead-letter queue." { "not on the bus yet" },
@@ -98,10 +100,11 @@ fn fate_markup(fate: &Fate) -> Markup {
 }
 
 /// What the consumer behind the queue of a rule did with a message, and how long that took.
-fn target_markup(target: &MessageTarget) -> Markup {
-    let MessageTarget { queue, sent_at, receives, first_received_at, ended_at, outcome } = target;
-    let waited = first_received_at.map(|received| time::span_text(received - sent_at));
-    let took = ended_at.zip(*first_received_at).map(|(ended, received)| time::span_text(ended - received));
+fn target_markup(target: &TargetRecord) -> Markup {
+    let TargetRecord { queue, sent_at, receives, first_received_at, ended_at, outcome, .. } = target;
+    let span = |from: u64, to: u64| time::span_text(to.saturating_sub(from).cast_signed());
+    let waited = first_received_at.map(|received| span(*sent_at, received));
+    let took = ended_at.zip(*first_received_at).map(|(ended, received)| span(received, ended));
     html! {
         "queue " span.message { (queue) } " "
         @match outcome {
@@ -161,13 +164,13 @@ pub(crate) enum Fate {
         /// How often the bus accepted it.
         times: usize,
         /// What became of it in the queues of rules.
-        targets: Vec<MessageTarget>,
+        targets: Vec<TargetRecord>,
     },
     DeadLettered {
         /// The queue's id of it.
         id: String,
-        /// Why the bus rejected it.
-        error: DeadLetterError,
+        /// The code of the bus that rejected it.
+        code: String,
     },
     /// It is in the outbox alone.
     Waiting,
@@ -250,18 +253,17 @@ async fn fates(console: &Console, key: &AggregateKey, ids: Vec<String>) -> Resul
     };
     let on_bus = console.stack.messages(query).await?;
     let mut fates = BTreeMap::new();
-    for dead_letter in on_bus.dead_letters {
-        let content = dead_letter.content();
-        if let Some(message) = content.message {
-            let error = content.error.unwrap_or_default();
-            fates.insert(message.message_id, Fate::DeadLettered { id: dead_letter.id, error });
+    for waiting in on_bus.dead_letters {
+        if let Ok(DeadLetter { message: Some(row), error, .. }) = DeadLetter::read(&waiting.message.body) {
+            let code = error.map(|error| error.code).unwrap_or_default();
+            fates.insert(row.message_id, Fate::DeadLettered { id: waiting.message.message_id, code });
         }
     }
     for message in on_bus.messages {
-        let metadata = MessageMetadata::of_detail(&message.detail);
+        let metadata = MessageMetadata::of_detail(&message.entry.detail);
         let occurred_at = metadata.occurred_at.parse::<Timestamp>().ok();
-        let after_ms =
-            message.accepted_at.zip(occurred_at).map(|(accepted, occurred)| accepted - occurred.as_millisecond());
+        let after_ms = message.entry.accepted_at.zip(occurred_at);
+        let after_ms = after_ms.map(|(accepted, occurred)| accepted.cast_signed() - occurred.as_millisecond());
         let first = Fate::OnBus { position: message.position, after_ms, times: 0, targets: Vec::new() };
         // A message that the bus accepted in the end is no dead letter, also if a copy of it still is.
         let fate = fates.entry(metadata.message_id).or_insert_with(|| first.clone());

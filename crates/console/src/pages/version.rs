@@ -4,11 +4,12 @@ use std::error::Error;
 
 use daybook_decider::{Model, UnreadableEvent};
 use daybook_event_store::{LoadOptions, LoadPolicy, StoreError};
+use daybook_function_runtime::with_causes;
 use daybook_table::AggregateKey;
 use serde_json::Value;
 
 use crate::console::Console;
-use crate::frame::{Failure, with_causes};
+use crate::frame::Failure;
 
 /// Maximum events that a page folds without being asked.
 const MAX_FOLD: u64 = 2_000;

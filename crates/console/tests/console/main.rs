@@ -14,11 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
-use daybook_console::stack::{
-    BusPart, ControlAction, Controls, DeadLetterAction, DeadLetters, MessageQuery, Reply, StackSource, StreamState,
-};
+use daybook_console::stack::{ControlAction, Controls, DeadLetterAction, DeadLetters, Reply, StackSource, StreamState};
 use daybook_console::{Access, Console, StackKind};
 use daybook_decider::Registry;
+use daybook_local_aws::messaging::{BusPart, MessageQuery};
 use daybook_table::AggregateKey;
 use daybook_test_support::commands::{account_command, execute};
 use daybook_test_support::table::{TestTable, settings};

@@ -176,20 +176,12 @@ fn missing(rule: &str, bus: &str) -> CallError {
     CallError::bad_request("ResourceNotFoundException", &message)
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct DescribeEventBusRequest {
-    /// A name or an ARN.
-    #[serde(default = "default_bus")]
-    name: String,
-}
-
 pub(crate) async fn describe_event_bus(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let fault = CallFault::next(&mut bus.state().faults.describe_event_bus);
     fault.delay().await;
-    let DescribeEventBusRequest { name } = json_protocol::read(body)?;
+    let request: Value = json_protocol::read(body)?;
     fault.fail_before()?;
-    let name = event_bus_name(&name);
+    let name = event_bus_name(request["Name"].as_str().unwrap_or("default"));
     if !bus.state().has_event_bus(name) {
         let message = format!("Event bus {name} does not exist.");
         return Err(CallError::bad_request("ResourceNotFoundException", &message));
