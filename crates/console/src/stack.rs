@@ -12,7 +12,6 @@ use serde_json::{Map, Value};
 
 pub const IDLE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The response of a stack.
 pub type Reply<'a, T> = BoxFuture<'a, Result<T, StackError>>;
 
 /// What the pages get from a stack besides its tables. A page calls one method, once; only *Stream* of a stack on AWS calls two,
@@ -36,7 +35,6 @@ pub trait StackSource: Send + Sync {
         absent()
     }
 
-    /// The relay of a stack on AWS.
     fn relay(&self) -> Reply<'_, Relay> {
         absent()
     }
@@ -111,7 +109,6 @@ pub enum ControlAction {
     WaitUntilIdle,
 }
 
-/// The faults and the clock of the local stack.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Controls {
     /// The faults as they were set.
@@ -139,7 +136,6 @@ pub(crate) struct MessageMetadata {
 }
 
 impl MessageMetadata {
-    /// The metadata in the detail of a message.
     pub(crate) fn of_detail(detail: &str) -> Self {
         #[derive(Deserialize)]
         struct Detail {
@@ -153,7 +149,6 @@ impl MessageMetadata {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum DeadLetterAction {
     Nothing,
-    /// Sends the messages with these ids again.
     Redrive(Vec<String>),
     RedriveAll,
     Delete(Vec<String>),
@@ -166,7 +161,6 @@ pub struct DeadLetters {
     pub outcomes: Vec<DeadLetterOutcome>,
 }
 
-/// What became of a message of an action.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct DeadLetterOutcome {
     pub id: String,
@@ -175,7 +169,6 @@ pub struct DeadLetterOutcome {
     pub reason: Option<String>,
 }
 
-/// The name of the queue in a URL or an ARN.
 pub(crate) fn queue_name(queue_url: &str) -> &str {
     queue_url.rsplit(['/', ':']).next().unwrap_or_default()
 }
@@ -220,7 +213,6 @@ pub struct Shard {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Queue {
     pub queue: String,
-    /// The messages that can be received.
     pub visible: u64,
     /// The messages that wait for a retry, or are being processed.
     pub hidden: u64,
@@ -237,7 +229,6 @@ pub enum QueuePurpose {
     Rule,
 }
 
-/// A rule of the local stack's bus.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rule {
@@ -262,7 +253,6 @@ pub struct RuleFunction {
     pub last_error: Option<String>,
 }
 
-/// The relay of a stack on AWS.
 #[derive(Debug)]
 pub struct Relay {
     pub mappings: Vec<RelayMapping>,

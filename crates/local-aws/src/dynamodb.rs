@@ -29,7 +29,6 @@ pub struct LocalDynamoDb {
     clock: TableClock,
 }
 
-/// Why the engine does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("cannot open the data file")]
@@ -55,7 +54,6 @@ impl LocalDynamoDb {
         Self::start(None, TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?)
     }
 
-    /// The endpoint for an AWS SDK.
     pub fn url(&self) -> &str {
         self.server.url()
     }

@@ -41,7 +41,6 @@ pub struct LocalFunction {
     process: tokio::sync::Mutex<Option<Process>>,
 }
 
-/// Why an invocation has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum InvocationError {
     #[error("cannot start {}", path.display())]
@@ -148,7 +147,6 @@ struct Calls {
 #[derive(Debug, Default)]
 struct Current {
     invocation: Option<Invocation>,
-    /// The number of invocations so far.
     invocations: u64,
 }
 
@@ -163,7 +161,6 @@ struct Invocation {
 }
 
 impl RuntimeApi {
-    /// Starts the API of a function of this name.
     async fn start(function: &str) -> io::Result<Self> {
         let arn = format!("arn:aws:lambda:us-east-1:000000000000:function:{function}");
         let calls = Calls { arn, current: Arc::default(), invoked: Arc::default() };
@@ -177,7 +174,6 @@ impl RuntimeApi {
         Ok(Self { server: Server::start(router).await?, calls })
     }
 
-    /// The host and port of the API.
     fn address(&self) -> &str {
         self.server.url().trim_start_matches("http://")
     }

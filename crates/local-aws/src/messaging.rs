@@ -12,14 +12,13 @@
 //! - [`Bus`]: the accepted entries and messages, and the recorded calls. `search`: some of them.
 //! - [`faults`]: the injected faults.
 //! - `router`: the endpoint of both services.
-//! - `put_events`, `deliveries` and `sqs`: the operations and their limits. `rules`: which events reach which queues.
+//! - `put_events`, `deliveries` and `sqs`: the operations and their limits, and which events reach which queues.
 
 mod bus;
 mod deliveries;
 pub mod faults;
 mod put_events;
 mod router;
-mod rules;
 mod search;
 mod sqs;
 

@@ -41,7 +41,6 @@ pub struct Checkpoint {
     pub is_settled: bool,
 }
 
-/// Why the state cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error("the data file is closed")]
@@ -158,7 +157,6 @@ impl StackState {
         self.with_connection(|connection| connection.prepare_cached(sql)?.query_row([], |row| row.get(0)))
     }
 
-    /// The number of entries of the bus.
     pub(crate) fn count_of_bus(&self, query: &BusQuery) -> Result<usize, StateError> {
         let sql = format!("SELECT COUNT(*) {}", query.sql());
         self.with_connection(|connection| {
@@ -182,7 +180,6 @@ impl StackState {
         rows.into_iter().rev().map(|(position, text)| Ok((position, serde_json::from_str(&text)?))).collect()
     }
 
-    /// The checkpoint of a reader; `None` if it has none yet.
     pub fn checkpoint(&self, reader: &str) -> Result<Option<Checkpoint>, StateError> {
         let sql = "SELECT sequence_number, is_settled FROM _daybook_checkpoints WHERE reader = ?1";
         let checkpoint = |row: &Row<'_>| Ok(Checkpoint { sequence_number: row.get(0)?, is_settled: row.get(1)? });
@@ -220,7 +217,6 @@ impl StackState {
 }
 
 impl Journal {
-    /// Its name in the file.
     fn name(self) -> &'static str {
         match self {
             Self::Queue => "queue",

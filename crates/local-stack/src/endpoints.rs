@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep};
 use crate::discarded::DiscardedRecords;
 use crate::functions::Functions;
 use crate::mapping_worker::MappingStates;
-use crate::rules::RuleStates;
+use crate::rule_function::RuleStates;
 use crate::usage::{Usage, UsageMeter};
 
 /// How long a move of the clock waits for the functions of the stream.
@@ -44,7 +44,6 @@ pub(crate) struct StackParts {
     pub(crate) rules: RuleStates,
     pub(crate) meter: UsageMeter,
     pub(crate) functions: Functions,
-    /// The faults as they were set last.
     pub(crate) set_faults: Arc<Mutex<Value>>,
     pub(crate) clock: LocalClock,
     pub(crate) table_clock: TableClock,
@@ -121,7 +120,6 @@ pub(crate) fn router(parts: StackParts) -> Router {
         .with_state(parts)
 }
 
-/// The accepted entries, in order of arrival.
 fn delivered(bus: &Bus) -> Vec<BusEntryJson> {
     let entry = |entry: Delivered| BusEntryJson {
         event_bus_name: entry.event_bus_name,
@@ -135,7 +133,6 @@ fn delivered(bus: &Bus) -> Vec<BusEntryJson> {
     bus.delivered().into_iter().map(entry).collect()
 }
 
-/// The messages of the dead-letter queue, in order of arrival.
 fn dead_letters(bus: &Bus) -> Vec<QueueMessageJson> {
     let message = |QueueMessage { message_id, queue_url, body, .. }| QueueMessageJson {
         message_id,

@@ -47,7 +47,6 @@ pub(crate) struct Functions {
     updates: Option<UpdateRequests>,
 }
 
-/// A function that is invoked with events.
 #[derive(Clone)]
 pub(crate) struct Function {
     pub(crate) name: &'static str,

@@ -39,7 +39,6 @@ pub struct HttpClient {
     signer: Option<Signer>,
 }
 
-/// A response with its whole body.
 #[derive(Debug)]
 pub struct TextResponse {
     pub status: u16,
@@ -61,7 +60,6 @@ impl HttpClient {
         Self { connector, signer }
     }
 
-    /// Sends a request, and reads the response to its end.
     pub async fn send(
         &self,
         method: &str,
@@ -87,7 +85,6 @@ impl HttpClient {
     }
 }
 
-/// Signs requests with AWS's Signature Version 4.
 #[derive(Debug)]
 pub struct Signer {
     credentials: SharedCredentialsProvider,

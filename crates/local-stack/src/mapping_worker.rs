@@ -27,7 +27,6 @@ use crate::usage::UsageMeter;
 /// The pause between two reads at the end of the stream. Lambda polls four times a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A mapping of a stream to a function.
 pub(crate) struct MappingWorker {
     pub(crate) function: Function,
     pub(crate) timeout: Duration,
@@ -62,13 +61,13 @@ impl MappingWorker {
         let mut poll = interval(POLL_INTERVAL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let is_paused = self.states.is_paused(self.function.name) && !stopping;
-            while !is_paused {
+            let mut waits = self.states.is_paused(self.function.name) && !stopping;
+            while !waits {
                 match mapping.poll(now()) {
                     Step::Invoke(batch) if stopping => mapping.settle(batch, InvocationOutcome::NotInvoked, now()),
                     Step::Invoke(batch) => running.push(self.invoke(batch)),
                     Step::Discard(discarded) => self.discard(&discarded),
-                    Step::Wait { .. } => break,
+                    Step::Wait { .. } => waits = true,
                 }
             }
             // Discarded records are stored by now.
@@ -217,7 +216,6 @@ impl MappingStates {
         }
     }
 
-    /// Replaces the paused functions.
     pub(crate) fn pause(&self, functions: BTreeSet<&'static str>) {
         *self.paused.lock().unwrap_or_else(PoisonError::into_inner) = functions;
     }

@@ -16,14 +16,12 @@ use crate::servers::{call, forwarding_to};
 use crate::usage::{Usage, UsageMeter};
 
 pub(crate) struct RemoteStack {
-    /// The HTTP interface of the first process.
     stack: Router,
     /// Counts the calls of the functions in this process.
     meter: UsageMeter,
 }
 
 impl RemoteStack {
-    /// The stack whose first process serves at this address.
     pub(crate) fn new(address: SocketAddr, meter: UsageMeter) -> Self {
         Self { stack: forwarding_to(address), meter }
     }

@@ -51,7 +51,6 @@ pub(crate) async fn read_whole(request: Request, next: Next) -> Response {
     }
 }
 
-/// Why a call within the stack failed.
 pub(crate) type CallFailure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The response of a router to a request with a JSON body.

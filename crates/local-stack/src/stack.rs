@@ -33,7 +33,7 @@ use crate::endpoints::StackParts;
 use crate::error::DevError;
 use crate::functions::{ConsoleSettings, FunctionSettings, Functions, queue_of_projector};
 use crate::mapping_worker::{MappingStates, MappingWorker, StreamCheckpoint};
-use crate::queue_worker::QueueWorker;
+use crate::queue_worker::{QueueFunction, QueueWorker};
 use crate::restart::{Rebuilder, Restarts};
 use crate::servers::{address_here, listen, read_whole};
 use crate::services::{Services, environment_of, function_of};
@@ -106,7 +106,7 @@ impl Stack {
         let table_name = environment_of(&settings.command_handler).required("TABLE_NAME")?;
         mappings.start_streams(&table_name, &states, &meter, &mut workers)?;
         if let Some(queue) = queue_of_projector(&settings.stream_relay) {
-            workers.spawn(mappings.projector(queue)?.run());
+            workers.spawn(mappings.projector(&queue)?.run());
         }
         let timeout = Duration::from_secs(args.function_timeout.into());
         let relay = RelaySettings::read(&environment_of(&settings.stream_relay))?;
@@ -158,7 +158,6 @@ impl Stack {
         &self.table_name
     }
 
-    /// The bus and the dead-letter queue.
     pub fn bus(&self) -> &Bus {
         &self.services.bus
     }
@@ -291,14 +290,12 @@ impl Mappings<'_> {
         Ok(services.state.retain_checkpoints(&readers)?)
     }
 
-    /// The worker that projects the changes in the queue.
-    fn projector(&self, queue: String) -> Result<QueueWorker, DevError> {
+    fn projector(&self, queue: &str) -> Result<QueueWorker, DevError> {
         let (declared, _) = function_of(self.template, "projector", self.services.bus_url())?;
         Ok(QueueWorker {
-            projector: self.functions.function("projector"),
+            function: QueueFunction::Projector(self.functions.function("projector")),
             timeout: declared.timeout,
-            sqs: aws_sdk_sqs::Client::new(&aws_config_at(self.services.bus_url())),
-            url: queue,
+            queue: queue.rsplit('/').next().unwrap_or_default().to_owned(),
             bus: self.services.bus.clone(),
             stop: self.stop.clone(),
         })

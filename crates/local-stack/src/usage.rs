@@ -20,18 +20,15 @@ use axum::response::Response;
 use daybook_function_runtime::SdkConfig;
 use serde::{Deserialize, Serialize};
 
-/// What the stack has used since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Usage {
     pub api_requests: u64,
     /// Invocations of the stream functions, by function.
     pub stream_invocations: BTreeMap<String, u64>,
-    /// The calls to DynamoDB.
     #[serde(flatten)]
     pub calls: CallUsage,
     pub put_events_calls: u64,
-    /// Entries in these calls.
     pub put_events_entries: u64,
 }
 
@@ -39,7 +36,6 @@ pub struct Usage {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CallUsage {
-    /// Calls, by operation.
     pub calls: BTreeMap<String, u64>,
     pub read_units: f64,
     /// In the table and the index.
@@ -84,10 +80,8 @@ fn add(counts: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>) {
 #[derive(Clone, Debug, Default)]
 pub struct Meter<T>(Arc<Mutex<T>>);
 
-/// Counts the usage of a running stack.
 pub(crate) type UsageMeter = Meter<Usage>;
 
-/// Counts calls.
 pub type CallMeter = Meter<CallUsage>;
 
 impl<T: Default> Meter<T> {

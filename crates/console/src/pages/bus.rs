@@ -57,6 +57,14 @@ impl BusFilter {
         }
     }
 
+    /// The address of a page with the filter and a position.
+    fn address(&self, page: &str, name: &'static str, position: usize) -> String {
+        let position = position.to_string();
+        let mut query = self.of_page();
+        query.push((name, &position));
+        paths::with_query(&paths::page(page), &query)
+    }
+
     /// The filter as a query of the console.
     fn of_page(&self) -> Vec<(&'static str, &str)> {
         let all = [("type", &self.message_type), ("aggregate", &self.aggregate), ("containing", &self.containing)];
@@ -70,20 +78,13 @@ pub(crate) async fn page(
 ) -> Result<Page, Failure> {
     let part = console.stack.messages(MessageQuery { limit: Some(PAGE), ..filter.query() }).await?;
     let is_first_page = filter.before.is_empty();
-    let last = part.last.to_string();
-    let mut live = filter.of_page();
-    live.push(("after", &last));
-    let live = paths::with_query(&paths::page("/bus/live"), &live);
+    let live = filter.address("/bus/live", "after", part.last);
     // The bus compares only the latest messages with a filter. Older ones are a page further.
     let is_cut = part.searched_from > 1;
     let oldest_shown =
         part.messages.first().filter(|_| part.matching > part.messages.len()).map(|first| first.position);
-    let older = oldest_shown.or(is_cut.then_some(part.searched_from)).map(|before| {
-        let before = before.to_string();
-        let mut query = filter.of_page();
-        query.push(("before", &before));
-        paths::with_query(&paths::page("/bus"), &query)
-    });
+    let older = oldest_shown.or(is_cut.then_some(part.searched_from));
+    let older = older.map(|before| filter.address("/bus", "before", before));
     let now = console.store.now();
     let content = html! {
         h1 { "Bus" }

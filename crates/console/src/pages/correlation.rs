@@ -30,13 +30,6 @@ struct Node {
     accepted_at: Option<u64>,
 }
 
-/// The times that a node is shown relative to.
-struct Times {
-    /// The first event.
-    began: Option<Timestamp>,
-    now: Timestamp,
-}
-
 /// Shows the messages of a business transaction as a tree: below a message are those that it caused.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
@@ -95,15 +88,19 @@ fn tree(nodes: &[Node], now: Timestamp) -> Markup {
         below.entry(cause).or_default().push(node);
     }
     let began = nodes.iter().filter_map(|node| node.metadata.occurred_at.parse::<Timestamp>().ok()).min();
-    let times = Times { began, now };
-    let mut markup = html! { div.tree { (branch(&below, None, &times)) } };
+    let mut markup = html! { div.tree { (branch(&below, None, (began, now))) } };
     if below.get(&None).is_none_or(Vec::is_empty) {
         markup = html! { p.empty { "The messages cause each other." } };
     }
     markup
 }
 
-fn branch(below: &BTreeMap<Option<&str>, Vec<&Node>>, cause: Option<&str>, times: &Times) -> Markup {
+/// The times are that of the first event, and now.
+fn branch(
+    below: &BTreeMap<Option<&str>, Vec<&Node>>,
+    cause: Option<&str>,
+    times: (Option<Timestamp>, Timestamp),
+) -> Markup {
     html! {
         @if let Some(nodes) = below.get(&cause) {
             ul {
@@ -118,10 +115,10 @@ fn branch(below: &BTreeMap<Option<&str>, Vec<&Node>>, cause: Option<&str>, times
     }
 }
 
-fn node_markup(node: &Node, Times { began, now }: &Times) -> Markup {
+fn node_markup(node: &Node, (began, now): (Option<Timestamp>, Timestamp)) -> Markup {
     let Node { message_type, metadata, error, accepted_at } = node;
     let at = metadata.occurred_at.parse::<Timestamp>().ok();
-    let since = at.zip(*began).map(|(at, began)| at.as_millisecond() - began.as_millisecond());
+    let since = at.zip(began).map(|(at, began)| at.as_millisecond() - began.as_millisecond());
     html! {
         div.node data-row {
             strong { (message_type) } " "
@@ -131,7 +128,7 @@ fn node_markup(node: &Node, Times { began, now }: &Times) -> Markup {
             @if let Some(actor) = &metadata.actor { span.hint { " by " (actor) } }
             span.when {
                 @match (since, at) {
-                    (Some(0), Some(at)) => (time::relative(at, *now)),
+                    (Some(0), Some(at)) => (time::relative(at, now)),
                     (Some(since), Some(at)) => span title=(format!("{at:.3}")) { (time::span_text(since)) " later" },
                     _ => {}
                 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_admin::{AdminCalls, EventMessages, PublishedEvent};
 use daybook_decider::{Meta, RecordedEvent};
-use daybook_local_aws::messaging::{MessageQuery, TargetOutcome, TargetRecord};
+use daybook_local_aws::messaging::{BusMessage, MessageQuery, TargetOutcome, TargetRecord};
 use daybook_stream_relay::DeadLetter;
 use daybook_table::{AggregateKey, OutboxItem};
 use jiff::Timestamp;
@@ -82,12 +82,15 @@ fn messages(fates: &EventFates) -> Markup {
 fn fate_markup(fate: &Fate) -> Markup {
     html! {
         @match fate {
-            Fate::OnBus { position, after_ms, times, targets } => {
-                a.fate.good href={ (paths::page("/bus")) "/" (position) } {
-                    "on the bus"
-                    @if let Some(after) = after_ms { " after " (time::span_text(*after)) }
+            Fate::OnBus(messages) => {
+                @if let [first, ..] = messages.as_slice() {
+                    a.fate.good href={ (paths::page("/bus")) "/" (first.position) } {
+                        "on the bus"
+                        @if let Some(after) = time_to_bus(first) { " after " (time::span_text(after)) }
+                    }
                 }
-                @if *times > 1 { span.hint title="Consumers recognize repeated messages by their id." { " " (times) " times" } }
+                @if messages.len() > 1 { span.hint title="Consumers recognize repeated messages by their id." { " " (messages.len()) " times" } }
+                @let targets: Vec<_> = messages.iter().flat_map(|message| &message.targets).collect();
                 @if !targets.is_empty() { ul.messages { @for target in targets { li { (target_markup(target)) } } } }
             }
             Fate::DeadLettered { id, code } => a.fate.bad href={ (paths::page("/dead-letters")) "#m-" (id) } {
@@ -97,6 +100,12 @@ fn fate_markup(fate: &Fate) -> Markup {
             Fate::Waiting => a.fate.warn href=(paths::page("/stream")) title="It is in the outbox alone: the relay has not sent it, or somebody deleted it from the dead-letter queue." { "not on the bus yet" },
         }
     }
+}
+
+/// The time from the event to the bus, in milliseconds, if the stack recorded it.
+fn time_to_bus(message: &BusMessage) -> Option<i64> {
+    let occurred_at = MessageMetadata::of_detail(&message.entry.detail).occurred_at.parse::<Timestamp>().ok()?;
+    Some(message.entry.accepted_at?.cast_signed() - occurred_at.as_millisecond())
 }
 
 /// What the consumer behind the queue of a rule did with a message, and how long that took.
@@ -154,18 +163,10 @@ pub(crate) fn event_details(console: &Console, key: &AggregateKey, event: &Recor
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Fate {
-    OnBus {
-        /// Its first position on the bus.
-        position: usize,
-        /// The time from the event to the bus, in milliseconds, if the stack recorded it.
-        after_ms: Option<i64>,
-        /// How often the bus accepted it.
-        times: usize,
-        /// What became of it in the queues of rules.
-        targets: Vec<TargetRecord>,
-    },
+    /// Each time that the bus accepted it.
+    OnBus(Vec<BusMessage>),
     DeadLettered {
         /// The queue's id of it.
         id: String,
@@ -227,8 +228,8 @@ pub(crate) async fn fates_of_events(
     let messages = console.store.admin().messages_of(&published).await?;
     let ids: Vec<_> = messages.iter().flat_map(|messages| &messages.rows).map(|row| row.message_id.clone()).collect();
     let is_local = console.is_local();
-    let fates = if ids.is_empty() || !is_local { BTreeMap::new() } else { fates(console, key, ids).await? };
-    let other = if is_local { Fate::Waiting } else { Fate::InOutbox };
+    let mut fates = if ids.is_empty() || !is_local { BTreeMap::new() } else { fates(console, key, ids).await? };
+    let other = || if is_local { Fate::Waiting } else { Fate::InOutbox };
     let of_event = |messages: EventMessages| EventFates {
         gone: messages.gone(),
         unreadable: messages.unreadable.iter().map(|row| format!("{row}: {}", row.reason)).collect(),
@@ -236,7 +237,7 @@ pub(crate) async fn fates_of_events(
             .rows
             .into_iter()
             .map(|row| {
-                let fate = fates.get(&row.message_id).unwrap_or(&other).clone();
+                let fate = fates.remove(&row.message_id).unwrap_or_else(other);
                 (row, fate)
             })
             .collect(),
@@ -260,19 +261,11 @@ async fn fates(console: &Console, key: &AggregateKey, ids: Vec<String>) -> Resul
         }
     }
     for message in on_bus.messages {
-        let metadata = MessageMetadata::of_detail(&message.entry.detail);
-        let occurred_at = metadata.occurred_at.parse::<Timestamp>().ok();
-        let after_ms = message.entry.accepted_at.zip(occurred_at);
-        let after_ms = after_ms.map(|(accepted, occurred)| accepted.cast_signed() - occurred.as_millisecond());
-        let first = Fate::OnBus { position: message.position, after_ms, times: 0, targets: Vec::new() };
-        // A message that the bus accepted in the end is no dead letter, also if a copy of it still is.
-        let fate = fates.entry(metadata.message_id).or_insert_with(|| first.clone());
-        if !matches!(fate, Fate::OnBus { .. }) {
-            *fate = first;
-        }
-        if let Fate::OnBus { times, targets, .. } = fate {
-            *times += 1;
-            targets.extend(message.targets);
+        let message_id = MessageMetadata::of_detail(&message.entry.detail).message_id;
+        match fates.get_mut(&message_id) {
+            Some(Fate::OnBus(messages)) => messages.push(message),
+            // A message that the bus accepted in the end is no dead letter, also if a copy of it still is.
+            _ => drop(fates.insert(message_id, Fate::OnBus(vec![message]))),
         }
     }
     Ok(fates)

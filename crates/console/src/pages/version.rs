@@ -18,11 +18,7 @@ pub(crate) enum StateAt {
     /// The state, JSON, and the difference to the version before, if that was computed.
     Known { state: String, changes: Option<Vec<Change>>, is_deleted: bool },
     /// The events cannot be folded.
-    Unreadable {
-        error: String,
-        /// The event that cannot be read.
-        event: Option<u64>,
-    },
+    Unreadable { error: String, event: Option<u64> },
     /// Many events would have to be folded.
     Expensive { events: u64 },
 }

@@ -157,7 +157,7 @@ async fn timeline_shows_what_the_consumer_of_each_rule_did_with_a_message() {
     let consumer = visit.queues();
     let received = consumer.receive("audit", 1, Duration::from_secs(30)).await.unwrap();
     visit.page(page).await.has("being processed, or waiting for a retry</span>").has(", received after ");
-    consumer.delete("audit", &received[0]);
+    consumer.delete("audit", &received[0]).await;
     let processed = visit.page(page).await;
     processed.has("queue <span class=\"message\">audit</span> <span class=\"fate good\">processed in ");
 

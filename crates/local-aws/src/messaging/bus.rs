@@ -1,17 +1,17 @@
 //! The accepted entries and messages, and the recorded calls.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use daybook_event_pattern::EventPattern;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::clock::LocalClock;
 use crate::json_protocol::CallError;
 use crate::messaging::faults::{Faults, FunctionFault, KillFault};
-use crate::messaging::rules::Rules;
 use crate::messaging::sqs::queues::{DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, name_of};
 use crate::state::{BusQuery, Journal, StackState, StateError};
 
@@ -25,7 +25,8 @@ pub(crate) struct State {
     pub(crate) put_events_calls: Vec<PutEventsCall>,
     /// The names of the event buses, besides `default`.
     event_buses: BTreeSet<String>,
-    pub(crate) rules: Rules,
+    /// By event bus and name.
+    pub(crate) rules: BTreeMap<(String, String), EventRule>,
     pub(crate) queues: Queues,
     /// The names of the queues whose messages are work.
     work_queues: BTreeSet<String>,
@@ -52,6 +53,12 @@ pub struct Delivered {
     pub accepted_at: Option<u64>,
 }
 
+pub(crate) struct EventRule {
+    pub(crate) pattern: EventPattern,
+    /// The ARNs of queues, by the id of the target.
+    pub(crate) targets: BTreeMap<String, String>,
+}
+
 /// A message that is in a queue now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WaitingMessage {
@@ -64,7 +71,6 @@ pub struct WaitingMessage {
 /// A call of `PutEvents` with a readable body, whatever its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PutEventsCall {
-    /// The number of entries in the call.
     pub entries: usize,
     /// Their size by EventBridge's rule.
     pub bytes: usize,
@@ -78,10 +84,8 @@ pub struct PutEventsCall {
 pub struct PutEventsResultEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
-    /// The error code of an entry that was not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
-    /// The text for the code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
 }
@@ -116,7 +120,7 @@ impl Bus {
             stored,
             put_events_calls: Vec::new(),
             event_buses: BTreeSet::new(),
-            rules: Rules::default(),
+            rules: BTreeMap::new(),
             queues,
             work_queues: BTreeSet::new(),
             faults: Faults::default(),
@@ -261,7 +265,6 @@ impl State {
         queue_url.starts_with("arn:") || self.work_queues.contains(name_of(queue_url))
     }
 
-    /// Whether there is an event bus of this name or ARN.
     pub(crate) fn has_event_bus(&self, name: &str) -> bool {
         let name = event_bus_name(name);
         name == "default" || self.event_buses.contains(name)

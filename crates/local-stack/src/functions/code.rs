@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::{Router, middleware};
 use daybook_command_handler::{Api, ApiSettings};
-use daybook_console::{Access, Console, StackKind};
+use daybook_console::{Access, Console, StackKind, Views};
 use daybook_event_source_mapping::Template;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::{SdkConfig, aws_config_at};
@@ -52,7 +52,6 @@ pub(crate) fn start(settings: &FunctionSettings, project: Project) -> Result<Ver
     Ok(Version::new(api, handlers::router(handlers, meter, faults, settings.clock.clone()), None))
 }
 
-/// A store with the clock of the stack.
 fn event_store(dynamodb: &SdkConfig, settings: StoreSettings, clock: &LocalClock) -> EventStore {
     let clock = clock.clone();
     EventStore::new(dynamodb, settings).with_clock(move || clock.timestamp())
@@ -88,11 +87,12 @@ fn console(
     let store = event_store(dynamodb, store, &settings.clock);
     let ConsoleSettings { stack, access, form_token } = settings.console.clone();
     let (stack, kind) = (Arc::new(RemoteStack::new(stack, meter)), StackKind::Local { api });
-    let mut console = Console::new((project.aggregates)()?, store, stack, kind, access);
-    if let Some(views_table) = daybook_command_handler::views_table(&environment) {
-        console = console.with_views((project.projections)()?, ViewStore::new(dynamodb, views_table));
-    }
-    Ok(daybook_console::router(console.with_form_token(form_token)))
+    let views = match daybook_command_handler::views_table(&environment) {
+        Some(table) => Some(Views { projections: (project.projections)()?, store: ViewStore::new(dynamodb, table) }),
+        None => None,
+    };
+    let registry = (project.aggregates)()?;
+    Ok(daybook_console::router(Console { registry, store, stack, kind, views, access, form_token }))
 }
 
 fn relay(settings: &FunctionSettings) -> Result<Relay, DevError> {

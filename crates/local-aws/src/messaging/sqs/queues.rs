@@ -279,7 +279,6 @@ impl TargetRecords {
         }
     }
 
-    /// Records that a message was received from its queue.
     pub(crate) fn receive(&mut self, message_id: &str, now: u64) {
         if let Some(record) = self.record(message_id) {
             record.receives += 1;
@@ -287,7 +286,6 @@ impl TargetRecords {
         }
     }
 
-    /// Records that a message has left its queue.
     pub(crate) fn end(&mut self, message_id: &str, outcome: TargetOutcome, now: u64) {
         if let Some(record) = self.record(message_id) {
             (record.ended_at, record.outcome) = (Some(now), Some(outcome));
