@@ -90,14 +90,17 @@ const ARROWS: [(&str, &[&str]); 34] = [
     ("daybook-event-pattern", &[]),
     ("daybook-event-source-mapping", &["daybook-event-pattern", "daybook-stream-batch"]),
     ("daybook-local-aws", &["daybook-event-pattern"]),
-    // It reaches what is around the tables over the HTTP interface of the stack alone.
+    // It reaches what is around the tables over the HTTP interface of the stack alone, in the forms of the local bus.
     (
         "daybook-console",
         &[
             "daybook-admin",
             "daybook-decider",
             "daybook-event-store",
+            "daybook-function-runtime",
+            "daybook-local-aws",
             "daybook-projection",
+            "daybook-stream-relay",
             "daybook-table",
             "daybook-view-store",
         ],

@@ -117,8 +117,8 @@ async fn fail_queue(suite: &Suite, ended: &AtomicBool) {
 async fn compete(suite: &Suite, ended: &AtomicBool) {
     let mut rng = Rng::with_seed(2);
     let proxy = FaultProxy::to(suite.stack.dynamodb_url()).await.unwrap();
-    let sqs = aws_sdk_sqs::Client::new(&aws_config_at(suite.stack.bus_url().unwrap()));
-    let url = format!("{}/000000000000/daybook-changes", suite.stack.bus_url().unwrap());
+    let sqs = aws_sdk_sqs::Client::new(&aws_config_at(suite.stack.bus_url()));
+    let url = format!("{}/000000000000/daybook-changes", suite.stack.bus_url());
     let config = aws_config_at(proxy.url());
     let projector = || {
         let events = EventStore::new(&config, StoreSettings::new(suite.stack.table_name()));

@@ -72,7 +72,7 @@ async fn set_faults(suite: &Suite, faults: Value) {
 
 /// Calls SQS at the stack's endpoint.
 async fn sqs(suite: &Suite, operation: &str, request: Value) -> Value {
-    let call = reqwest::Client::new().post(suite.stack.bus_url().unwrap());
+    let call = reqwest::Client::new().post(suite.stack.bus_url());
     let call = call.header("x-amz-target", format!("AmazonSQS.{operation}")).body(request.to_string());
     let response = call.send().await.unwrap();
     assert_eq!(response.status(), 200, "{operation}");
@@ -131,7 +131,7 @@ async fn function_is_invoked_with_each_event_until_it_succeeds() {
     let once = program.expect("TODO", 1).await;
     assert_eq!(once[0]["ofBatch"], 1);
     assert_eq!(once[0]["arn"], "arn:aws:lambda:us-east-1:000000000000:function:billing");
-    assert_eq!(once[0]["sqs"], suite.stack.bus_url().unwrap());
+    assert_eq!(once[0]["sqs"], suite.stack.bus_url());
     let failed = program.expect("fail 1", 2).await;
     assert_eq!(failed[0]["event"], failed[1]["event"]);
     // A program that ended or hung is started again.

@@ -35,7 +35,7 @@ fn key(id: &str) -> AggregateKey {
     AggregateKey::new("account", id)
 }
 
-/// The binary over the table behind a proxy.
+/// The binary over the table behind a proxy, which is in the data file of the stack.
 fn daybook(proxy: &FaultProxy, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
     command.args(arguments).env("AWS_ENDPOINT_URL_DYNAMODB", proxy.url()).env("TABLE_NAME", TABLE);
@@ -54,9 +54,21 @@ impl Stack {
         let template = folder.join("template.yaml");
         std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml"), &template).unwrap();
         let template = template.to_str().unwrap();
-        let arguments =
-            ["dev", "--no-restart", "--port", "0", "--dynamodb-port", "0", "--bus-port", "0", "--template", template];
-        let mut process = daybook(proxy, &arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let arguments = [
+            "dev",
+            "--no-restart",
+            "--port",
+            "0",
+            "--dynamodb-port",
+            "0",
+            "--bus-port",
+            "0",
+            "--template",
+            template,
+            "--data",
+        ];
+        let mut command = daybook(proxy, &arguments);
+        let mut process = command.arg(folder.join("data")).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let api = loop {
             let line = lines.next().unwrap().unwrap();

@@ -14,33 +14,28 @@ use ulid::Ulid;
 
 use crate::stack::StackSource;
 
-pub(crate) struct Views {
-    pub(crate) projections: Projections,
-    pub(crate) store: ViewStore,
+pub struct Views {
+    pub projections: Projections,
+    pub store: ViewStore,
 }
 
 pub struct Console {
-    pub(crate) registry: Registry,
-    pub(crate) store: EventStore,
-    pub(crate) stack: Arc<dyn StackSource>,
-    pub(crate) kind: StackKind,
+    pub registry: Registry,
+    pub store: EventStore,
+    pub stack: Arc<dyn StackSource>,
+    pub kind: StackKind,
     /// `None` for a stack without read models.
-    pub(crate) views: Option<Views>,
-    pub(crate) access: Access,
-    /// Every form carries it, so that no other site can send one.
-    pub(crate) form_token: String,
+    pub views: Option<Views>,
+    pub access: Access,
+    /// Every form carries it, so that no other site can send one. Consoles with the same token accept each other's forms.
+    pub form_token: String,
 }
 
-/// Which kind of stack the pages show.
 pub enum StackKind {
     /// The local stack. Its bus stores messages.
-    Local {
-        /// Where commands are sent.
-        api: Router,
-    },
+    Local { api: Router },
     /// A stack on AWS. Its bus stores no messages, so the rows of the outbox stand for them.
     Deployed {
-        /// The name of its table.
         table: String,
         /// Whether dead-letter messages are listed, and can be sent again and deleted. To list messages, SQS must hide
         /// them from other readers for a moment, so that is a write, too.
@@ -48,7 +43,6 @@ pub enum StackKind {
     },
 }
 
-/// The path of the page of the faults.
 pub(crate) const FAULTS: &str = "/faults";
 
 impl StackKind {
@@ -75,30 +69,6 @@ impl StackKind {
 }
 
 impl Console {
-    /// The console of a stack with the events in `store`, for the aggregate types of `registry`.
-    pub fn new(
-        registry: Registry,
-        store: EventStore,
-        stack: Arc<dyn StackSource>,
-        kind: StackKind,
-        access: Access,
-    ) -> Self {
-        Self { registry, store, stack, kind, views: None, access, form_token: new_token() }
-    }
-
-    /// The same console, which also shows how far the projections are behind.
-    #[must_use]
-    pub fn with_views(self, projections: Projections, store: ViewStore) -> Self {
-        Self { views: Some(Views { projections, store }), ..self }
-    }
-
-    /// The same console with this token in its forms, so that it accepts the forms of another process with the token.
-    #[must_use]
-    pub fn with_form_token(self, form_token: String) -> Self {
-        Self { form_token, ..self }
-    }
-
-    /// Whether the stack is the local one.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.kind, StackKind::Local { .. })
     }
@@ -115,7 +85,6 @@ impl Console {
     }
 }
 
-/// From where the console can be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// From this machine, under a name of the machine itself. A page of another site that resolves its own name to this

@@ -3,7 +3,6 @@
 //! A handler returns the content of a page, and [`add_frame`] adds the frame, which depends on the kind of the stack.
 //! So also the page of an error has the right navigation.
 
-use std::error::Error;
 use std::sync::Arc;
 
 use axum::Router;
@@ -13,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use daybook_event_store::StoreError;
+use daybook_function_runtime::with_causes;
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
@@ -21,14 +21,12 @@ use crate::paths::page;
 use crate::stack::{Notices, StackError};
 use crate::time;
 
-/// A page whose frame is not added yet.
 #[derive(Clone)]
 pub(crate) struct Page {
     pub(crate) title: String,
     /// The page of the navigation that is marked, by its name; none if it is empty.
     pub(crate) current: &'static str,
     pub(crate) content: Markup,
-    /// What was searched for.
     pub(crate) search: String,
     /// Those after what the page did; those of the request otherwise.
     pub(crate) notices: Option<Notices>,
@@ -133,7 +131,6 @@ const STYLESHEET: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/cons
 const SCRIPT: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/console.js");
 const ICON: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/icon.svg");
 
-/// The routes of the files.
 pub(crate) fn assets<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let file = |content_type: &'static str, text: &'static str| {
         get(async move || ([(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "max-age=60")], text))
@@ -144,7 +141,6 @@ pub(crate) fn assets<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .route(ICON, file("image/svg+xml", include_str!("../assets/icon.svg")))
 }
 
-/// Why a page cannot be shown.
 #[derive(Debug)]
 pub(crate) struct Failure {
     status: StatusCode,
@@ -153,21 +149,13 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Nothing is at this address.
     pub(crate) fn missing(detail: impl Into<String>) -> Self {
         Self { status: StatusCode::NOT_FOUND, title: "Not found", detail: detail.into() }
     }
 
-    /// The request cannot be understood.
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, title: "This cannot be shown", detail: detail.into() }
     }
-}
-
-/// An error with all of its causes.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    std::iter::successors(error.source(), |&cause| cause.source())
-        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 impl From<StoreError> for Failure {

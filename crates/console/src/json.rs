@@ -17,7 +17,6 @@ pub(crate) fn block(text: &str, whole: &str) -> Markup {
     }
 }
 
-/// The beginning of a value, in one line.
 pub(crate) fn line(text: &str, most: usize) -> Markup {
     let (shown, is_cut) = cut(text, most);
     html! { code.line { (shown) @if is_cut { "…" } } }
@@ -29,7 +28,6 @@ fn cut(text: &str, most: usize) -> (&str, bool) {
     (&text[..end], end < text.len())
 }
 
-/// A part of JSON text.
 enum Token<'a> {
     Text(&'a str),
     Other(&'a str),

@@ -29,5 +29,5 @@ mod schema_fields;
 pub mod stack;
 mod time;
 
-pub use console::{Access, Console, StackKind, new_token};
+pub use console::{Access, Console, StackKind, Views, new_token};
 pub use router::router;

@@ -26,12 +26,10 @@ pub(crate) fn aggregate(key: &AggregateKey) -> String {
     aggregate_of(&key.aggregate_type, &key.id)
 }
 
-/// The page of an aggregate, by its type and id.
 pub(crate) fn aggregate_of(aggregate_type: &str, id: &str) -> String {
     format!("{CONSOLE}/aggregates/{}/{}", escaped(aggregate_type), escaped(id))
 }
 
-/// The page of an aggregate at a version.
 pub(crate) fn version(key: &AggregateKey, version: u64) -> String {
     format!("{}?version={version}", aggregate(key))
 }

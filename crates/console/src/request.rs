@@ -27,13 +27,11 @@ pub(crate) struct PageQuery<T>(pub(crate) T);
 #[serde(try_from = "String")]
 pub(crate) struct VersionNumber(pub(crate) u64);
 
-/// The query of a page about a version.
 #[derive(Deserialize)]
 pub(crate) struct VersionQuery {
     pub(crate) version: VersionNumber,
 }
 
-/// The position of a message on the bus.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct BusPosition(pub(crate) usize);
@@ -96,7 +94,6 @@ pub(crate) fn position_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> R
     Ok(text)
 }
 
-/// The name of the field with the token.
 const TOKEN: &str = "token";
 
 /// The hidden field with the token that every form carries.
@@ -114,7 +111,6 @@ impl PostedForm {
         self.values(name).find(|value| !value.is_empty())
     }
 
-    /// The values of all fields of this name.
     pub(crate) fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
     }

@@ -40,7 +40,6 @@ pub fn router(console: Console) -> Router {
         .with_state(console)
 }
 
-/// The pages that only the local stack has.
 fn local_pages() -> Router<Arc<Console>> {
     Router::new()
         .route("/_console/example", post(command::send_example))
@@ -53,7 +52,6 @@ fn local_pages() -> Router<Arc<Console>> {
         .route("/_console/faults", get(faults::page).post(faults::act))
 }
 
-/// The pages that only a stack on AWS has.
 fn deployed_pages() -> Router<Arc<Console>> {
     Router::new()
         .route("/_console/messages", get(messages::page))

@@ -8,10 +8,8 @@ use crate::request::PostedForm;
 /// Maximum lists and objects in each other for which the form shows an outline.
 const MAX_DEPTH: usize = 4;
 
-/// The prefix of the names of the fields of the data.
 const DATA: &str = "data.";
 
-/// A command of an aggregate type.
 #[derive(Debug)]
 pub(crate) struct CommandForm<'a> {
     pub(crate) name: &'a str,
@@ -28,7 +26,6 @@ struct Field<'a> {
     example: Option<String>,
 }
 
-/// How a value is entered.
 #[derive(Debug, PartialEq)]
 enum Kind<'a> {
     Text,
@@ -108,7 +105,6 @@ fn is_required(schema: &Value, name: &str) -> bool {
     names.is_some_and(|names| names.iter().any(|required| required == name))
 }
 
-/// The schema that a schema refers to.
 fn resolved<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     let target = schema.get("$ref").and_then(Value::as_str).and_then(|path| root.pointer(path.strip_prefix('#')?));
     target.unwrap_or(schema)
@@ -149,7 +145,6 @@ impl CommandForm<'_> {
         }
     }
 
-    /// The data that a form contains.
     pub(crate) fn data(&self, form: &PostedForm) -> Result<Value, String> {
         let mut data = Map::new();
         for field in &self.fields {

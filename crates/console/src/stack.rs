@@ -4,14 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
+use daybook_local_aws::messaging::{BusPart, MessageQuery, WaitingMessage};
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 pub const IDLE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The response of a stack.
 pub type Reply<'a, T> = BoxFuture<'a, Result<T, StackError>>;
 
 /// What the pages get from a stack besides its tables. A page calls one method, once; only *Stream* of a stack on AWS calls two,
@@ -35,7 +35,6 @@ pub trait StackSource: Send + Sync {
         absent()
     }
 
-    /// The relay of a stack on AWS.
     fn relay(&self) -> Reply<'_, Relay> {
         absent()
     }
@@ -110,7 +109,6 @@ pub enum ControlAction {
     WaitUntilIdle,
 }
 
-/// The faults and the clock of the local stack.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Controls {
     /// The faults as they were set.
@@ -120,78 +118,6 @@ pub struct Controls {
     pub rejected: Option<String>,
     /// What still waits after [`ControlAction::WaitUntilIdle`], such as `2 at stream-relay`.
     pub waiting: Vec<String>,
-}
-
-/// Which messages on the bus; all if no member is set.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct MessageQuery {
-    /// Only those of an aggregate, `TYPE/ID`, or of a type, `TYPE/`.
-    pub aggregate: Option<String>,
-    /// Only those whose type contains the text.
-    pub message_type: Option<String>,
-    /// Only those whose detail contains the text.
-    pub containing: Option<String>,
-    /// Only those of one business transaction. Without effect together with `ids`.
-    pub correlation: Option<String>,
-    /// Only those with one of these message ids.
-    pub ids: Option<Vec<String>>,
-    pub after: Option<usize>,
-    pub before: Option<usize>,
-    /// The maximum number; the last ones are returned.
-    pub limit: Option<usize>,
-    /// Whether all dead-letter messages are returned, too.
-    pub with_dead_letters: bool,
-}
-
-/// A part of the messages on the bus.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub struct BusPart {
-    /// The last ones, in order of arrival.
-    pub messages: Vec<BusMessage>,
-    /// The number of all that match, from the position `searched_from` on.
-    pub matching: usize,
-    /// The first position that was compared with the query.
-    pub searched_from: usize,
-    /// The position of the last message of all.
-    pub last: usize,
-    /// All dead-letter messages, if the query asks for them.
-    pub dead_letters: Vec<QueuedDeadLetter>,
-}
-
-/// A message that the bus accepted.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct BusMessage {
-    /// Its position among all messages, counted from 1.
-    pub position: usize,
-    /// In milliseconds since 1970.
-    pub accepted_at: Option<i64>,
-    pub detail_type: String,
-    pub resources: Vec<String>,
-    /// JSON.
-    pub detail: String,
-    /// What became of it in the queues of rules.
-    pub targets: Vec<MessageTarget>,
-}
-
-/// What became of a message in the queue of a rule. Times are in milliseconds since 1970.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct MessageTarget {
-    pub queue: String,
-    pub sent_at: i64,
-    pub receives: u32,
-    pub first_received_at: Option<i64>,
-    pub ended_at: Option<i64>,
-    pub outcome: Option<TargetOutcome>,
-}
-
-/// How a message has left the queue of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TargetOutcome {
-    /// The consumer has deleted it.
-    Processed,
-    /// It is in the dead-letter queue of the rule.
-    DeadLettered,
 }
 
 /// What the relay adds to each message.
@@ -210,7 +136,6 @@ pub(crate) struct MessageMetadata {
 }
 
 impl MessageMetadata {
-    /// The metadata in the detail of a message.
     pub(crate) fn of_detail(detail: &str) -> Self {
         #[derive(Deserialize)]
         struct Detail {
@@ -224,7 +149,6 @@ impl MessageMetadata {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum DeadLetterAction {
     Nothing,
-    /// Sends the messages with these ids again.
     Redrive(Vec<String>),
     RedriveAll,
     Delete(Vec<String>),
@@ -233,11 +157,10 @@ pub enum DeadLetterAction {
 /// The messages in dead-letter queues, and what became of those of an action.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct DeadLetters {
-    pub messages: Vec<QueuedDeadLetter>,
+    pub messages: Vec<WaitingMessage>,
     pub outcomes: Vec<DeadLetterOutcome>,
 }
 
-/// What became of a message of an action.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct DeadLetterOutcome {
     pub id: String,
@@ -246,69 +169,8 @@ pub struct DeadLetterOutcome {
     pub reason: Option<String>,
 }
 
-/// A message that is in a dead-letter queue.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct QueuedDeadLetter {
-    /// The queue's id of it.
-    pub id: String,
-    pub queue_url: String,
-    /// In milliseconds since 1970.
-    pub sent_at: i64,
-    pub receives: u32,
-    pub body: String,
-}
-
-impl QueuedDeadLetter {
-    pub(crate) fn queue(&self) -> &str {
-        self.queue_url.rsplit(['/', ':']).next().unwrap_or_default()
-    }
-
-    /// What the relay wrote about a message that it could not send. Every member is empty for a message of another
-    /// sender.
-    pub(crate) fn content(&self) -> DeadLetterContent {
-        serde_json::from_str(&self.body).unwrap_or_default()
-    }
-
-    /// The message in an event that the bus sent to the queue of a rule; `None` for other bodies.
-    pub(crate) fn message_of_event(&self) -> Option<DeadOutboxRow> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "kebab-case")]
-        struct BusEvent<'a> {
-            detail_type: String,
-            #[serde(borrow)]
-            detail: &'a RawValue,
-        }
-        let BusEvent { detail_type, detail } = serde_json::from_str(&self.body).ok()?;
-        let message_id = MessageMetadata::of_detail(detail.get()).message_id;
-        Some(DeadOutboxRow { message_id, message_type: detail_type, detail: detail.get().to_owned() })
-    }
-}
-
-/// The body of a dead-letter message of the relay.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct DeadLetterContent {
-    pub(crate) message: Option<DeadOutboxRow>,
-    pub(crate) error: Option<DeadLetterError>,
-    pub(crate) attempts: u32,
-}
-
-/// The outbox row of a message that could not be sent.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct DeadOutboxRow {
-    pub(crate) message_id: String,
-    pub(crate) message_type: String,
-    pub(crate) detail: String,
-}
-
-/// Why a message could not be sent.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct DeadLetterError {
-    pub(crate) code: String,
-    #[serde(alias = "message")]
-    pub(crate) text: String,
+pub(crate) fn queue_name(queue_url: &str) -> &str {
+    queue_url.rsplit(['/', ':']).next().unwrap_or_default()
 }
 
 /// What the parts of the local stack wait for, and what it has used since its start.
@@ -351,7 +213,6 @@ pub struct Shard {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Queue {
     pub queue: String,
-    /// The messages that can be received.
     pub visible: u64,
     /// The messages that wait for a retry, or are being processed.
     pub hidden: u64,
@@ -368,7 +229,6 @@ pub enum QueuePurpose {
     Rule,
 }
 
-/// A rule of the local stack's bus.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rule {
@@ -393,14 +253,12 @@ pub struct RuleFunction {
     pub last_error: Option<String>,
 }
 
-/// The relay of a stack on AWS.
 #[derive(Debug)]
 pub struct Relay {
     pub mappings: Vec<RelayMapping>,
     /// The age of the oldest record at its last invocation, in milliseconds.
     pub iterator_age_ms: Option<f64>,
-    /// When that was, in milliseconds since 1970.
-    pub at: Option<i64>,
+    pub at: Option<Timestamp>,
 }
 
 #[derive(Debug)]
@@ -410,7 +268,7 @@ pub struct RelayMapping {
     pub last_result: String,
 }
 
-/// An alarm with the figures of the last three hours.
+/// An alarm with the latest figure of the last three hours.
 #[derive(Debug)]
 pub struct Alarm {
     pub name: String,
@@ -422,6 +280,5 @@ pub struct Alarm {
     pub threshold: Option<f64>,
     /// Such as `GreaterThanThreshold`.
     pub comparison: String,
-    /// Times in milliseconds since 1970, and values.
-    pub points: Vec<(f64, f64)>,
+    pub latest: Option<f64>,
 }

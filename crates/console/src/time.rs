@@ -11,11 +11,9 @@ pub(crate) fn relative(at: Timestamp, now: Timestamp) -> Markup {
 }
 
 /// The same for a time in milliseconds since 1970.
-pub(crate) fn relative_ms(milliseconds: i64, now: Timestamp) -> Markup {
-    match Timestamp::from_millisecond(milliseconds) {
-        Ok(at) => relative(at, now),
-        Err(_) => html! { (milliseconds) },
-    }
+pub(crate) fn relative_ms(milliseconds: u64, now: Timestamp) -> Markup {
+    let at = i64::try_from(milliseconds).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
+    at.map_or_else(|| html! { (milliseconds) }, |at| relative(at, now))
 }
 
 /// An exact time in UTC, to which the script adds the viewer's zone.

@@ -39,7 +39,6 @@ enum FieldPattern {
 pub struct PatternError {
     /// The field: `detail.metadata`. Empty for the whole pattern.
     pub path: String,
-    /// What is wrong with it.
     pub reason: String,
 }
 
@@ -84,7 +83,6 @@ impl EventPattern {
         Ok(Self { fields, alternatives })
     }
 
-    /// Whether an event matches.
     pub fn matches(&self, event: &Value) -> bool {
         match event {
             Value::Object(members) => self.matches_object(members),

@@ -15,7 +15,6 @@ use crate::record_queue::PendingBatch;
 pub struct Discarded {
     /// At least one, in the order of their sequence numbers.
     pub records: Vec<Record>,
-    /// Why they are discarded.
     pub reason: DiscardReason,
     /// The number of invocations with these records.
     pub invocations: u32,
@@ -26,7 +25,6 @@ pub struct Discarded {
     function_error: Option<bool>,
 }
 
-/// Why records are discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum DiscardReason {
     /// Retries are used up.
@@ -38,9 +36,7 @@ pub enum DiscardReason {
 /// The function and the shard of the records.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// The function's ARN.
     pub function_arn: &'a str,
-    /// The stream's ARN.
     pub stream_arn: &'a str,
     pub shard_id: &'a str,
     /// The id of the last invocation.

@@ -9,30 +9,9 @@
 //!   discarded, or outstanding. None is lost.
 //! - Records of one item are delivered in their order and are never in two batches at once.
 //!
-//! One [`Mapping`] serves one shard and one function. The caller's loop:
-//!
-//! ```
-//! # use std::time::Duration;
-//! # use daybook_event_source_mapping::{InvocationOutcome, Mapping, MappingSettings, Record, Step};
-//! # fn invoke(payload: &str) -> InvocationOutcome { InvocationOutcome::Returned("null".into()) }
-//! # let now = Duration::from_secs(1_700_000_000);
-//! # let stream_arn = "arn:aws:dynamodb:local:000000000000:table/daybook/stream/1";
-//! # let from_get_records = serde_json::json!({"dynamodb": {
-//! #     "SequenceNumber": "100", "Keys": {"pk": {"S": "a"}}, "ApproximateCreationDateTime": 1_700_000_000}});
-//! let mut mapping = Mapping::new(MappingSettings::default());
-//! mapping.push(Record::from_stream(from_get_records, stream_arn)?, now)?;
-//! loop {
-//!     match mapping.poll(now) {
-//!         Step::Invoke(batch) => {
-//!             let outcome = invoke(&batch.payload());
-//!             mapping.settle(batch, outcome, now);
-//!         }
-//!         Step::Discard(discarded) => eprintln!("to the destination: {:?}", discarded.reason),
-//!         Step::Wait { until: _ } => break, // until then, or until something is pushed or settled
-//!     }
-//! }
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! One [`Mapping`] serves one shard and one function. The caller polls it in a loop: it invokes the function for
+//! [`Step::Invoke`] and settles the batch, stores what [`Step::Discard`] contains, and at [`Step::Wait`] waits until then, or
+//! until something is pushed or settled.
 //!
 //! In reading order:
 //! - [`template`]: the functions of a SAM template and their mappings.

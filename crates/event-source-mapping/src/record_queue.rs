@@ -13,7 +13,6 @@ use daybook_stream_batch::SequenceNumber;
 /// The delay before a failed batch is retried after the first failure; it doubles with each further failure. Lambda
 /// does not document its own delays.
 pub const FIRST_DELAY: Duration = Duration::from_millis(100);
-/// The maximum delay.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
 /// Records that are delivered together until they are split.

@@ -18,7 +18,6 @@ pub struct MappingSettings {
     pub batching_window: Duration,
     /// Concurrent batches of one shard: 1 to 10.
     pub parallelization_factor: usize,
-    /// Whether a failed batch is split in two.
     pub bisect_batch_on_function_error: bool,
     /// Retries of a batch before it is discarded: 0 to 10,000; `None` is infinite.
     pub maximum_retry_attempts: Option<u32>,
@@ -27,7 +26,6 @@ pub struct MappingSettings {
     pub maximum_record_age: Option<Duration>,
     /// Whether the function's response reports the failed records.
     pub report_batch_item_failures: bool,
-    /// The records that the function receives.
     pub filter: RecordFilter,
 }
 
@@ -53,7 +51,6 @@ pub struct RecordFilter(Vec<EventPattern>);
 /// A pattern that Lambda would reject.
 #[derive(Debug, thiserror::Error)]
 pub enum BadPattern {
-    /// The text is not JSON.
     #[error("filter pattern: not JSON: {0}")]
     NotJson(#[from] serde_json::Error),
     /// The JSON is not a pattern, or uses an operator that Lambda does not have.

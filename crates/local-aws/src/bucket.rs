@@ -11,7 +11,6 @@ use axum::routing::get;
 
 use crate::state::{Journal, StackState, StateError};
 
-/// Maximum keys of a page of the list.
 const PAGE: usize = 1000;
 
 /// A bucket. Clones share it.

@@ -27,7 +27,6 @@ pub struct Ahead {
     pub seconds: u64,
 }
 
-/// Why the clock is not moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MoveError {
     #[error(
@@ -51,7 +50,6 @@ impl Ahead {
     /// table expire up to a year after they are written.
     pub const MAX: Self = Self { seconds: 36_500 * 24 * 60 * 60 };
 
-    /// This after a move.
     pub fn moved(self, by: Self) -> Result<Self, MoveError> {
         let moved = Self { seconds: self.seconds.saturating_add(by.seconds) };
         let left = Self { seconds: Self::MAX.seconds.saturating_sub(self.seconds) };
@@ -101,17 +99,11 @@ impl LocalClock {
     }
 }
 
-impl From<Ahead> for LocalClock {
-    fn from(ahead: Ahead) -> Self {
-        let clock = Self::default();
-        clock.advance_to(ahead);
-        clock
-    }
-}
-
 impl From<(Ahead, SystemTime)> for LocalClock {
     fn from((ahead, now): (Ahead, SystemTime)) -> Self {
-        Self { latest: Arc::new(Mutex::new(Some((now, Instant::now())))), ..ahead.into() }
+        let clock = Self { latest: Arc::new(Mutex::new(Some((now, Instant::now())))), ..Self::default() };
+        clock.advance_to(ahead);
+        clock
     }
 }
 
@@ -187,7 +179,7 @@ mod tests {
         }
         let error = moved(60, "36500d").unwrap_err().to_string();
         assert_eq!(error, "the clock can be at most 36500d ahead of the machine's; give at most 36499d 23h 59m");
-        let last = LocalClock::from(Ahead::MAX).timestamp();
+        let last = LocalClock::from((Ahead::MAX, UNIX_EPOCH)).timestamp();
         assert_eq!(format!("{last:.3}").len(), "2026-11-23T08:00:00.000Z".len(), "{last}");
     }
 
@@ -207,7 +199,7 @@ mod tests {
 
     #[test]
     fn clock_of_another_process_is_as_far_ahead() {
-        let clock = LocalClock::from(Ahead { seconds: 90 });
+        let clock = LocalClock::from((Ahead { seconds: 90 }, UNIX_EPOCH));
         let other = in_another_process(&clock);
         assert_eq!(other.ahead().seconds, 90);
         other.advance_to(Ahead { seconds: 100 });

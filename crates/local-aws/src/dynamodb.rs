@@ -1,17 +1,18 @@
 //! Local DynamoDB: the embedded engine behind an endpoint.
 //!
 //! `engine`: the database of the engine, and what the local stack does with its private tables. `expiry`: moves its clock, and
-//! deletes the rows that have expired.
+//! deletes the rows that have expired. `stream`: the records of a table's stream.
 
 mod engine;
 mod expiry;
+mod stream;
 
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-use dynoxide::server;
+use dynoxide::{DynoxideError, server};
 use tokio::net::TcpListener;
 
 use crate::server::Server;
@@ -19,6 +20,7 @@ use crate::server::Server;
 pub use engine::OpenError;
 pub(crate) use engine::{CHECKPOINTS, connect};
 pub use expiry::{ForwardError, TableClock};
+pub use stream::TableStream;
 
 /// A running engine. It stops when it is dropped.
 #[derive(Debug)]
@@ -27,7 +29,6 @@ pub struct LocalDynamoDb {
     clock: TableClock,
 }
 
-/// Why the engine does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("cannot open the data file")]
@@ -53,7 +54,6 @@ impl LocalDynamoDb {
         Self::start(None, TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?)
     }
 
-    /// The endpoint for an AWS SDK.
     pub fn url(&self) -> &str {
         self.server.url()
     }
@@ -61,6 +61,11 @@ impl LocalDynamoDb {
     /// The clock of its streams and of the expiry of its rows.
     pub fn clock(&self) -> &TableClock {
         &self.clock
+    }
+
+    /// The stream of a table; `None` if the table has none.
+    pub fn stream(&self, table: &str) -> Result<Option<TableStream>, DynoxideError> {
+        TableStream::of_table(&self.clock.database, table)
     }
 
     /// Stops after all received requests have a response, but after `grace` at the latest.

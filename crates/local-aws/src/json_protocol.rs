@@ -35,9 +35,7 @@ pub fn broken_body() -> Body {
     Body::from_stream(futures_util::stream::once(std::future::ready(Err::<Bytes, _>(error))))
 }
 
-/// The response to a call that was executed.
 pub(crate) enum CallResponse {
-    /// 200 with this JSON.
     Json(Value),
     /// The connection breaks within the response.
     BrokenConnection,

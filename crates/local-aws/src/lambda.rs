@@ -41,7 +41,6 @@ pub struct LocalFunction {
     process: tokio::sync::Mutex<Option<Process>>,
 }
 
-/// Why an invocation has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum InvocationError {
     #[error("cannot start {}", path.display())]
@@ -87,10 +86,7 @@ impl LocalFunction {
         let timeout = self.program.timeout;
         let result = tokio::select! {
             biased;
-            result = process.api.invoke(event, timeout) => result.map_err(|failure| match failure {
-                FunctionFailure::OfInvocation(error) => InvocationError::Failed(error),
-                FunctionFailure::OfInitialization(error) => InvocationError::NotInitialized(error),
-            }),
+            result = process.api.invoke(event, timeout) => result,
             ended = process.child.wait() => {
                 let status = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
                 Err(InvocationError::Ended(status))
@@ -139,13 +135,6 @@ struct RuntimeApi {
     calls: Calls,
 }
 
-/// An error that the program reported, as `TYPE: MESSAGE`.
-#[derive(Debug)]
-enum FunctionFailure {
-    OfInvocation(String),
-    OfInitialization(String),
-}
-
 /// What the calls of the program share with the invocation.
 #[derive(Clone, Debug)]
 struct Calls {
@@ -158,7 +147,6 @@ struct Calls {
 #[derive(Debug, Default)]
 struct Current {
     invocation: Option<Invocation>,
-    /// The number of invocations so far.
     invocations: u64,
 }
 
@@ -169,11 +157,10 @@ struct Invocation {
     event: Option<String>,
     /// Milliseconds since 1970.
     deadline: u128,
-    result: oneshot::Sender<Result<String, FunctionFailure>>,
+    result: oneshot::Sender<Result<String, InvocationError>>,
 }
 
 impl RuntimeApi {
-    /// Starts the API of a function of this name.
     async fn start(function: &str) -> io::Result<Self> {
         let arn = format!("arn:aws:lambda:us-east-1:000000000000:function:{function}");
         let calls = Calls { arn, current: Arc::default(), invoked: Arc::default() };
@@ -187,13 +174,12 @@ impl RuntimeApi {
         Ok(Self { server: Server::start(router).await?, calls })
     }
 
-    /// The host and port of the API.
     fn address(&self) -> &str {
         self.server.url().trim_start_matches("http://")
     }
 
     /// Passes an event to the program, and waits for its result, without a time limit.
-    async fn invoke(&self, event: String, timeout: Duration) -> Result<String, FunctionFailure> {
+    async fn invoke(&self, event: String, timeout: Duration) -> Result<String, InvocationError> {
         let (result, returned) = oneshot::channel();
         {
             let mut current = self.calls.current();
@@ -205,7 +191,7 @@ impl RuntimeApi {
         }
         self.calls.invoked.notify_one();
         // The sender is dropped only with this API.
-        returned.await.unwrap_or_else(|_| Err(FunctionFailure::OfInvocation("it was not finished".to_owned())))
+        returned.await.unwrap_or_else(|_| Err(InvocationError::Failed("it was not finished".to_owned())))
     }
 }
 
@@ -214,7 +200,7 @@ impl Calls {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn finish(&self, id: &str, result: Result<String, FunctionFailure>) -> Response {
+    fn finish(&self, id: &str, result: Result<String, InvocationError>) -> Response {
         let mut current = self.current();
         match current.invocation.take_if(|invocation| invocation.request_id == id && invocation.event.is_none()) {
             Some(invocation) => {
@@ -256,17 +242,17 @@ async fn response(State(calls): State<Calls>, Path(id): Path<String>, body: Stri
 }
 
 async fn error(State(calls): State<Calls>, Path(id): Path<String>, body: String) -> Response {
-    calls.finish(&id, Err(FunctionFailure::OfInvocation(reported(&body))))
+    calls.finish(&id, Err(InvocationError::Failed(reported(&body))))
 }
 
 async fn initialization_error(State(calls): State<Calls>, body: String) -> Response {
     if let Some(invocation) = calls.current().invocation.take() {
-        drop(invocation.result.send(Err(FunctionFailure::OfInitialization(reported(&body)))));
+        drop(invocation.result.send(Err(InvocationError::NotInitialized(reported(&body)))));
     }
     accepted()
 }
 
-/// The error in a body, or the body if it is not an error of this form.
+/// The error in a body, as `TYPE: MESSAGE`, or the body if it is not an error of this form.
 fn reported(body: &str) -> String {
     let error: Value = serde_json::from_str(body).unwrap_or_default();
     match (error["errorType"].as_str(), error["errorMessage"].as_str()) {

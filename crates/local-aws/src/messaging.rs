@@ -9,23 +9,24 @@
 //! queue.
 //!
 //! In reading order:
-//! - [`Bus`]: the accepted entries and messages, and the recorded calls.
+//! - [`Bus`]: the accepted entries and messages, and the recorded calls. `search`: some of them.
 //! - [`faults`]: the injected faults.
 //! - `router`: the endpoint of both services.
-//! - `put_events`, `deliveries` and `sqs`: the operations and their limits. `rules`: which events reach which queues.
+//! - `put_events`, `deliveries` and `sqs`: the operations and their limits, and which events reach which queues.
 
 mod bus;
 mod deliveries;
 pub mod faults;
 mod put_events;
 mod router;
-mod rules;
+mod search;
 mod sqs;
 
-pub use bus::{Bus, Delivered, DeliveredPart, EntryKey, PutEventsCall, PutEventsResultEntry, WaitingMessage};
+pub use bus::{Bus, Delivered, PutEventsCall, PutEventsResultEntry, WaitingMessage};
 pub use daybook_event_pattern::EventPattern;
 pub use deliveries::QueueTarget;
 pub use faults::{CallFault, DeliveryFault, EntryFault, Faults, FunctionFault, Rule, ViewFaults};
+pub use search::{BusMessage, BusPart, MessageQuery};
 pub use sqs::{QueueMessage, ReceivedMessage, TargetOutcome, TargetRecord};
 
 pub use crate::server::Server;

@@ -41,7 +41,6 @@ pub struct Checkpoint {
     pub is_settled: bool,
 }
 
-/// Why the state cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error("the data file is closed")]
@@ -158,7 +157,6 @@ impl StackState {
         self.with_connection(|connection| connection.prepare_cached(sql)?.query_row([], |row| row.get(0)))
     }
 
-    /// The number of entries of the bus.
     pub(crate) fn count_of_bus(&self, query: &BusQuery) -> Result<usize, StateError> {
         let sql = format!("SELECT COUNT(*) {}", query.sql());
         self.with_connection(|connection| {
@@ -182,7 +180,6 @@ impl StackState {
         rows.into_iter().rev().map(|(position, text)| Ok((position, serde_json::from_str(&text)?))).collect()
     }
 
-    /// The checkpoint of a reader; `None` if it has none yet.
     pub fn checkpoint(&self, reader: &str) -> Result<Option<Checkpoint>, StateError> {
         let sql = "SELECT sequence_number, is_settled FROM _daybook_checkpoints WHERE reader = ?1";
         let checkpoint = |row: &Row<'_>| Ok(Checkpoint { sequence_number: row.get(0)?, is_settled: row.get(1)? });
@@ -201,15 +198,10 @@ impl StackState {
 
     /// Removes the checkpoints of all other readers: otherwise, the stream would never delete the records that these
     /// have not settled.
-    pub fn retain_checkpoints(&self, is_reader: impl Fn(&str) -> bool) -> Result<(), StateError> {
-        self.with_connection(|connection| {
-            let mut statement = connection.prepare("SELECT reader FROM _daybook_checkpoints")?;
-            let readers: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
-            for reader in readers.iter().filter(|reader| !is_reader(reader)) {
-                connection.execute("DELETE FROM _daybook_checkpoints WHERE reader = ?1", [reader])?;
-            }
-            Ok(())
-        })
+    pub fn retain_checkpoints(&self, readers: &[String]) -> Result<(), StateError> {
+        let sql = "DELETE FROM _daybook_checkpoints WHERE reader NOT IN (SELECT value FROM json_each(?1))";
+        let readers = serde_json::to_string(readers)?;
+        self.with_connection(|connection| connection.execute(sql, [readers]).map(drop))
     }
 
     fn with_connection<T>(
@@ -225,7 +217,6 @@ impl StackState {
 }
 
 impl Journal {
-    /// Its name in the file.
     fn name(self) -> &'static str {
         match self {
             Self::Queue => "queue",

@@ -113,7 +113,7 @@ async fn messages_of_rules_survive_a_restart_until_they_are_deleted_or_dead() {
                 put_event(&server, 1).await;
                 put_event(&server, 2).await;
                 let received = receive().await;
-                bus.delete("seen", &received[0]);
+                bus.delete("seen", &received[0]).await;
             }
             1 => {
                 for _ in 0..2 {

@@ -6,16 +6,13 @@ use std::time::Duration;
 use axum::routing::post;
 use axum::{Json, Router};
 use daybook_console::stack::{
-    BusMessage, BusPart, ControlAction, Controls, DeadLetterAction, DeadLetterOutcome, DeadLetters, IDLE_PATIENCE,
-    MessageQuery, MessageTarget, Notices, Queue, QueuePurpose, QueuedDeadLetter, StreamState, TargetOutcome,
-    contains_faults,
+    ControlAction, Controls, DeadLetterAction, DeadLetterOutcome, DeadLetters, IDLE_PATIENCE, Notices, Queue,
+    QueuePurpose, StreamState, contains_faults,
 };
-use daybook_local_aws::messaging::{self, Delivered, EntryKey, TargetRecord, WaitingMessage};
+use daybook_local_aws::messaging::WaitingMessage;
 use daybook_stream_relay::{DeadLetter, Resend, ResendOutcome, clients};
 
 use crate::endpoints::{StackParts, json};
-
-const MAX_MESSAGES: usize = 500;
 
 /// The rate at which dead-letter messages are sent again.
 const REDRIVE_RATE: NonZeroU32 = NonZeroU32::MIN.saturating_add(999);
@@ -26,7 +23,7 @@ const REDRIVE_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) fn router(parts: &StackParts) -> Router {
     let [for_messages, for_stream, for_controls, for_dead_letters] = [(); 4].map(|()| parts.clone());
     Router::new()
-        .route("/_dev/console/messages", post(async move |Json(query)| Json(for_messages.messages(&query))))
+        .route("/_dev/console/messages", post(async move |Json(query)| Json(for_messages.bus.messages(&query))))
         .route("/_dev/console/stream", post(async move || Json(for_stream.stream())))
         .route("/_dev/console/controls", post(async move |Json(action)| Json(for_controls.control(action).await)))
         .route(
@@ -48,40 +45,6 @@ impl StackParts {
             ahead_by: ahead.to_string(),
             ahead_by_seconds: ahead.seconds,
         }
-    }
-
-    fn messages(&self, query: &MessageQuery) -> BusPart {
-        let positions = query.after.map_or(1, |after| after.saturating_add(1))..query.before.unwrap_or(usize::MAX);
-        let limit = query.limit.unwrap_or(MAX_MESSAGES).min(MAX_MESSAGES);
-        let matching = |entry: &Delivered| matches(query, entry);
-        let matching: Option<&dyn Fn(&Delivered) -> bool> = if is_key(query) { None } else { Some(&matching) };
-        let part = self.bus.delivered_part(&positions, limit, key(query).as_ref(), matching);
-        let message = |(position, entry): (usize, Delivered)| BusMessage {
-            position,
-            accepted_at: entry.accepted_at.map(u64::cast_signed),
-            targets: self.bus.target_records(&entry.event_id).into_iter().map(target).collect(),
-            detail_type: entry.detail_type,
-            resources: entry.resources,
-            detail: entry.detail,
-        };
-        BusPart {
-            messages: part.entries.into_iter().map(message).collect(),
-            matching: part.matching,
-            searched_from: part.searched_from,
-            last: part.last,
-            dead_letters: if query.with_dead_letters { self.queued_dead_letters() } else { Vec::new() },
-        }
-    }
-
-    fn queued_dead_letters(&self) -> Vec<QueuedDeadLetter> {
-        let message = |WaitingMessage { message, sent_at, receives }| QueuedDeadLetter {
-            id: message.message_id,
-            queue_url: message.queue_url,
-            sent_at: sent_at.cast_signed(),
-            receives,
-            body: message.body,
-        };
-        self.bus.waiting_dead_letters().into_iter().map(message).collect()
     }
 
     fn stream(&self) -> StreamState {
@@ -150,7 +113,7 @@ impl StackParts {
                 selected.map(|id| outcome(id.clone(), word(&id), None)).collect()
             }
         };
-        DeadLetters { messages: self.queued_dead_letters(), outcomes }
+        DeadLetters { messages: self.bus.waiting_dead_letters(), outcomes }
     }
 
     /// Sends messages to the bus again, and deletes from the queue those that the bus accepted.
@@ -185,46 +148,4 @@ impl StackParts {
 
 fn outcome(id: String, outcome: &str, reason: Option<String>) -> DeadLetterOutcome {
     DeadLetterOutcome { id, outcome: outcome.to_owned(), reason }
-}
-
-fn target(record: TargetRecord) -> MessageTarget {
-    MessageTarget {
-        queue: record.queue,
-        sent_at: record.sent_at.cast_signed(),
-        receives: record.receives,
-        first_received_at: record.first_received_at.map(u64::cast_signed),
-        ended_at: record.ended_at.map(u64::cast_signed),
-        outcome: record.outcome.map(|outcome| match outcome {
-            messaging::TargetOutcome::Processed => TargetOutcome::Processed,
-            messaging::TargetOutcome::DeadLettered => TargetOutcome::DeadLettered,
-        }),
-    }
-}
-
-/// The most selective part of a query that the bus has an index for.
-fn key(MessageQuery { aggregate, correlation, ids, .. }: &MessageQuery) -> Option<EntryKey<'_>> {
-    let ids = ids.as_ref().map(|ids| EntryKey::MessageIds(ids.iter().map(String::as_str).collect()));
-    let aggregate = aggregate.as_deref().filter(|aggregate| !aggregate.ends_with('/'));
-    ids.or(correlation.as_deref().map(EntryKey::Correlation)).or(aggregate.map(EntryKey::Resource))
-}
-
-/// Whether the key selects everything that the query does.
-fn is_key(query: &MessageQuery) -> bool {
-    let MessageQuery { aggregate, message_type, containing, correlation, ids, .. } = query;
-    let keys = [ids.is_some(), correlation.is_some(), aggregate.is_some()].into_iter().filter(|is_some| *is_some);
-    keys.count() <= 1
-        && message_type.is_none()
-        && containing.is_none()
-        && !aggregate.as_ref().is_some_and(|aggregate| aggregate.ends_with('/'))
-}
-
-/// Whether a query selects an entry that has its key.
-fn matches(query: &MessageQuery, entry: &Delivered) -> bool {
-    let contains = |text: &str, wanted: &str| text.to_lowercase().contains(&wanted.to_lowercase());
-    let is_of = |wanted: &String, resource: &String| {
-        resource == wanted || (wanted.ends_with('/') && resource.starts_with(wanted.as_str()))
-    };
-    query.aggregate.as_ref().is_none_or(|wanted| entry.resources.iter().any(|resource| is_of(wanted, resource)))
-        && query.message_type.as_ref().is_none_or(|wanted| contains(&entry.detail_type, wanted))
-        && query.containing.as_ref().is_none_or(|wanted| contains(&entry.detail, wanted))
 }

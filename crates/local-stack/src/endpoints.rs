@@ -24,9 +24,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::discarded::DiscardedRecords;
 use crate::functions::Functions;
-use crate::http::DYNAMODB_ENDPOINT;
 use crate::mapping_worker::MappingStates;
-use crate::rules::RuleStates;
+use crate::rule_function::RuleStates;
 use crate::usage::{Usage, UsageMeter};
 
 /// How long a move of the clock waits for the functions of the stream.
@@ -45,11 +44,9 @@ pub(crate) struct StackParts {
     pub(crate) rules: RuleStates,
     pub(crate) meter: UsageMeter,
     pub(crate) functions: Functions,
-    /// The faults as they were set last.
     pub(crate) set_faults: Arc<Mutex<Value>>,
     pub(crate) clock: LocalClock,
-    /// `None` if DynamoDB is external.
-    pub(crate) table_clock: Option<TableClock>,
+    pub(crate) table_clock: TableClock,
     /// With these, messages are sent to the bus again.
     pub(crate) eventbridge: SdkConfig,
     pub(crate) relay: RelaySettings,
@@ -123,7 +120,6 @@ pub(crate) fn router(parts: StackParts) -> Router {
         .with_state(parts)
 }
 
-/// The accepted entries, in order of arrival.
 fn delivered(bus: &Bus) -> Vec<BusEntryJson> {
     let entry = |entry: Delivered| BusEntryJson {
         event_bus_name: entry.event_bus_name,
@@ -137,7 +133,6 @@ fn delivered(bus: &Bus) -> Vec<BusEntryJson> {
     bus.delivered().into_iter().map(entry).collect()
 }
 
-/// The messages of the dead-letter queue, in order of arrival.
 fn dead_letters(bus: &Bus) -> Vec<QueueMessageJson> {
     let message = |QueueMessage { message_id, queue_url, body, .. }| QueueMessageJson {
         message_id,
@@ -184,13 +179,10 @@ impl StackParts {
     pub(crate) async fn move_clock(&self, by: &str) -> Result<(), (StatusCode, String)> {
         let unprocessable = |error: &dyn std::error::Error| (StatusCode::UNPROCESSABLE_ENTITY, error.to_string());
         let by: Ahead = by.parse().map_err(|error| unprocessable(&error))?;
-        let Some(table) = self.table_clock.clone() else {
-            let reason = format!("the clock of an external DynamoDB cannot be moved; unset {DYNAMODB_ENDPOINT}");
-            return Err((StatusCode::CONFLICT, reason));
-        };
         // After the move, the mappings would discard the records on their way to the functions as too old. The records of a
         // function that is paused or fails get older.
         self.is_idle_within(MOVE_PATIENCE, || self.mappings.are_idle()).await;
+        let table = self.table_clock.clone();
         let moved = spawn_blocking(move || table.forward(by)).await;
         // Also if expired rows could not be deleted.
         self.functions.advance_clock(self.clock.ahead()).await;

@@ -8,7 +8,6 @@ use daybook_decider::RegistrationError;
 use daybook_event_source_mapping::template::TemplateError;
 use daybook_event_store::StoreError;
 use daybook_settings::SettingError;
-use daybook_stream_relay::NoSuchBus;
 
 use crate::http::DYNAMODB_ENDPOINT;
 
@@ -28,11 +27,6 @@ pub enum DevError {
     Template(#[from] TemplateError),
     #[error("the template has no function with Metadata.BuildProperties.Binary: {binary}")]
     NoFunction { binary: &'static str },
-    #[error("--rule needs the stack's own EventBridge and SQS; unset {variable}")]
-    RuleWithoutBus {
-        /// The variable that names an external service.
-        variable: &'static str,
-    },
     #[error("the queue {queue} has two targets; give each --rule with another function a queue of another name")]
     TwoFunctions { queue: String },
     #[error("cannot create the table {table} for the function of a rule")]
@@ -54,10 +48,8 @@ pub enum DevError {
     State(#[from] daybook_local_aws::state::StateError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("cannot use the DynamoDB at {DYNAMODB_ENDPOINT}={url}; unset the variable to use the stack's own")]
-    Elsewhere { url: String, source: StoreError },
-    #[error(transparent)]
-    Bus(#[from] NoSuchBus),
+    #[error("the table is not in the DynamoDB of the stack; unset {DYNAMODB_ENDPOINT}")]
+    OtherTable,
     #[error("cannot run the functions in a process of their own; --no-restart runs them in this one")]
     Functions(#[source] io::Error),
     #[error("the process of the functions ended, or did not start within a minute; see the output above")]

@@ -52,7 +52,6 @@ impl FaultyViews {
     }
 }
 
-/// The response of a call that fails with this error.
 fn error_response(status: u16, code: &str) -> Result<HttpResponse, ConnectorError> {
     let body = json!({"__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": "injected fault"});
     let status = status.try_into().map_err(|error| ConnectorError::user(Box::new(error)))?;

@@ -98,7 +98,6 @@ pub enum Extent {
     OverHttp,
 }
 
-/// The first difference, with its path.
 pub fn difference(written: &Value, actual: &Value, extent: Extent) -> Option<String> {
     differ("", written, actual, extent)
 }

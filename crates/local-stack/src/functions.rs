@@ -11,7 +11,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::Response;
@@ -25,7 +24,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tower::ServiceExt;
 
-use crate::servers::problem;
+use crate::servers::{CallFailure, call, problem};
 use crate::usage::Usage;
 
 pub(crate) use code::{ConsoleSettings, FunctionSettings, queue_of_projector, start};
@@ -39,9 +38,6 @@ const CONSOLE_FILES: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/"
 /// The header of a response of functions that are not those of the sources.
 const PREVIOUS_FUNCTIONS: &str = "x-daybook-previous-functions";
 
-/// Why a function or the stack's request to it failed.
-type CallFailure = Box<dyn std::error::Error + Send + Sync>;
-
 /// The functions of the stack. Clones share the current version.
 #[derive(Clone)]
 pub(crate) struct Functions {
@@ -51,7 +47,6 @@ pub(crate) struct Functions {
     updates: Option<UpdateRequests>,
 }
 
-/// A function that is invoked with events.
 #[derive(Clone)]
 pub(crate) struct Function {
     pub(crate) name: &'static str,
@@ -101,7 +96,7 @@ impl Functions {
             updated = updates.send().await;
         }
         let _call = self.calls.read().await;
-        let mut response = respond(self.version().api, request).await;
+        let mut response = self.version().api.oneshot(request).await.unwrap_or_else(|never| match never {});
         if let Err(reason) = updated {
             response.headers_mut().insert(PREVIOUS_FUNCTIONS, HeaderValue::from_static(reason));
         }
@@ -146,11 +141,7 @@ impl Functions {
     }
 
     async fn request(&self, method: Method, path: &str, body: String) -> Result<String, CallFailure> {
-        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
-        let response = respond(self.version().control, request.body(Body::from(body))?).await;
-        let is_success = response.status().is_success();
-        let text = String::from_utf8(to_bytes(response.into_body(), usize::MAX).await?.into())?;
-        if is_success { Ok(text) } else { Err(text.into()) }
+        call(self.version().control, method, path, body).await
     }
 }
 
@@ -178,10 +169,6 @@ impl Function {
         tracing::error!(function = self.name, error, "the function failed");
         InvocationOutcome::FunctionError
     }
-}
-
-async fn respond(router: Router, request: Request) -> Response {
-    router.oneshot(request).await.unwrap_or_else(|never| match never {})
 }
 
 /// Keeps the process of a version running: the process ends when nobody holds the lease, that is, after the last request that
@@ -256,6 +243,7 @@ impl UpdateRequests {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
     use tokio::time::sleep;
 
     use super::*;

@@ -39,7 +39,6 @@ pub struct HttpClient {
     signer: Option<Signer>,
 }
 
-/// A response with its whole body.
 #[derive(Debug)]
 pub struct TextResponse {
     pub status: u16,
@@ -61,7 +60,6 @@ impl HttpClient {
         Self { connector, signer }
     }
 
-    /// Sends a request, and reads the response to its end.
     pub async fn send(
         &self,
         method: &str,
@@ -87,7 +85,6 @@ impl HttpClient {
     }
 }
 
-/// Signs requests with AWS's Signature Version 4.
 #[derive(Debug)]
 pub struct Signer {
     credentials: SharedCredentialsProvider,
@@ -152,15 +149,13 @@ pub const DYNAMODB_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 pub const EVENTBRIDGE_ENDPOINT: &str = "AWS_ENDPOINT_URL_EVENTBRIDGE";
 pub const SQS_ENDPOINT: &str = "AWS_ENDPOINT_URL_SQS";
 
-/// Returns the configuration of a service. The endpoint is the value of `variable`, or else `local_url`, or else the service's
-/// own in the account that the environment names. If the environment names no credentials, an endpoint of plain HTTP is assumed
-/// to accept any.
-pub async fn service_config(environment: &Environment, variable: &str, local_url: Option<&str>) -> SdkConfig {
+/// The configuration of a service. The endpoint is the value of `variable`, or else the service's own in the account that the
+/// environment names. If the environment names no credentials, an endpoint of plain HTTP is assumed to accept any.
+pub async fn service_config(environment: &Environment, variable: &str) -> SdkConfig {
     let has_credentials = ["AWS_ACCESS_KEY_ID", "AWS_PROFILE"].iter().any(|name| environment.optional(name).is_some());
-    match (environment.optional(variable), local_url) {
-        (Some(url), _) if !has_credentials && url.starts_with("http://") => aws_config_at(&url),
-        (Some(url), _) => aws_config().await.to_builder().endpoint_url(url).build(),
-        (None, Some(url)) => aws_config_at(url),
-        (None, None) => aws_config().await,
+    match environment.optional(variable) {
+        Some(url) if !has_credentials && url.starts_with("http://") => aws_config_at(&url),
+        Some(url) => aws_config().await.to_builder().endpoint_url(url).build(),
+        None => aws_config().await,
     }
 }

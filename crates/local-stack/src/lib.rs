@@ -8,15 +8,14 @@
 //! In reading order:
 //! - `args`, `error`: the options, the project that the functions serve, and why the stack does not start.
 //! - `stack`: starts and stops all parts.
-//! - `services`: DynamoDB, EventBridge and SQS, its own or external, and the functions' settings. `servers`: what its HTTP
-//!   servers share, and how requests are forwarded to another process.
+//! - `services`: DynamoDB, EventBridge and SQS, and the functions' settings. `servers`: what its HTTP servers share, and how
+//!   requests are forwarded to another process.
 //! - `functions`: the functions and the console, in one version of their code. `restart`: replaces them after a change of their
 //!   sources. `local_api`: what the API has only here.
 //! - `mapping_worker`: the event source mapping in front of a stream function.
-//!   `queue_worker`: the event source mapping in front of the projector.
-//! - `stream`: the table's stream, shard by shard. `discarded`: the records that mappings discarded.
-//! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues, and the workers that invoke their
-//!   functions.
+//!   `queue_worker`: the event source mapping of a queue, in front of the projector and of the functions of rules.
+//! - `discarded`: the records that mappings discarded.
+//! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues. `rule_function`: their functions.
 //! - `usage`: the calls of the stack, and the units of the table that they use. `faults`: the injected faults.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`. `console`: those for the console;
 //!   `remote_stack` calls them.
@@ -39,12 +38,12 @@ mod mapping_worker;
 mod queue_worker;
 mod remote_stack;
 mod restart;
+mod rule_function;
 mod rule_option;
 mod rules;
 mod servers;
 mod services;
 mod stack;
-mod stream;
 pub mod termination;
 mod usage;
 

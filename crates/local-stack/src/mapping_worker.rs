@@ -1,5 +1,5 @@
-//! The event source mapping in front of a stream function, its state, and the position up to which it has settled a shard. With
-//! a data file, the position survives a restart.
+//! The event source mapping in front of a stream function, its state, and the position up to which it has settled the stream.
+//! With a data file, the position survives a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,23 +12,21 @@ use daybook_event_source_mapping::{
 };
 use daybook_function_runtime::with_causes;
 use daybook_local_aws::clock::LocalClock;
+use daybook_local_aws::dynamodb::TableStream;
 use daybook_local_aws::state::{Checkpoint, StackState};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::mpsc::{self, Receiver};
-use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::discarded::DiscardedRecords;
+use crate::error::DevError;
 use crate::functions::Function;
-use crate::stream::TableStream;
 use crate::termination::StopSignal;
 use crate::usage::UsageMeter;
 
-/// Maximum records that are read from a shard before the mapping accepts them.
-const READ_AHEAD: usize = 1000;
+/// The pause between two reads at the end of the stream. Lambda polls four times a second.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A mapping of a stream to a function.
-#[derive(Clone)]
 pub(crate) struct MappingWorker {
     pub(crate) function: Function,
     pub(crate) timeout: Duration,
@@ -36,8 +34,7 @@ pub(crate) struct MappingWorker {
     pub(crate) event_name: String,
     pub(crate) event: StreamEvent,
     pub(crate) stream: TableStream,
-    /// Where checkpoints are stored.
-    pub(crate) state: StackState,
+    pub(crate) checkpoint: StreamCheckpoint,
     pub(crate) discarded: DiscardedRecords,
     pub(crate) states: MappingStates,
     pub(crate) meter: UsageMeter,
@@ -46,111 +43,96 @@ pub(crate) struct MappingWorker {
 }
 
 impl MappingWorker {
-    /// Invokes the function with the records of the stream, until the stack stops.
-    pub(crate) async fn run(self) {
-        self.stream.follow(&self.stop, |shard| self.clone().run_shard(shard)).await;
-    }
-
-    /// Reads a shard from its checkpoint to its end. Ends when all of its records are settled, or when the stack stops.
-    async fn run_shard(self, shard: String) {
-        let (sender, records) = mpsc::channel(READ_AHEAD);
-        let reader = reader_of_stream(self.function.name, &self.event_name, &self.stream.arn);
-        let checkpoint = ShardCheckpoint::load(self.state.clone(), &reader, &shard);
-        let read = self.stream.read(&shard, checkpoint.position(), sender);
-        tokio::select! {
-            () = self.invoke_with(records, &shard, checkpoint) => {}
-            // After the end of the shard, the records that were read are still delivered.
-            () = async { read.await; std::future::pending().await } => {}
+    /// Invokes the function with the records of the stream, until the stack stops. Then only waits for the invocations that have
+    /// begun: the next start delivers the other records.
+    pub(crate) async fn run(mut self) {
+        if let Err(error) = self.follow().await {
+            tracing::error!(function = self.function.name, error = with_causes(&error), "the mapping has ended");
         }
     }
 
-    /// Executes the mapping's steps for the records of a shard, until the shard has ended and all records are settled.
-    /// When the stack stops, only waits for the invocations that have begun: the next start delivers the other records.
-    async fn invoke_with(&self, mut records: Receiver<Record>, shard: &str, mut checkpoint: ShardCheckpoint) {
-        let now = || self.clock.since_1970();
+    async fn follow(&mut self) -> Result<(), DevError> {
+        let clock = self.clock.clone();
+        let now = || clock.since_1970();
+        let mut iterator = self.checkpoint.iterator(&self.stream)?;
         let mut mapping = Mapping::new(self.event.settings.clone());
-        let mut running: FuturesUnordered<BoxFuture<'_, (Batch, InvocationOutcome)>> = FuturesUnordered::new();
-        let (mut settled, mut ended, mut stopping, mut last_result) = (false, false, false, None);
-        let mut paused = self.states.paused();
+        let mut running: FuturesUnordered<BoxFuture<'static, (Batch, InvocationOutcome)>> = FuturesUnordered::new();
+        let (mut stopping, mut last_result) = (false, None);
+        let mut poll = interval(POLL_INTERVAL);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let is_paused = paused.borrow_and_update().contains(self.function.name) && !stopping;
-            let wake = loop {
-                if is_paused {
-                    break None;
-                }
+            let mut waits = self.states.is_paused(self.function.name) && !stopping;
+            while !waits {
                 match mapping.poll(now()) {
                     Step::Invoke(batch) if stopping => mapping.settle(batch, InvocationOutcome::NotInvoked, now()),
-                    Step::Invoke(batch) => running.push(Box::pin(self.invoke(batch))),
-                    Step::Discard(discarded) => self.discard(&discarded, shard),
-                    Step::Wait { until } => break until,
+                    Step::Invoke(batch) => running.push(self.invoke(batch)),
+                    Step::Discard(discarded) => self.discard(&discarded),
+                    Step::Wait { .. } => waits = true,
                 }
-            };
-            // Discarded records are stored by now. While many records are read, neither position nor state is stored
-            // after each of them.
-            if settled || stopping || records.is_empty() {
-                let (waiting, oldest) = mapping.outstanding();
-                let state = ShardState { waiting, oldest, last_result };
-                self.states.set(self.function.name, &self.event_name, shard, state);
-                checkpoint.save(mapping.position());
-                settled = false;
             }
-            if running.is_empty() && (stopping || ended && wake.is_none() && !is_paused) {
-                return;
+            // Discarded records are stored by now.
+            let (waiting, oldest) = mapping.outstanding();
+            self.states.set(self.function.name, &self.event_name, ShardState { waiting, oldest, last_result });
+            self.checkpoint.save(mapping.position());
+            if stopping && running.is_empty() {
+                return Ok(());
             }
-            let pause = wake.map_or(Duration::MAX, |until| until.saturating_sub(now()));
             tokio::select! {
                 Some((batch, outcome)) = running.next(), if !running.is_empty() => {
                     last_result = Some(result_of(&outcome));
                     mapping.settle(batch, outcome, now());
-                    settled = true;
                 }
-                record = records.recv(), if !ended && !stopping => match record {
-                    // The mapping rejects a record that it already has: a reader that starts over sends it again.
-                    Some(record) => drop(mapping.push(record, now())),
-                    None => ended = true,
-                },
+                _ = poll.tick(), if !stopping => {
+                    let records = self.stream.records(&mut iterator).unwrap_or_else(|error| {
+                        tracing::warn!(error = with_causes(&error), "cannot read the stream, will retry");
+                        Vec::new()
+                    });
+                    if !records.is_empty() {
+                        poll.reset_immediately();
+                    }
+                    for record in records {
+                        let record = Record::from_stream(record, &self.stream.arn).map_err(DevError::stream)?;
+                        mapping.push(record, now()).map_err(DevError::stream)?;
+                    }
+                }
                 () = self.stop.wait(), if !stopping => stopping = true,
-                _ = paused.changed() => {}
-                () = tokio::time::sleep(pause), if !stopping => {}
             }
         }
     }
 
-    fn discard(&self, discarded: &Discarded, shard: &str) {
+    fn discard(&self, discarded: &Discarded) {
         let function_arn = self.function.name;
-        let stream_arn = &self.stream.arn;
-        let source = Source { function_arn, stream_arn, shard_id: shard, request_id: "daybook-dev" };
+        let TableStream { arn: stream_arn, shard_id, .. } = &self.stream;
+        let source = Source { function_arn, stream_arn, shard_id, request_id: "daybook-dev" };
         tracing::error!(function = function_arn, reason = ?discarded.reason, "records discarded");
         self.discarded.push(&discarded.document(&source));
     }
 
-    async fn invoke(&self, batch: Batch) -> (Batch, InvocationOutcome) {
+    fn invoke(&self, batch: Batch) -> BoxFuture<'static, (Batch, InvocationOutcome)> {
         self.meter.count_invocation(self.function.name);
-        let outcome = self.function.invoke(batch.payload(), self.timeout).await;
-        (batch, outcome)
+        let (function, timeout) = (self.function.clone(), self.timeout);
+        Box::pin(async move {
+            let outcome = function.invoke(batch.payload(), timeout).await;
+            (batch, outcome)
+        })
     }
 }
 
-/// The name under which a mapping stores its checkpoints of a stream.
-pub(crate) fn reader_of_stream(function: &str, event: &str, stream_arn: &str) -> String {
-    format!("{function} {event} {stream_arn}")
-}
-
-/// The position of a mapping in a shard.
-struct ShardCheckpoint {
+/// The position of a mapping in a stream.
+pub(crate) struct StreamCheckpoint {
     state: StackState,
-    reader: String,
+    pub(crate) reader: String,
     saved: Position,
 }
 
-impl ShardCheckpoint {
-    /// The stored position, or the start of the shard. `reader` is the mapping's name.
-    fn load(state: StackState, reader: &str, shard: &str) -> Self {
-        let reader = format!("{reader} {shard}");
+impl StreamCheckpoint {
+    /// The stored position, or the start of the stream.
+    pub(crate) fn load(state: StackState, function: &str, event: &str, stream: &TableStream) -> Self {
+        let reader = format!("{function} {event} {}", stream.arn);
         let stored = state.checkpoint(&reader).unwrap_or_else(|error| {
             tracing::error!(
                 error = with_causes(&error),
-                "cannot read the checkpoint, will read the shard from its start"
+                "cannot read the checkpoint, will read the stream from its start"
             );
             None
         });
@@ -161,9 +143,13 @@ impl ShardCheckpoint {
         Self { state, reader, saved: position.unwrap_or(Position::Start) }
     }
 
-    /// The position that was stored last.
-    fn position(&self) -> Position {
-        self.saved.clone()
+    fn iterator(&self, stream: &TableStream) -> Result<String, DevError> {
+        let iterator = match &self.saved {
+            Position::Start => stream.iterator("TRIM_HORIZON", None),
+            Position::At(number) => stream.iterator("AT_SEQUENCE_NUMBER", Some(number.to_string())),
+            Position::After(number) => stream.iterator("AFTER_SEQUENCE_NUMBER", Some(number.to_string())),
+        };
+        iterator.map_err(DevError::stream)
     }
 
     /// Stores a position. If that fails, records are delivered again after a restart.
@@ -188,21 +174,22 @@ impl ShardCheckpoint {
 #[derive(Clone, Default)]
 pub(crate) struct MappingStates {
     states: Arc<Mutex<BTreeMap<MappingName, MappingState>>>,
-    paused: watch::Sender<BTreeSet<&'static str>>,
+    /// The functions that are not invoked, as if their mappings were disabled: their records wait in the stream.
+    paused: Arc<Mutex<BTreeSet<&'static str>>>,
     clock: LocalClock,
 }
 
 /// The function of a mapping, and the mapping's name in the template.
 type MappingName = (&'static str, String);
 
-#[derive(Default)]
 struct MappingState {
     enabled: bool,
-    shards: BTreeMap<String, ShardState>,
+    /// `None` before the stream was read.
+    shard: Option<ShardState>,
+    shard_id: String,
 }
 
-/// The state of a mapping in a shard.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct ShardState {
     /// The number of records that are not settled.
     waiting: usize,
@@ -218,51 +205,47 @@ impl MappingStates {
         Self { clock, ..Self::default() }
     }
 
-    pub(crate) fn add(&self, function: &'static str, mapping: &str, enabled: bool) {
-        self.lock().insert((function, mapping.to_owned()), MappingState { enabled, ..MappingState::default() });
+    pub(crate) fn add(&self, function: &'static str, mapping: &str, enabled: bool, stream: &TableStream) {
+        let state = MappingState { enabled, shard: None, shard_id: stream.shard_id.clone() };
+        self.lock().insert((function, mapping.to_owned()), state);
     }
 
-    /// Replaces the state of a mapping in a shard.
-    fn set(&self, function: &'static str, mapping: &str, shard: &str, state: ShardState) {
+    fn set(&self, function: &'static str, mapping: &str, state: ShardState) {
         if let Some(mapping) = self.lock().get_mut(&(function, mapping.to_owned())) {
-            mapping.shards.insert(shard.to_owned(), state);
+            mapping.shard = Some(state);
         }
     }
 
-    /// Replaces the functions that are not invoked, as if their mappings were disabled: their records wait in the stream.
     pub(crate) fn pause(&self, functions: BTreeSet<&'static str>) {
-        self.paused.send_replace(functions);
+        *self.paused.lock().unwrap_or_else(PoisonError::into_inner) = functions;
     }
 
-    /// The paused functions, and when they change.
-    fn paused(&self) -> watch::Receiver<BTreeSet<&'static str>> {
-        self.paused.subscribe()
+    fn is_paused(&self, function: &str) -> bool {
+        self.paused.lock().unwrap_or_else(PoisonError::into_inner).contains(function)
     }
 
     /// Whether no record waits for a function, except for paused functions.
     pub(crate) fn are_idle(&self) -> bool {
-        let paused = self.paused.borrow().clone();
         let states = self.lock();
-        let running = states.iter().filter(|((function, _), _)| !paused.contains(function));
-        running.flat_map(|(_, state)| state.shards.values()).all(|shard| shard.waiting == 0)
+        let mut running = states.iter().filter(|((function, _), _)| !self.is_paused(function));
+        running.all(|(_, state)| state.shard.as_ref().is_none_or(|shard| shard.waiting == 0))
     }
 
     pub(crate) fn all(&self) -> Vec<ShownMapping> {
         let now = self.clock.since_1970();
         let age = |oldest: Duration| i64::try_from(now.saturating_sub(oldest).as_millis()).unwrap_or(i64::MAX);
-        let shard = |(shard, state): (&String, &ShardState)| Shard {
-            shard: shard.clone(),
-            waiting: state.waiting,
-            oldest_age_ms: state.oldest.map(age),
-            last_result: state.last_result.map(str::to_owned),
-        };
         let states = self.lock();
         let mapping = |((function, mapping), state): (&MappingName, &MappingState)| ShownMapping {
             function: (*function).to_owned(),
             mapping: mapping.clone(),
             enabled: state.enabled,
-            paused: self.paused.borrow().contains(function),
-            shards: state.shards.iter().map(shard).collect(),
+            paused: self.is_paused(function),
+            shards: Vec::from_iter(state.shard.as_ref().map(|shard| Shard {
+                shard: state.shard_id.clone(),
+                waiting: shard.waiting,
+                oldest_age_ms: shard.oldest.map(age),
+                last_result: shard.last_result.map(str::to_owned),
+            })),
         };
         states.iter().map(mapping).collect()
     }

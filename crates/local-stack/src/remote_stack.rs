@@ -3,43 +3,35 @@
 use std::fmt::Display;
 use std::net::SocketAddr;
 
+use axum::Router;
+use axum::http::Method;
 use daybook_console::stack::{
-    BusPart, ControlAction, Controls, DeadLetterAction, DeadLetters, MessageQuery, Reply, StackError, StackSource,
-    StreamState,
+    ControlAction, Controls, DeadLetterAction, DeadLetters, Reply, StackError, StackSource, StreamState,
 };
-use daybook_function_runtime::with_causes;
+use daybook_local_aws::messaging::{BusPart, MessageQuery};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::http::HttpClient;
+use crate::servers::{call, forwarding_to};
 use crate::usage::{Usage, UsageMeter};
 
 pub(crate) struct RemoteStack {
-    /// The HTTP interface of the first process.
-    url: String,
-    client: HttpClient,
+    stack: Router,
     /// Counts the calls of the functions in this process.
     meter: UsageMeter,
 }
 
 impl RemoteStack {
-    /// The stack whose first process serves at this address.
     pub(crate) fn new(address: SocketAddr, meter: UsageMeter) -> Self {
-        let url = format!("http://{address}/_dev/console");
-        Self { client: HttpClient::new(&url, None), url, meter }
+        Self { stack: forwarding_to(address), meter }
     }
 
     async fn ask<T: DeserializeOwned>(&self, part: &str, question: impl Serialize) -> Result<T, StackError> {
-        let url = format!("{}/{part}", self.url);
-        let failed = |error: &dyn Display| StackError(format!("{url} of the stack cannot be called: {error}"));
+        let path = format!("/_dev/console/{part}");
+        let failed = |error: &dyn Display| StackError(format!("{path} of the stack cannot be called: {error}"));
         let question = serde_json::to_string(&question).map_err(|error| failed(&error))?;
-        let headers = [("content-type".to_owned(), "application/json".to_owned())];
-        let response = self.client.send("POST", &url, &headers, Some(question)).await;
-        let response = response.map_err(|error| failed(&with_causes(&*error)))?;
-        if !(200..300).contains(&response.status) {
-            return Err(StackError(format!("{url} of the stack returned {}: {}", response.status, response.body)));
-        }
-        serde_json::from_str(&response.body).map_err(|error| failed(&error))
+        let reply = call(self.stack.clone(), Method::POST, &path, question).await.map_err(|error| failed(&error))?;
+        serde_json::from_str(&reply).map_err(|error| failed(&error))
     }
 }
 

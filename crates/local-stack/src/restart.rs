@@ -34,7 +34,6 @@ const UNCHANGED_FOR: Duration = Duration::from_millis(50);
 /// The maximum time from the first source that a build reads until it has written the binary.
 const MAX_BUILD_TIME: Duration = Duration::from_secs(5 * 60);
 
-/// Builds and replaces the functions of a stack.
 pub(crate) struct Rebuilder {
     restarts: Restarts,
     settings: FunctionSettings,
@@ -45,7 +44,6 @@ pub(crate) struct Rebuilder {
     processes: JoinSet<End>,
     /// The sources that were built last, or could not be built.
     seen: SourceFiles,
-    /// The binary that was started last.
     started: Option<FileState>,
     /// Whether the next build prints warnings and errors only: the first one usually finds that everything is built.
     is_quiet: bool,
@@ -159,7 +157,6 @@ impl Rebuilder {
         self.updates.build_began.send_replace(None);
     }
 
-    /// Waits until no file changes any more.
     async fn once_unchanged(&self, mut last: SourceFiles) -> SourceFiles {
         loop {
             sleep(UNCHANGED_FOR).await;

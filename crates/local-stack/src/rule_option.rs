@@ -40,7 +40,6 @@ pub(crate) struct FunctionOption {
     pub(crate) takes_batches: bool,
 }
 
-/// Where the code of a function is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FunctionCode {
     /// A program that speaks the Lambda Runtime API.
@@ -55,7 +54,6 @@ impl RuleOption {
         &self.text
     }
 
-    /// The queue that the option names.
     pub fn queue_name(&self) -> Option<&str> {
         let is_named = self.function.as_ref().is_none_or(|function| function.takes_batches);
         is_named.then_some(&self.queue)
@@ -199,7 +197,6 @@ pub fn rule_warnings(rules: &[RuleOption], registry: &Registry) -> Vec<String> {
     warnings
 }
 
-/// The names of the messages of an aggregate.
 fn message_types(model: &dyn Model) -> impl Iterator<Item = String> {
     variants(model.schemas().message.as_value(), "type").into_iter().map(|variant| variant.name)
 }

@@ -9,7 +9,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::header::{CONNECTION, CONTENT_TYPE};
 use axum::http::uri::{Authority, Parts, Scheme};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use daybook_function_runtime::with_causes;
@@ -19,6 +19,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::json;
 use tokio::net::TcpListener;
+use tower::ServiceExt;
 
 use crate::error::DevError;
 
@@ -48,6 +49,17 @@ pub(crate) async fn read_whole(request: Request, next: Next) -> Response {
         Ok(body) => next.run(Request::from_parts(parts, body.into())).await,
         Err(_) => (StatusCode::PAYLOAD_TOO_LARGE, [(CONNECTION, "close")]).into_response(),
     }
+}
+
+pub(crate) type CallFailure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The response of a router to a request with a JSON body.
+pub(crate) async fn call(router: Router, method: Method, path: &str, body: String) -> Result<String, CallFailure> {
+    let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, "application/json");
+    let response = router.oneshot(request.body(Body::from(body))?).await.unwrap_or_else(|never| match never {});
+    let is_success = response.status().is_success();
+    let text = String::from_utf8(to_bytes(response.into_body(), usize::MAX).await?.into())?;
+    if is_success { Ok(text) } else { Err(text.into()) }
 }
 
 /// An error response of the stack itself. `kind` is its problem type.
@@ -110,12 +122,10 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use axum::extract::DefaultBodyLimit;
-    use axum::http::Method;
     use axum::routing::{get, post};
     use daybook_local_aws::server::Server;
     use futures_util::{StreamExt, stream};
     use tokio::sync::mpsc;
-    use tower::ServiceExt;
 
     use super::*;
 

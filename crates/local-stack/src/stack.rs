@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aws_sdk_dynamodbstreams::Client as StreamsClient;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::header::ACCEPT;
@@ -16,7 +15,7 @@ use daybook_console::stack::Notices;
 use daybook_console::{Access, new_token};
 use daybook_event_source_mapping::Template;
 use daybook_event_store::{EventStore, StoreSettings};
-use daybook_function_runtime::SdkConfig;
+use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::clock::LocalClock;
 use daybook_local_aws::dynamodb::StartError;
 use daybook_local_aws::messaging::{Bus, Delivered};
@@ -33,12 +32,11 @@ use crate::args::{DevArgs, Project};
 use crate::endpoints::StackParts;
 use crate::error::DevError;
 use crate::functions::{ConsoleSettings, FunctionSettings, Functions, queue_of_projector};
-use crate::mapping_worker::{MappingStates, MappingWorker, reader_of_stream};
-use crate::queue_worker::QueueWorker;
+use crate::mapping_worker::{MappingStates, MappingWorker, StreamCheckpoint};
+use crate::queue_worker::{QueueFunction, QueueWorker};
 use crate::restart::{Rebuilder, Restarts};
 use crate::servers::{address_here, listen, read_whole};
-use crate::services::{Services, Variables, environment_of, function_of};
-use crate::stream::TableStream;
+use crate::services::{Services, environment_of, function_of};
 use crate::termination::StopSignal;
 use crate::usage::UsageMeter;
 
@@ -96,7 +94,7 @@ impl Stack {
         let (stop, stop_signal) = StopSignal::new();
         let mut workers = JoinSet::new();
         let functions = match code {
-            FunctionCode::Here(project) => Functions::new(functions::start(&settings, project).await?, None),
+            FunctionCode::Here(project) => Functions::new(functions::start(&settings, project)?, None),
             FunctionCode::Restarting(restarts) => {
                 let (functions, rebuilder) = Rebuilder::start(restarts, settings.clone(), meter.clone()).await?;
                 workers.spawn(rebuilder.run(stop_signal.clone()));
@@ -106,9 +104,9 @@ impl Stack {
         let states = MappingStates::new(services.clock.clone());
         let mappings = Mappings { template: &template, services: &services, functions: &functions, stop: &stop_signal };
         let table_name = environment_of(&settings.command_handler).required("TABLE_NAME")?;
-        mappings.start_streams(&table_name, &states, &meter, &mut workers).await?;
+        mappings.start_streams(&table_name, &states, &meter, &mut workers)?;
         if let Some(queue) = queue_of_projector(&settings.stream_relay) {
-            workers.spawn(mappings.projector(queue)?.run());
+            workers.spawn(mappings.projector(&queue)?.run());
         }
         let timeout = Duration::from_secs(args.function_timeout.into());
         let relay = RelaySettings::read(&environment_of(&settings.stream_relay))?;
@@ -124,8 +122,8 @@ impl Stack {
             functions,
             set_faults: Arc::new(Mutex::new(json!({}))),
             clock: services.clock.clone(),
-            table_clock: services.database.as_ref().map(|database| database.clock().clone()),
-            eventbridge: services.eventbridge.clone(),
+            table_clock: services.database.clock().clone(),
+            eventbridge: aws_config_at(services.bus_url()),
             relay,
         };
         let router = router_to(parts.clone()).merge(console::router(&parts)).merge(endpoints::router(parts));
@@ -144,17 +142,12 @@ impl Stack {
     }
 
     pub fn dynamodb_url(&self) -> &str {
-        self.services.dynamodb.endpoint_url().unwrap_or_default()
+        self.services.database.url()
     }
 
-    /// The URL of EventBridge and SQS; `None` if both are external.
-    pub fn bus_url(&self) -> Option<&str> {
+    /// The URL of EventBridge and SQS.
+    pub fn bus_url(&self) -> &str {
         self.services.bus_url()
-    }
-
-    /// The external services: the variable that names each, and its value.
-    pub fn elsewhere(&self) -> &[(&'static str, String)] {
-        &self.services.elsewhere
     }
 
     pub fn clock(&self) -> &LocalClock {
@@ -165,7 +158,6 @@ impl Stack {
         &self.table_name
     }
 
-    /// The bus and the dead-letter queue.
     pub fn bus(&self) -> &Bus {
         &self.services.bus
     }
@@ -235,30 +227,17 @@ async fn create_resources(
     settings: &FunctionSettings,
     meter: &UsageMeter,
 ) -> Result<(), DevError> {
-    // An external DynamoDB checks signatures.
-    let own = services.database.is_some();
-    let dynamodb = if own { meter.metered(&services.dynamodb) } else { services.dynamodb.clone() };
-    create_tables(services, &dynamodb, &settings.command_handler).await?;
+    let dynamodb = meter.metered(&aws_config_at(&services.dynamodb_url()));
+    let environment = environment_of(&settings.command_handler);
+    EventStore::new(&dynamodb, StoreSettings::read(&environment)?).admin().create_table().await?;
+    if let Some(views_table) = daybook_command_handler::views_table(&environment) {
+        ViewStore::new(&dynamodb, views_table).create_table().await?;
+    }
     let relay = RelaySettings::read(&environment_of(&settings.stream_relay))?;
     services.bus.create_event_bus(&relay.event_bus_name);
     services.bus.create_queue(&relay.dlq_url);
     if let Some(queue) = queue_of_projector(&settings.stream_relay) {
         services.bus.create_work_queue(&queue);
-    }
-    Ok(())
-}
-
-async fn create_tables(services: &Services, dynamodb: &SdkConfig, command_handler: &Variables) -> Result<(), DevError> {
-    let environment = environment_of(command_handler);
-    let store = EventStore::new(dynamodb, StoreSettings::read(&environment)?);
-    store.admin().create_table().await.map_err(|source| {
-        match (&services.database, services.dynamodb.endpoint_url()) {
-            (None, Some(url)) => DevError::Elsewhere { url: url.to_owned(), source },
-            _ => source.into(),
-        }
-    })?;
-    if let Some(views_table) = daybook_command_handler::views_table(&environment) {
-        ViewStore::new(dynamodb, views_table).create_table().await?;
     }
     Ok(())
 }
@@ -272,7 +251,7 @@ struct Mappings<'a> {
 
 impl Mappings<'_> {
     /// Starts a worker for each event source mapping that the template declares for the stream functions.
-    async fn start_streams(
+    fn start_streams(
         &self,
         table_name: &str,
         states: &MappingStates,
@@ -280,13 +259,15 @@ impl Mappings<'_> {
         workers: &mut JoinSet<()>,
     ) -> Result<(), DevError> {
         let Self { template, services, functions, .. } = self;
-        let stream = TableStream::of_table(StreamsClient::new(&services.dynamodb), table_name).await?;
+        let stream = services.database.stream(table_name).map_err(DevError::stream)?;
+        let stream = stream.ok_or(DevError::OtherTable)?;
         let mut readers = Vec::new();
         for binary in ["stream-relay", "snapshotter"] {
-            let (declared, _) = function_of(template, binary, &services.sqs)?;
+            let (declared, _) = function_of(template, binary, services.bus_url())?;
             for (name, event) in &declared.streams {
-                readers.push(reader_of_stream(binary, name, &stream.arn));
-                states.add(binary, name, event.enabled);
+                let checkpoint = StreamCheckpoint::load(services.state.clone(), binary, name, &stream);
+                readers.push(checkpoint.reader.clone());
+                states.add(binary, name, event.enabled, &stream);
                 if !event.enabled {
                     continue;
                 }
@@ -296,7 +277,7 @@ impl Mappings<'_> {
                     event_name: name.clone(),
                     event: event.clone(),
                     stream: stream.clone(),
-                    state: services.state.clone(),
+                    checkpoint,
                     discarded: services.discarded.clone(),
                     states: states.clone(),
                     meter: meter.clone(),
@@ -306,18 +287,15 @@ impl Mappings<'_> {
                 workers.spawn(worker.run());
             }
         }
-        let is_of_template = |reader: &str| readers.iter().any(|known| reader.starts_with(known.as_str()));
-        Ok(services.state.retain_checkpoints(is_of_template)?)
+        Ok(services.state.retain_checkpoints(&readers)?)
     }
 
-    /// The worker that projects the changes in the queue.
-    fn projector(&self, queue: String) -> Result<QueueWorker, DevError> {
-        let (declared, _) = function_of(self.template, "projector", &self.services.sqs)?;
+    fn projector(&self, queue: &str) -> Result<QueueWorker, DevError> {
+        let (declared, _) = function_of(self.template, "projector", self.services.bus_url())?;
         Ok(QueueWorker {
-            projector: self.functions.function("projector"),
+            function: QueueFunction::Projector(self.functions.function("projector")),
             timeout: declared.timeout,
-            sqs: aws_sdk_sqs::Client::new(&self.services.sqs),
-            url: queue,
+            queue: queue.rsplit('/').next().unwrap_or_default().to_owned(),
             bus: self.services.bus.clone(),
             stop: self.stop.clone(),
         })

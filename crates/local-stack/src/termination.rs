@@ -32,7 +32,6 @@ impl TerminationSignals {
 
 #[cfg(not(unix))]
 impl TerminationSignals {
-    /// Installs no handler yet.
     pub fn listen() -> io::Result<Self> {
         Ok(Self {})
     }
@@ -56,7 +55,6 @@ impl StopSignal {
         (sender, Self(receiver))
     }
 
-    /// Waits until it is set.
     pub(crate) async fn wait(&self) {
         let mut receiver = self.0.clone();
         while receiver.changed().await.is_ok() {}

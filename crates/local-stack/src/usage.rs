@@ -20,26 +20,22 @@ use axum::response::Response;
 use daybook_function_runtime::SdkConfig;
 use serde::{Deserialize, Serialize};
 
-/// What the stack has used since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Usage {
     pub api_requests: u64,
     /// Invocations of the stream functions, by function.
     pub stream_invocations: BTreeMap<String, u64>,
-    /// The calls to DynamoDB.
     #[serde(flatten)]
     pub calls: CallUsage,
     pub put_events_calls: u64,
-    /// Entries in these calls.
     pub put_events_entries: u64,
 }
 
-/// The calls of clients, and the units that they use. The units of the local stack are 0 if DynamoDB is not its own.
+/// The calls of clients, and the units that they use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CallUsage {
-    /// Calls, by operation.
     pub calls: BTreeMap<String, u64>,
     pub read_units: f64,
     /// In the table and the index.
@@ -80,18 +76,28 @@ fn add(counts: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>) {
     more.into_iter().for_each(|(name, count)| *counts.entry(name).or_default() += count);
 }
 
-/// Counts the usage of a running stack. Clones share the counts.
+/// Counts what is used. Clones share the counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct UsageMeter(Arc<Mutex<Usage>>);
+pub struct Meter<T>(Arc<Mutex<T>>);
+
+pub(crate) type UsageMeter = Meter<Usage>;
+
+pub type CallMeter = Meter<CallUsage>;
+
+impl<T: Default> Meter<T> {
+    /// What was used since this was last called.
+    pub fn take(&self) -> T {
+        mem::take(&mut *self.counts())
+    }
+
+    fn counts(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl UsageMeter {
     pub(crate) fn usage(&self) -> Usage {
         self.counts().clone()
-    }
-
-    /// Returns the usage, and begins to count anew.
-    pub(crate) fn take(&self) -> Usage {
-        mem::take(&mut *self.counts())
     }
 
     pub(crate) fn add(&self, counted: Usage) {
@@ -108,20 +114,7 @@ impl UsageMeter {
         let meter = self.clone();
         counted(dynamodb, true, move |operation, units| meter.counts().calls.count(operation, units))
     }
-
-    fn counts(&self) -> MutexGuard<'_, Usage> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
-
-pub(crate) async fn count_request(State(meter): State<UsageMeter>, request: Request, next: Next) -> Response {
-    meter.counts().api_requests += 1;
-    next.run(request).await
-}
-
-/// Counts calls. Clones share the counts.
-#[derive(Clone, Debug, Default)]
-pub struct CallMeter(Arc<Mutex<CallUsage>>);
 
 impl CallMeter {
     /// The configuration of a client whose calls are counted, with the units of those that ask for them.
@@ -129,15 +122,11 @@ impl CallMeter {
         let meter = self.clone();
         counted(config, false, move |operation, units| meter.counts().count(operation, units))
     }
+}
 
-    /// What was used since this was last called.
-    pub fn take(&self) -> CallUsage {
-        mem::take(&mut *self.counts())
-    }
-
-    fn counts(&self) -> MutexGuard<'_, CallUsage> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+pub(crate) async fn count_request(State(meter): State<UsageMeter>, request: Request, next: Next) -> Response {
+    meter.counts().api_requests += 1;
+    next.run(request).await
 }
 
 fn counted(config: &SdkConfig, asks_for_units: bool, count: impl Fn(&str, f64) + Send + Sync + 'static) -> SdkConfig {

@@ -135,7 +135,7 @@ impl SignedCalls {
 
 /// The configuration of a service: at the endpoint or in the account that the environment names.
 pub async fn aws_config(environment: &Environment, variable: &str) -> Result<SdkConfig, OperatorError> {
-    let config = service_config(environment, variable, None).await;
+    let config = service_config(environment, variable).await;
     if config.region().is_none() {
         return Err(OperatorError::Usage(
             "no region is set: set AWS_REGION, such as eu-central-1; the output OperatorEnvironment of a stack contains it".to_owned(),

@@ -202,7 +202,7 @@ impl Stack {
     }
 
     async fn place(&self) -> [String; 3] {
-        let config = service_config(&self.environment, DYNAMODB_ENDPOINT, None).await;
+        let config = service_config(&self.environment, DYNAMODB_ENDPOINT).await;
         let endpoint = config.endpoint_url().map(|url| format!("the endpoint {url}"));
         [
             self.table_name(),

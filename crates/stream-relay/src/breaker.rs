@@ -57,7 +57,6 @@ impl Breaker {
         Self { memory, retry, accepted: 0, failed: HashMap::new(), rejected: BTreeMap::new() }
     }
 
-    /// Records that the bus accepted a message.
     pub(crate) fn accepted(&mut self, now: Instant) {
         self.accepted += 1;
         let mut memory = self.memory.lock();
@@ -89,7 +88,6 @@ impl Breaker {
             && (lasts(attempts.alone_since, self.retry.alone) || lasts(attempts.unclear_since, self.retry.unclear))
     }
 
-    /// Records that a message was rejected.
     pub(crate) fn rejected(&mut self, index: usize, id: &str, code: &str, now: Instant) {
         self.rejected.insert(index, (code.to_owned(), id.to_owned()));
         self.memory.lock().presumed.retain(|_, since| now.duration_since(*since) < self.retry.unclear);
@@ -104,7 +102,6 @@ impl Breaker {
         }
     }
 
-    /// Whether the bus has accepted a message in this invocation.
     pub(crate) fn has_accepted(&self) -> bool {
         self.accepted > 0
     }

@@ -24,7 +24,6 @@ pub(crate) const MAX_ATTEMPTS: u32 = 3;
 pub struct DeadLetter {
     /// The outbox row; `None` when the record could not be read as one.
     pub message: Option<OutboxItem>,
-    /// The error because of which it cannot be sent.
     pub error: Option<EntryError>,
     #[serde(default)]
     pub attempts: u32,
@@ -34,7 +33,6 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// Reads the body of an SQS message.
     pub fn read(body: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(body)
     }

@@ -274,7 +274,6 @@ impl Published {
         self.deployment_error = Some(EntryError::new("NoSuchBus", missing.to_string()));
     }
 
-    /// Counts a message that the bus has just accepted.
     pub(crate) fn count_sent(&mut self, index: usize, now: SystemTime) {
         let lag = self.messages[index].occurred_at().and_then(|at| now.duration_since(at).ok());
         // The lag counts as zero when this clock is behind the writer's.

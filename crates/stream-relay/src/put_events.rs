@@ -18,7 +18,6 @@ use crate::message::EntryError;
 
 /// The code of a connection that failed in TLS: a certificate that is not trusted, or a server that speaks no TLS.
 const TLS_FAILURE: &str = "TlsFailure";
-/// Maximum characters of an unreadable response in a log line.
 const MAX_EXCERPT: usize = 100;
 
 /// The kinds of failures, by what to do about them.

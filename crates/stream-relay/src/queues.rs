@@ -27,7 +27,6 @@ const MAX_SLOW_REQUESTS: usize = 32;
 /// The maximum time that a partly filled request waits for messages that could fill it. Most responses arrive within
 /// it; a slower request delays no message of another aggregate.
 const FILL_TIME: Duration = Duration::from_millis(50);
-/// Maximum messages that are sent to the dead-letter queue concurrently.
 const MAX_DEAD_LETTERS: usize = 8;
 
 /// The properties of a message that the queues need.
@@ -241,7 +240,6 @@ impl AggregateQueues {
         }
     }
 
-    /// Whether no further request may start now.
     fn is_busy(&self, now: Instant) -> bool {
         if let Some(max_requests) = self.max_requests {
             return self.requests.len() >= max_requests;

@@ -19,7 +19,6 @@ use crate::{signals, spans};
 #[derive(Clone, Debug)]
 pub struct Relay {
     publisher: Publisher,
-    /// The queue of the projector, if there are read models.
     changes_queue: Option<Queue>,
     /// The version of the function that runs it, under which its failures are counted.
     function_version: Option<String>,

@@ -13,7 +13,7 @@ use axum::Router;
 use axum::response::Redirect;
 use axum::routing::get;
 use clap::Args;
-use daybook_console::{Access, Console, StackKind};
+use daybook_console::{Access, Console, StackKind, Views, new_token};
 use daybook_local_aws::server::Server;
 use daybook_operations::check_shards;
 use daybook_operations::stack::SETTINGS_TO_FIND;
@@ -43,11 +43,15 @@ pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'
     let table = stack.table_name();
     let text = format!("Table {table}{}.", if allow_writes { "" } else { ", read-only" });
     let kind = StackKind::Deployed { table, allow_writes };
-    let mut console = Console::new(stack.registry.clone(), store, deployed, kind, access.clone());
-    if stack.has_views() {
-        let views = stack.views().await?;
-        console = console.with_views((stack.projections)()?, views);
-    }
+    let views = match stack.has_views() {
+        true => {
+            let store = stack.views().await?;
+            Some(Views { projections: (stack.projections)()?, store })
+        }
+        false => None,
+    };
+    let (registry, form_token) = (stack.registry.clone(), new_token());
+    let console = Console { registry, store, stack: deployed, kind, views, access: access.clone(), form_token };
     let router = Router::new().route("/", get(async || Redirect::to("/_console")));
     let router = router.merge(daybook_console::router(console));
     let address = SocketAddr::new(host, port);

@@ -82,16 +82,12 @@ fn greeting(stack: &Stack, rules: &[RuleOption]) -> String {
         format!("  Console   {}", stack.console_url()),
         format!("  DynamoDB  {}  (table {})", stack.dynamodb_url(), stack.table_name()),
     ];
-    for (variable, url) in stack.elsewhere() {
-        lines.push(format!("  External  {variable}={url}  (unset it to use the stack's own)"));
-    }
-    if let Some(url) = stack.bus_url() {
-        lines.push(format!("  Bus, DLQ  {url}  (received messages: {}/_dev/bus and /_dev/dlq)", stack.api_url()));
-    }
+    let bus = stack.bus_url();
+    lines.push(format!("  Bus, DLQ  {bus}  (received messages: {}/_dev/bus and /_dev/dlq)", stack.api_url()));
     for rule in rules {
         lines.push(format!("  Rule      {}", rule.text()));
-        if let Some((url, queue)) = stack.bus_url().zip(rule.queue_name()) {
-            lines.push(format!("            queue {url}/000000000000/{queue}"));
+        if let Some(queue) = rule.queue_name() {
+            lines.push(format!("            queue {bus}/000000000000/{queue}"));
         }
         if let Some(table) = rule.table_name() {
             lines.push(if rule.starts_a_program() {

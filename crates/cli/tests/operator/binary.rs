@@ -185,35 +185,6 @@ async fn command_with_a_closed_pipe_as_output_ends_silently() {
 }
 
 #[test]
-fn local_stack_with_an_external_service_prints_the_variable() {
-    // While the socket holds the port, no other process gets it, and no server listens there.
-    let held = tokio::net::TcpSocket::new_v4().unwrap();
-    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let url = format!("http://{}", held.local_addr().unwrap());
-    let dev = |variable| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
-        command.args(DEV).env_clear().env(variable, &url);
-        command
-    };
-    let output = dev("AWS_ENDPOINT_URL_DYNAMODB").output().unwrap();
-    let expected = format!(
-        "daybook: cannot use the DynamoDB at AWS_ENDPOINT_URL_DYNAMODB={url}; unset the variable to use the stack's own: "
-    );
-    assert!(text(&output.stderr).starts_with(&expected), "{}", text(&output.stderr));
-    assert_eq!(output.status.code(), Some(1));
-
-    for variable in ["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS"] {
-        let mut running = dev(variable).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(running.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let expected = format!("  External  {variable}={url}  (unset it to use the stack's own)");
-        let named = lines.by_ref().take_while(|line| !line.contains("Bus, DLQ")).any(|line| line == expected);
-        running.kill().unwrap();
-        running.wait().unwrap();
-        assert!(named, "{variable}");
-    }
-}
-
-#[test]
 fn stack_prints_queue_and_table_of_each_rule_and_warns_of_unknown_names() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
     command.args(DEV).env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));

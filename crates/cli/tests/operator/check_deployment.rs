@@ -46,7 +46,7 @@ async fn changed(endpoint: &str, change: Change) -> Server {
 
 /// The environment of an operator of a local stack, with other endpoints and settings.
 fn environment(stack: &Stack, others: &[(&'static str, &str)]) -> BTreeMap<&'static str, String> {
-    let bus = stack.bus_url().unwrap();
+    let bus = stack.bus_url();
     let mut environment = BTreeMap::from([
         ("AWS_ENDPOINT_URL_DYNAMODB", stack.dynamodb_url().to_owned()),
         ("AWS_ENDPOINT_URL_EVENTBRIDGE", bus.to_owned()),
@@ -313,7 +313,7 @@ async fn checks_of_the_bus_fail_when_eventbridge_behaves_differently() {
         ),
     ];
     for (name, change, seen) in cases {
-        let proxy = changed(stack.bus_url().unwrap(), change).await;
+        let proxy = changed(stack.bus_url(), change).await;
         let endpoints = [("AWS_ENDPOINT_URL_EVENTBRIDGE", proxy.url()), ("AWS_ENDPOINT_URL_SQS", proxy.url())];
         let line = line_of(&stack, &endpoints, name, Exit::Findings).await;
         assert!(line.starts_with(&format!("differs {name}: expected ")) && line.contains(seen), "{line}");

@@ -233,7 +233,7 @@ async fn health_shows_what_the_alarms_watch_and_those_that_are_raised_first() {
     let page = setup.served(SERVE, async |console| page(&format!("{console}/health")).await).await;
     assert!(page.contains("<strong>2</strong> alarms, <strong class=\"bad\">1 raised</strong>"), "{page}");
     assert!(page.find("records-retried").unwrap() < page.find("messages-late").unwrap(), "{page}");
-    assert!(page.contains("messages-late: the latest value is 1200; it is raised at &gt; 60000"), "{page}");
+    assert!(page.contains("<strong>1200</strong><span class=\"hint\"> raised at &gt; 60000</span>"), "{page}");
     assert!(page.contains("<p>3 datapoints</p>") && page.contains("&lt;b&gt;Retried&lt;/b&gt;"), "{page}");
 
     let calls: Vec<_> = aws.calls.lock().unwrap().iter().map(|(_, _, request)| request.clone()).collect();

@@ -120,7 +120,7 @@ impl Shop {
     /// A project whose AWS is these servers.
     async fn on(stack: &Stack, aws: Aws) -> (Self, Server) {
         let mut shop = Self::new();
-        let bus = stack.bus_url().unwrap();
+        let bus = stack.bus_url();
         let operator = format!(
             "TABLE_NAME={} EVENT_BUS_NAME=daybook EVENT_SOURCE=com.example.daybook FEED_DELAY_MS=0 \
              DLQ_URL={bus}/000000000000/daybook-dlq",

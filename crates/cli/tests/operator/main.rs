@@ -22,7 +22,6 @@ mod rebuild;
 mod relay_status;
 mod republish;
 mod schemas;
-mod shards;
 mod snapshot;
 mod support;
 mod table_check;

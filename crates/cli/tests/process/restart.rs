@@ -127,7 +127,7 @@ async fn moved_clock_survives_a_restart() {
     assert_eq!(daybook.get("/_dev/clock").await["aheadBy"], "14d 2h");
     daybook.list("/_dev/bus", 2).await;
     daybook.post("/todo/1", &json!({"title": "third", "message": ""})).await;
-    let accepted = |message: &Value| message["accepted_at"].as_i64().unwrap();
+    let accepted = |message: &Value| message["entry"]["accepted_at"].as_i64().unwrap();
     daybook.list("/_dev/bus", 3).await;
     let messages = daybook.post("/_dev/console/messages", &json!({})).await["messages"].as_array().unwrap().clone();
     let times = messages.iter().map(accepted).collect::<Vec<_>>();

@@ -47,24 +47,13 @@ struct TypePages<'a> {
     pages: Vec<IndexPage>,
 }
 
-/// A number that is only known up to a maximum.
-struct Count {
-    counted: usize,
-    is_more: bool,
-}
-
-impl Count {
-    fn text(&self) -> String {
-        format!("{}{}", self.counted, if self.is_more { "+" } else { "" })
-    }
-}
-
 impl TypePages<'_> {
-    /// The number of aggregates that were created after this time.
-    fn count_since(&self, first: Ulid) -> Count {
+    /// The number of aggregates that were created after this time, with a plus if there may be more.
+    fn count_since(&self, first: Ulid) -> String {
         let is_counted = |entry: &&IndexEntry| self.has(entry) && entry.event_id >= first;
         let counted = self.pages.iter().flat_map(|page| &page.items).filter(is_counted).count();
-        Count { counted, is_more: self.pages.iter().any(|page| page.more && page.cursor >= first) }
+        let is_more = self.pages.iter().any(|page| page.more && page.cursor >= first);
+        format!("{counted}{}", if is_more { "+" } else { "" })
     }
 
     fn has(&self, entry: &IndexEntry) -> bool {
@@ -159,8 +148,8 @@ fn types_table(types: &[TypePages<'_>], now: Timestamp) -> Markup {
                         @let model = of_type.model;
                         tr data-row {
                             td { a href=(paths::with_query(paths::CONSOLE, &[("type", model.type_name())])) { (model.type_name()) } }
-                            td.number { (of_type.count_since(Ulid::nil()).text()) }
-                            td.number { (of_type.count_since(recent).text()) }
+                            td.number { (of_type.count_since(Ulid::nil())) }
+                            td.number { (of_type.count_since(recent)) }
                             td.names { (model.events().iter().map(|event| event.name).collect::<Vec<_>>().join(", ")) }
                             td { a.quiet href=(paths::command(model.type_name(), &[])) { "Send a command" } }
                         }
@@ -204,7 +193,7 @@ fn list(
                                     span.type { (entry.aggregate.aggregate_type) "/" } (entry.aggregate.id)
                                 } }
                                 td.number { @match versions.get(&entry.aggregate) { Some(version) => (version), None => "?" } }
-                                td { (created(entry.event_id, console.store.now())) }
+                                td { (time::relative_ms(entry.event_id.timestamp_ms(), console.store.now())) }
                             }
                         }
                     }
@@ -212,10 +201,6 @@ fn list(
             }
         }
     }
-}
-
-fn created(event_id: Ulid, now: Timestamp) -> Markup {
-    time::relative_ms(i64::try_from(event_id.timestamp_ms()).unwrap_or(i64::MAX), now)
 }
 
 #[derive(Deserialize)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
+use daybook_local_aws::messaging::{BusMessage, Delivered, MessageQuery};
 use futures_util::stream::{Stream, unfold};
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -17,7 +18,7 @@ use serde_json::json;
 use crate::console::Console;
 use crate::frame::{Failure, Page};
 use crate::request::{BusPosition, PageQuery, position_or_empty};
-use crate::stack::{BusMessage, MessageMetadata, MessageQuery};
+use crate::stack::MessageMetadata;
 use crate::{json, paths, time};
 
 const PAGE: usize = 100;
@@ -56,6 +57,14 @@ impl BusFilter {
         }
     }
 
+    /// The address of a page with the filter and a position.
+    fn address(&self, page: &str, name: &'static str, position: usize) -> String {
+        let position = position.to_string();
+        let mut query = self.of_page();
+        query.push((name, &position));
+        paths::with_query(&paths::page(page), &query)
+    }
+
     /// The filter as a query of the console.
     fn of_page(&self) -> Vec<(&'static str, &str)> {
         let all = [("type", &self.message_type), ("aggregate", &self.aggregate), ("containing", &self.containing)];
@@ -69,20 +78,13 @@ pub(crate) async fn page(
 ) -> Result<Page, Failure> {
     let part = console.stack.messages(MessageQuery { limit: Some(PAGE), ..filter.query() }).await?;
     let is_first_page = filter.before.is_empty();
-    let last = part.last.to_string();
-    let mut live = filter.of_page();
-    live.push(("after", &last));
-    let live = paths::with_query(&paths::page("/bus/live"), &live);
+    let live = filter.address("/bus/live", "after", part.last);
     // The bus compares only the latest messages with a filter. Older ones are a page further.
     let is_cut = part.searched_from > 1;
     let oldest_shown =
         part.messages.first().filter(|_| part.matching > part.messages.len()).map(|first| first.position);
-    let older = oldest_shown.or(is_cut.then_some(part.searched_from)).map(|before| {
-        let before = before.to_string();
-        let mut query = filter.of_page();
-        query.push(("before", &before));
-        paths::with_query(&paths::page("/bus"), &query)
-    });
+    let older = oldest_shown.or(is_cut.then_some(part.searched_from));
+    let older = older.map(|before| filter.address("/bus", "before", before));
     let now = console.store.now();
     let content = html! {
         h1 { "Bus" }
@@ -155,15 +157,16 @@ pub(crate) async fn live(
 }
 
 /// A message as a row of the table.
-fn row(message: &BusMessage, now: Timestamp) -> Markup {
-    let metadata = MessageMetadata::of_detail(&message.detail);
+fn row(BusMessage { position, entry, .. }: &BusMessage, now: Timestamp) -> Markup {
+    let Delivered { detail_type, detail, resources, accepted_at, .. } = entry;
+    let metadata = MessageMetadata::of_detail(detail);
     html! {
         tr data-row {
-            td.number { a href={ (paths::page("/bus")) "/" (message.position) } title="The whole message" { (message.position) } }
-            td { strong { (message.detail_type) }
+            td.number { a href={ (paths::page("/bus")) "/" (position) } title="The whole message" { (position) } }
+            td { strong { (detail_type) }
                 @if let Some(id) = &metadata.correlation_id { " " a.quiet href=(paths::correlation(id)) { "correlation" } } }
             td {
-                @for resource in &message.resources {
+                @for resource in resources {
                     @match resource.split_once('/') {
                         Some((of_type, id)) if metadata.seq_num > 0 =>
                             a href={ (paths::aggregate_of(of_type, id)) "?version=" (metadata.seq_num) } { (resource) },
@@ -171,8 +174,8 @@ fn row(message: &BusMessage, now: Timestamp) -> Markup {
                     }
                 }
             }
-            td.data { (json::line(data_of(&message.detail), 160)) }
-            td { @if let Some(at) = message.accepted_at { (time::relative_ms(at, now)) } }
+            td.data { (json::line(data_of(detail), 160)) }
+            td { @if let Some(at) = accepted_at { (time::relative_ms(*at, now)) } }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
-use axum::http::{HeaderMap, Request, StatusCode, header};
+use axum::http::{HeaderMap, Request, Response, header};
 use axum::response::Redirect;
 use daybook_admin::AdminCalls;
 use daybook_decider::{Model, Registry};
@@ -53,12 +53,6 @@ const EXAMPLE: (&str, &str) = ("account", "123");
 
 /// Maximum bytes of a response of the API.
 const MAX_RESPONSE: usize = 64 * 1024 * 1024;
-
-struct ApiResponse {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: String,
-}
 
 struct CommandRequest {
     path: String,
@@ -130,7 +124,7 @@ async fn send_to_api(
     path: &str,
     headers: &[(&str, &str)],
     body: &Value,
-) -> Result<ApiResponse, Failure> {
+) -> Result<Response<String>, Failure> {
     let api = match &console.kind {
         StackKind::Local { api } => api.clone(),
         StackKind::Deployed { .. } => Router::new(),
@@ -143,7 +137,7 @@ async fn send_to_api(
     let request = request.body(Body::from(body.to_string())).map_err(|error| failed(axum::Error::new(error)))?;
     let (parts, body) = api.oneshot(request).await.unwrap_or_else(|never| match never {}).into_parts();
     let body = to_bytes(body, MAX_RESPONSE).await.map_err(failed)?;
-    Ok(ApiResponse { status: parts.status, headers: parts.headers, body: String::from_utf8_lossy(&body).into_owned() })
+    Ok(Response::from_parts(parts, String::from_utf8_lossy(&body).into_owned()))
 }
 
 fn model<'a>(console: &'a Console, of_type: &str) -> Result<&'a dyn Model, Failure> {
@@ -257,12 +251,12 @@ async fn execute(
     };
     let headers: Vec<_> = request.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let response = send_to_api(console, &request.path, &headers, &request.body).await?;
-    let body: Value = serde_json::from_str(&response.body).unwrap_or_default();
+    let body: Value = serde_json::from_str(response.body()).unwrap_or_default();
     let id = key.as_ref().map(|key| key.id.as_str()).or_else(|| created_id(&response));
     let key = id.map(|id| AggregateKey::new(model.type_name(), id));
     let rejection = body["rejection"].as_str();
     let test = match &key {
-        Some(key) if response.status.is_success() || rejection.is_some() => {
+        Some(key) if response.status().is_success() || rejection.is_some() => {
             let json = if request.body.get("command").is_some() {
                 request.body.to_string()
             } else {
@@ -278,24 +272,24 @@ async fn execute(
 }
 
 /// The id in the `Location` of a created aggregate.
-fn created_id(response: &ApiResponse) -> Option<&str> {
-    let location = response.headers.get(header::LOCATION)?.to_str().ok()?;
+fn created_id(response: &Response<String>) -> Option<&str> {
+    let location = response.headers().get(header::LOCATION)?.to_str().ok()?;
     location.rsplit('/').next().filter(|id| is_id(id))
 }
 
-fn result(response: &ApiResponse, key: Option<&AggregateKey>, curl: &str, test: Option<Option<&str>>) -> Markup {
-    let is_good = response.status.is_success();
-    let etag = response.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
+fn result(response: &Response<String>, key: Option<&AggregateKey>, curl: &str, test: Option<Option<&str>>) -> Markup {
+    let is_good = response.status().is_success();
+    let etag = response.headers().get(header::ETAG).and_then(|etag| etag.to_str().ok());
     html! {
         section.result aria-labelledby="response" tabindex="-1" data-focus {
             h2 #response { "Response" }
             p.facts role="status" {
-                strong.good[is_good].bad[!is_good] { (response.status) }
-                @if response.headers.contains_key("idempotency-replayed") { " · the response to an earlier request with this key" }
+                strong.good[is_good].bad[!is_good] { (response.status()) }
+                @if response.headers().contains_key("idempotency-replayed") { " · the response to an earlier request with this key" }
                 @if let Some(etag) = etag { " · ETag " code { (etag) } }
                 @if let Some(key) = key { " · " a href=(paths::aggregate(key)) { "Show " (key) } }
             }
-            (json::block(&response.body, "#response"))
+            (json::block(response.body(), "#response"))
             h2 { "The same with curl" }
             div.copy { pre.source.shell tabindex="0" role="group" aria-label="curl" { (curl) } }
             @if let Some(test) = test {

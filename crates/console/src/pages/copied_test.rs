@@ -1,6 +1,5 @@
 //! *Copy as a test*: what a page shows, as Rust source.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -72,14 +71,13 @@ async fn of_state(
     let Some(events) = events(console, key, version).await? else { return Ok(None) };
     let options = LoadOptions { policy: LoadPolicy::Incremental, at_least: 0, at: Some(version) };
     let state = console.store.load_with(model, key, options).await?.state;
-    let source = TestSource {
-        subject: model.rust_type(),
-        name: &format!("state of {key} at version {version}"),
-        id: &key.id,
-        given: &readable(model, &events)?,
-        expectation: Expectation::State(state.text()),
-    };
-    Ok(Some(source.text()))
+    let name = identifier(&format!("state of {key} at version {version}"));
+    let (given, state) = (list(&readable(model, &events)?, 1), raw(state.text()));
+    let test = format!(
+        "\n#[test]\nfn {name}() {{\n    let state = given::<Subject>({given}).state();\n    let expected: serde_json::Value = \
+         serde_json::from_str({state}).unwrap();\n    assert_eq!(serde_json::to_value(state).unwrap(), expected);\n}}\n"
+    );
+    Ok(Some(beginning(model) + &test))
 }
 
 /// The test of a decision; `None` if it would have too many events.
@@ -94,20 +92,29 @@ pub(crate) async fn of_decision(
     let outbox = console.store.admin().messages_of(&published(key, given.last(), &new)).await?;
     let messages: Vec<_> = outbox.into_iter().flat_map(|messages| messages.rows).map(|row| row.message_type).collect();
     let at = new.first().map(|event| daybook_decider::record::timestamp(event.occurred_at));
-    let source = TestSource {
-        subject: model.rust_type(),
-        name: &format!("{} on {key}", decided.command),
-        id: &key.id,
-        given: &readable(model, &given)?,
-        expectation: Expectation::Decision {
-            command: decided.json,
-            rejection: decided.rejection,
-            events: &readable(model, &new)?,
-            messages: &messages,
-            at: at.as_deref(),
-        },
+    let at = at.map(|at| format!("\n        .at({at:?})")).unwrap_or_default();
+    let events = list(&readable(model, &new)?, 2);
+    let then = match decided.rejection {
+        Some(rejection) => format!("then_rejected({rejection:?}, {events})"),
+        None => format!("then({events})"),
     };
-    Ok(Some(source.text()))
+    let name = identifier(&format!("{} on {key}", decided.command));
+    let (given, command, id) = (list(&readable(model, &given)?, 1), raw(decided.json), &key.id);
+    let test = format!(
+        "\nfn command(json: &str) -> <Subject as Aggregate>::Command {{\n    serde_json::from_str(json).unwrap()\n}}\n\n\
+         #[test]\nfn {name}() {{\n    given::<Subject>({given})\n        .with_id({id:?}){at}\n        .when(command({command}))\n        \
+         .{then}\n        .announces({messages:?});\n}}\n"
+    );
+    Ok(Some(beginning(model) + &test))
+}
+
+/// The beginning of a file in the folder `tests` of the crate of the aggregates.
+fn beginning(model: &dyn Model) -> String {
+    format!(
+        "use daybook::Aggregate;\nuse daybook::given::given;\n\ntype Subject = {};\n\n\
+         fn event(json: &str) -> <Subject as Aggregate>::Event {{\n    serde_json::from_str(json).unwrap()\n}}\n",
+        model.rust_type()
+    )
 }
 
 /// The events up to a version; `None` if there are too many.
@@ -126,69 +133,6 @@ fn readable(model: &dyn Model, events: &[RecordedEvent]) -> Result<Vec<String>, 
         readable.extend(read.iter().map(|(name, data)| format!("{{\"type\":{name:?},\"data\":{}}}", data.text())));
     }
     Ok(readable)
-}
-
-pub(crate) enum Expectation<'a> {
-    Decision {
-        /// The command, JSON.
-        command: &'a str,
-        /// The name of the rejection, if the rules reject the command.
-        rejection: Option<&'a str>,
-        /// The new events, JSON.
-        events: &'a [String],
-        messages: &'a [String],
-        at: Option<&'a str>,
-    },
-    /// The state after the events, JSON.
-    State(&'a str),
-}
-
-pub(crate) struct TestSource<'a> {
-    /// The path of the Rust type of the aggregate.
-    pub(crate) subject: &'a str,
-    /// The name of the test, of any characters.
-    pub(crate) name: &'a str,
-    pub(crate) id: &'a str,
-    /// The events before, JSON.
-    pub(crate) given: &'a [String],
-    pub(crate) expectation: Expectation<'a>,
-}
-
-impl TestSource<'_> {
-    /// The source, for a file in the folder `tests` of the crate of the aggregates.
-    pub(crate) fn text(&self) -> String {
-        let Self { subject, name, id, given, expectation } = self;
-        let name = identifier(name);
-        let mut text = format!(
-            "use daybook::Aggregate;\nuse daybook::given::given;\n\ntype Subject = {subject};\n\n\
-             fn event(json: &str) -> <Subject as Aggregate>::Event {{\n    serde_json::from_str(json).unwrap()\n}}\n"
-        );
-        let given = list(given, 1);
-        // Writing to a text cannot fail.
-        let _ = match expectation {
-            Expectation::Decision { command, rejection, events, messages, at } => {
-                let at = at.map(|at| format!("\n        .at({at:?})")).unwrap_or_default();
-                let then = match rejection {
-                    Some(rejection) => format!("then_rejected({rejection:?}, {})", list(events, 2)),
-                    None => format!("then({})", list(events, 2)),
-                };
-                write!(
-                    text,
-                    "\nfn command(json: &str) -> <Subject as Aggregate>::Command {{\n    serde_json::from_str(json).unwrap()\n}}\n\n\
-                     #[test]\nfn {name}() {{\n    given::<Subject>({given})\n        .with_id({id:?}){at}\n        .when(command({}))\n        \
-                     .{then}\n        .announces({messages:?});\n}}\n",
-                    raw(command)
-                )
-            }
-            Expectation::State(state) => write!(
-                text,
-                "\n#[test]\nfn {name}() {{\n    let state = given::<Subject>({given}).state();\n    let expected: serde_json::Value = \
-                 serde_json::from_str({}).unwrap();\n    assert_eq!(serde_json::to_value(state).unwrap(), expected);\n}}\n",
-                raw(state)
-            ),
-        };
-        text
-    }
 }
 
 fn list(events: &[String], depth: usize) -> String {

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::State;
+use daybook_local_aws::messaging::MessageQuery;
+use daybook_stream_relay::DeadLetter;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -11,7 +13,7 @@ use serde::Deserialize;
 use crate::console::Console;
 use crate::frame::{Failure, Page};
 use crate::request::PageQuery;
-use crate::stack::{MessageMetadata, MessageQuery};
+use crate::stack::MessageMetadata;
 use crate::{paths, time};
 
 #[derive(Deserialize)]
@@ -25,14 +27,7 @@ struct Node {
     metadata: MessageMetadata,
     /// Why it is in the dead-letter queue.
     error: Option<String>,
-    accepted_at: Option<i64>,
-}
-
-/// The times that a node is shown relative to.
-struct Times {
-    /// The first event.
-    began: Option<Timestamp>,
-    now: Timestamp,
+    accepted_at: Option<u64>,
 }
 
 /// Shows the messages of a business transaction as a tree: below a message are those that it caused.
@@ -64,17 +59,16 @@ async fn nodes(console: &Console, id: &str) -> Result<Vec<Node>, Failure> {
     let query = MessageQuery { correlation: Some(id.to_owned()), with_dead_letters: true, ..MessageQuery::default() };
     let found = console.stack.messages(query).await?;
     let on_bus = found.messages.into_iter().map(|message| Node {
-        metadata: MessageMetadata::of_detail(&message.detail),
-        message_type: message.detail_type,
+        metadata: MessageMetadata::of_detail(&message.entry.detail),
+        message_type: message.entry.detail_type,
         error: None,
-        accepted_at: message.accepted_at,
+        accepted_at: message.entry.accepted_at,
     });
-    let dead = found.dead_letters.into_iter().filter_map(|message| {
-        let content = message.content();
-        let row = content.message?;
+    let dead = found.dead_letters.into_iter().filter_map(|waiting| {
+        let DeadLetter { message, error, .. } = DeadLetter::read(&waiting.message.body).ok()?;
+        let row = message?;
+        let error = Some(error.map(|error| error.to_string()).unwrap_or_default());
         let metadata = MessageMetadata::of_detail(&row.detail);
-        let error = content.error.unwrap_or_default();
-        let error = Some(format!("{}: {}", error.code, error.text));
         Some(Node { metadata, message_type: row.message_type, error, accepted_at: None })
     });
     let dead = dead.filter(|node| node.metadata.correlation_id.as_deref() == Some(id));
@@ -94,15 +88,19 @@ fn tree(nodes: &[Node], now: Timestamp) -> Markup {
         below.entry(cause).or_default().push(node);
     }
     let began = nodes.iter().filter_map(|node| node.metadata.occurred_at.parse::<Timestamp>().ok()).min();
-    let times = Times { began, now };
-    let mut markup = html! { div.tree { (branch(&below, None, &times)) } };
+    let mut markup = html! { div.tree { (branch(&below, None, (began, now))) } };
     if below.get(&None).is_none_or(Vec::is_empty) {
         markup = html! { p.empty { "The messages cause each other." } };
     }
     markup
 }
 
-fn branch(below: &BTreeMap<Option<&str>, Vec<&Node>>, cause: Option<&str>, times: &Times) -> Markup {
+/// The times are that of the first event, and now.
+fn branch(
+    below: &BTreeMap<Option<&str>, Vec<&Node>>,
+    cause: Option<&str>,
+    times: (Option<Timestamp>, Timestamp),
+) -> Markup {
     html! {
         @if let Some(nodes) = below.get(&cause) {
             ul {
@@ -117,10 +115,10 @@ fn branch(below: &BTreeMap<Option<&str>, Vec<&Node>>, cause: Option<&str>, times
     }
 }
 
-fn node_markup(node: &Node, Times { began, now }: &Times) -> Markup {
+fn node_markup(node: &Node, (began, now): (Option<Timestamp>, Timestamp)) -> Markup {
     let Node { message_type, metadata, error, accepted_at } = node;
     let at = metadata.occurred_at.parse::<Timestamp>().ok();
-    let since = at.zip(*began).map(|(at, began)| at.as_millisecond() - began.as_millisecond());
+    let since = at.zip(began).map(|(at, began)| at.as_millisecond() - began.as_millisecond());
     html! {
         div.node data-row {
             strong { (message_type) } " "
@@ -130,7 +128,7 @@ fn node_markup(node: &Node, Times { began, now }: &Times) -> Markup {
             @if let Some(actor) = &metadata.actor { span.hint { " by " (actor) } }
             span.when {
                 @match (since, at) {
-                    (Some(0), Some(at)) => (time::relative(at, *now)),
+                    (Some(0), Some(at)) => (time::relative(at, now)),
                     (Some(since), Some(at)) => span title=(format!("{at:.3}")) { (time::span_text(since)) " later" },
                     _ => {}
                 }
@@ -139,7 +137,7 @@ fn node_markup(node: &Node, Times { began, now }: &Times) -> Markup {
                 Some(error) => span.fate.bad { "in the dead-letter queue: " (error) },
                 None => span.fate.good {
                     "on the bus"
-                    @if let Some((accepted, at)) = accepted_at.zip(at) { " after " (time::span_text(accepted - at.as_millisecond())) }
+                    @if let Some((accepted, at)) = accepted_at.zip(at) { " after " (time::span_text(accepted.cast_signed() - at.as_millisecond())) }
                 },
             }
         }

@@ -4,14 +4,18 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use daybook_local_aws::messaging::WaitingMessage;
+use daybook_stream_relay::DeadLetter;
 use jiff::Timestamp;
 use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::bus::data_of;
 use crate::console::Console;
 use crate::frame::{Failure, Page};
 use crate::request::{self, PostedForm};
-use crate::stack::{DeadLetterAction, DeadLetterOutcome, DeadLetters, MessageMetadata, QueuedDeadLetter};
+use crate::stack::{DeadLetterAction, DeadLetterOutcome, DeadLetters, MessageMetadata, queue_name};
 use crate::{json, paths, time};
 
 pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
@@ -91,16 +95,31 @@ fn outcomes_markup(outcomes: &[DeadLetterOutcome]) -> Markup {
     }
 }
 
-fn row(message: &QueuedDeadLetter, is_local: bool, now: Timestamp) -> Markup {
-    let content = message.content();
-    let sent = content.message.or_else(|| message.message_of_event());
-    let metadata = sent.as_ref().map(|row| MessageMetadata::of_detail(&row.detail)).unwrap_or_default();
-    let name = sent.as_ref().map_or(message.queue(), |row| &row.message_type);
-    let detail = sent.as_ref().map_or(message.body.as_str(), |row| &row.detail);
-    let whole = format!("{}/{}", paths::page("/dead-letters"), paths::escaped(&message.id));
+/// An event that the bus sent to the queue of a rule.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct BusEvent<'a> {
+    detail_type: String,
+    #[serde(borrow)]
+    detail: &'a RawValue,
+}
+
+fn row(WaitingMessage { message, sent_at, .. }: &WaitingMessage, is_local: bool, now: Timestamp) -> Markup {
+    let (id, queue) = (&message.message_id, queue_name(&message.queue_url));
+    // A message of another sender has neither form.
+    let dead_letter = DeadLetter::read(&message.body).ok();
+    let event = serde_json::from_str::<BusEvent<'_>>(&message.body).ok();
+    let (name, detail) = match (dead_letter.as_ref().and_then(|found| found.message.as_ref()), &event) {
+        (Some(row), _) => (row.message_type.as_str(), row.detail.as_str()),
+        (None, Some(event)) => (event.detail_type.as_str(), event.detail.get()),
+        (None, None) => (queue, message.body.as_str()),
+    };
+    let metadata = MessageMetadata::of_detail(detail);
+    let error = dead_letter.as_ref().and_then(|found| Some((found.error.as_ref()?, found.attempts)));
+    let whole = format!("{}/{}", paths::page("/dead-letters"), paths::escaped(id));
     html! {
-        tr data-row id={ "m-" (message.id) } {
-            td { input type="checkbox" name="id" value=(message.id) aria-label={ "Select " (name) }; }
+        tr data-row id={ "m-" (id) } {
+            td { input type="checkbox" name="id" value=(id) aria-label={ "Select " (name) }; }
             td { strong { (name) } br; a.quiet href=(whole) { "whole message" } }
             td {
                 @if metadata.seq_num > 0 {
@@ -110,14 +129,14 @@ fn row(message: &QueuedDeadLetter, is_local: bool, now: Timestamp) -> Markup {
                 }
             }
             td {
-                @match &content.error {
-                    Some(error) => { strong.bad { (error.code) } br; span.hint { (error.text) } }
-                    None if is_local => { "its consumer did not process it; it is in " code { (message.queue()) } }
+                @match error {
+                    Some((error, _)) => { strong.bad { (error.code) } br; span.hint { (error.text) } }
+                    None if is_local => { "its consumer did not process it; it is in " code { (queue) } }
                     None => "no error recorded: the relay did not write this message",
                 }
             }
-            td.number { @if content.error.is_some() { (content.attempts) } @else { "–" } }
-            td { (time::relative_ms(message.sent_at, now)) }
+            td.number { @if let Some((_, attempts)) = error { (attempts) } @else { "–" } }
+            td { (time::relative_ms(*sent_at, now)) }
             td.data { (json::line(data_of(detail), 120)) }
         }
     }

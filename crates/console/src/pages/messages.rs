@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use daybook_admin::{AdminCalls, EventMessages, IndexEntry, PublishedEvent};
-use daybook_table::OutboxItem;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -25,7 +24,6 @@ pub(crate) struct MessagesQuery {
     /// The type of the aggregates; the first by default.
     #[serde(rename = "type")]
     of_type: Option<String>,
-    /// Only events before this one.
     before: Option<String>,
 }
 
@@ -75,36 +73,25 @@ fn published(event: &IndexEntry) -> PublishedEvent {
 }
 
 fn rows(event: &IndexEntry, messages: &EventMessages) -> Markup {
-    html! {
-        @for row in &messages.rows { (message_row(event, row)) }
-        @for row in &messages.unreadable {
-            tr data-row { td.bad { "cannot be read" } (aggregate_cell(event)) td.data { (row) ": " (row.reason) } (event_cell(event)) }
-        }
-        @if messages.gone() > 0 {
+    let rows = format!("{}/events/{}", paths::aggregate(&event.aggregate), event.seq_num);
+    let at = time::relative_ms(event.event_id.timestamp_ms(), Timestamp::now());
+    let line = |message: Markup, data: Markup| {
+        html! {
             tr data-row {
-                td.hint { (messages.gone()) " no longer in the outbox" } (aggregate_cell(event)) td {} (event_cell(event))
+                (message)
+                td { a href=(paths::version(&event.aggregate, event.seq_num)) { (event.aggregate) } }
+                td.data { (data) }
+                td { (at) " " a.quiet href=(rows) { "rows" } }
             }
         }
-    }
-}
-
-fn message_row(event: &IndexEntry, row: &OutboxItem) -> Markup {
+    };
     html! {
-        tr data-row {
-            td { strong { (row.message_type) } }
-            (aggregate_cell(event))
-            td.data { (json::line(data_of(&row.detail), 160)) }
-            (event_cell(event))
+        @for row in &messages.rows {
+            (line(html! { td { strong { (row.message_type) } } }, json::line(data_of(&row.detail), 160)))
+        }
+        @for row in &messages.unreadable { (line(html! { td.bad { "cannot be read" } }, html! { (row) ": " (row.reason) })) }
+        @if messages.gone() > 0 {
+            (line(html! { td.hint { (messages.gone()) " no longer in the outbox" } }, html! {}))
         }
     }
-}
-
-fn aggregate_cell(event: &IndexEntry) -> Markup {
-    html! { td { a href=(paths::version(&event.aggregate, event.seq_num)) { (event.aggregate) } } }
-}
-
-fn event_cell(event: &IndexEntry) -> Markup {
-    let at = i64::try_from(event.event_id.timestamp_ms()).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
-    let rows = format!("{}/events/{}", paths::aggregate(&event.aggregate), event.seq_num);
-    html! { td { @if let Some(at) = at { (time::relative(at, Timestamp::now())) " " } a.quiet href=(rows) { "rows" } } }
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_admin::IndexEntry;
 use daybook_event_store::StoreError;
+use daybook_function_runtime::with_causes;
 use daybook_projection::ProjectionModel;
 use daybook_view_store::{View, ViewStore};
 use jiff::Timestamp;
@@ -14,44 +15,27 @@ use maud::{Markup, html};
 
 use super::latest_events::{LatestEvents, latest_events, pages};
 use crate::console::{Console, Views};
-use crate::frame::with_causes;
 use crate::time;
 
 /// The number of the latest events of each followed type that are compared with the view.
 const COMPARED: usize = 50;
 
-/// How far a version of a projection is behind.
-struct ProjectionLag<'a> {
-    model: &'a dyn ProjectionModel,
-    /// Whether readers get this version.
-    is_read: bool,
-    compared: usize,
-    /// Whether an event before the compared ones may not be folded, either.
-    is_cut: bool,
-    /// Those that are not folded.
-    behind: usize,
-    /// The age of the oldest of these, in milliseconds.
-    oldest_ms: Option<i64>,
-    /// The number of suspended aggregates among those of the compared events.
-    suspended: usize,
-}
-
 /// The section of the page; empty for a stack without read models.
 pub(crate) async fn section(console: &Console) -> Markup {
     let Some(views) = &console.views else { return html! {} };
-    let lags = lags(console, views).await;
+    let rows = rows(console, views).await;
     html! {
         section {
             h2 { "Projections" }
-            @match &lags {
+            @match &rows {
                 Err(error) => p.notice.warn { "The views cannot be read: " (with_causes(error)) },
-                Ok(lags) if lags.is_empty() => p.empty { "There are none." },
-                Ok(lags) => {
+                Ok(rows) if rows.is_empty() => p.empty { "There are none." },
+                Ok(rows) => {
                     div.scroll tabindex="0" { table {
                         thead { tr {
                             th { "Projection" } th { "Follows" } th.number { "Not folded" } th.number { "Lag" } th.number { "Suspended" }
                         } }
-                        tbody { @for lag in lags { (row(lag)) } }
+                        tbody { @for row in rows { (row) } }
                     } }
                     p.hint {
                         "The latest " (COMPARED) " events of each followed type are compared with the view. The lag is the age of the "
@@ -63,7 +47,8 @@ pub(crate) async fn section(console: &Console) -> Markup {
     }
 }
 
-async fn lags<'a>(console: &Console, views: &'a Views) -> Result<Vec<ProjectionLag<'a>>, StoreError> {
+/// A row for each version of a projection.
+async fn rows(console: &Console, views: &Views) -> Result<Vec<Markup>, StoreError> {
     let Views { projections, store } = views;
     let followed: BTreeSet<_> = projections.iter().flat_map(ProjectionModel::follows).copied().collect();
     let mut latest = BTreeMap::new();
@@ -74,25 +59,26 @@ async fn lags<'a>(console: &Console, views: &'a Views) -> Result<Vec<ProjectionL
             latest.insert(of_type, latest_events(pages.iter(), COMPARED, is_of_type));
         }
     }
-    let mut lags = Vec::new();
+    let mut rows = Vec::new();
     for name in projections.names() {
         let pointer = store.pointer(name).await?.map(|pointer| pointer.version);
         let read = projections.read_version(name, pointer).map(ProjectionModel::version);
         for model in projections.versions(name) {
             let followed: Vec<_> = model.follows().iter().filter_map(|of_type| latest.get(of_type)).collect();
-            lags.push(lag(store, model, read, &followed, console.store.now()).await?);
+            rows.push(row(store, model, read, &followed, console.store.now()).await?);
         }
     }
-    Ok(lags)
+    Ok(rows)
 }
 
-async fn lag<'a>(
+/// How far a version of a projection is behind.
+async fn row(
     store: &ViewStore,
-    model: &'a dyn ProjectionModel,
+    model: &dyn ProjectionModel,
     read: Option<u32>,
     followed: &[&LatestEvents],
     now: Timestamp,
-) -> Result<ProjectionLag<'a>, StoreError> {
+) -> Result<Markup, StoreError> {
     let events: Vec<_> = followed.iter().flat_map(|latest| &latest.events).collect();
     let aggregates: BTreeSet<_> = events.iter().map(|event| event.aggregate.clone()).collect();
     let positions = match aggregates.is_empty() {
@@ -105,35 +91,25 @@ async fn lag<'a>(
     let is_cut_behind =
         |latest: &LatestEvents| latest.next.is_some() && latest.events.last().is_some_and(|oldest| !is_folded(oldest));
     let oldest = behind.iter().map(|event| event.event_id.timestamp_ms()).min();
-    let age = |at: u64| now.as_millisecond() - i64::try_from(at).unwrap_or(i64::MAX);
-    Ok(ProjectionLag {
-        model,
-        is_read: read == Some(model.version()),
-        compared: events.len(),
-        is_cut: followed.iter().any(|latest| is_cut_behind(latest)),
-        behind: behind.len(),
-        oldest_ms: oldest.map(age),
-        suspended: positions.values().filter(|position| position.suspended.is_some()).count(),
-    })
-}
-
-fn row(lag: &ProjectionLag<'_>) -> Markup {
-    let ProjectionLag { model, is_read, compared, is_cut, behind, oldest_ms, suspended } = lag;
-    html! {
+    let age = |at: u64| time::span_text(now.as_millisecond() - i64::try_from(at).unwrap_or(i64::MAX));
+    // An event before the compared ones may not be folded, either.
+    let is_cut = followed.iter().any(|latest| is_cut_behind(latest));
+    let suspended = positions.values().filter(|position| position.suspended.is_some()).count();
+    Ok(html! {
         tr data-row {
             td {
                 strong { (model.name()) } " version " (model.version()) " "
-                @if *is_read { span.tag title="Readers get this version." { "read" } }
+                @if read == Some(model.version()) { span.tag title="Readers get this version." { "read" } }
             }
             td { (model.follows().join(", ")) }
-            td.number { @if *behind > 0 { span.warn { (behind) " of " (compared) } } @else { "0" } }
+            td.number { @if behind.is_empty() { "0" } @else { span.warn { (behind.len()) " of " (events.len()) } } }
             td.number {
-                @match oldest_ms {
+                @match oldest {
                     None => "none",
-                    Some(age) => span.warn { @if *is_cut { "at least " } (time::span_text(*age)) },
+                    Some(at) => span.warn { @if is_cut { "at least " } (age(at)) },
                 }
             }
-            td.number { @if *suspended > 0 { span.bad { (suspended) } } @else { "0" } }
+            td.number { @if suspended > 0 { span.bad { (suspended) } } @else { "0" } }
         }
-    }
+    })
 }

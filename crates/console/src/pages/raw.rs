@@ -7,6 +7,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use daybook_admin::AdminCalls;
 use daybook_event_store::{LoadOptions, LoadPolicy};
+use daybook_local_aws::messaging::MessageQuery;
 use daybook_table::attributes;
 use maud::html;
 
@@ -14,7 +15,7 @@ use super::aggregate::aggregate;
 use crate::console::Console;
 use crate::frame::{Failure, Page};
 use crate::request::{BusPosition, PagePath, PageQuery, VersionNumber, VersionQuery};
-use crate::stack::{DeadLetterAction, MessageQuery};
+use crate::stack::DeadLetterAction;
 use crate::{json, paths};
 
 /// Shows the rows of an event: the event, its messages, and the metadata.
@@ -68,7 +69,7 @@ pub(crate) async fn bus_message(
     let part = console.stack.messages(MessageQuery { after, before, ..MessageQuery::default() }).await?;
     let message =
         part.messages.first().ok_or_else(|| Failure::missing(format!("The bus has no message {position}.")))?;
-    Ok(plain(&message.detail))
+    Ok(plain(&message.entry.detail))
 }
 
 /// The whole body of a dead-letter message.
@@ -77,7 +78,7 @@ pub(crate) async fn dead_letter(
     PagePath(id): PagePath<String>,
 ) -> Result<Response, Failure> {
     let messages = console.stack.dead_letters(DeadLetterAction::Nothing).await?.messages;
-    let message = messages.iter().find(|message| message.id == id);
+    let message = messages.into_iter().map(|waiting| waiting.message).find(|message| message.message_id == id);
     Ok(plain(&message.ok_or_else(|| Failure::missing(format!("No dead-letter queue has the message {id}.")))?.body))
 }
 

@@ -60,7 +60,7 @@ fn relay_markup(relay: &Result<Relay, StackError>) -> Markup {
         Ok(relay) => relay,
         Err(error) => return missing_part("Relay", error),
     };
-    let at = relay.at.map(|at| time::relative_ms(at, Timestamp::now()));
+    let at = relay.at.map(|at| time::relative(at, Timestamp::now()));
     html! {
         section {
             h2 { "Relay" }

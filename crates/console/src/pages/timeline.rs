@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_admin::{AdminCalls, EventMessages, PublishedEvent};
 use daybook_decider::{Meta, RecordedEvent};
+use daybook_local_aws::messaging::{BusMessage, MessageQuery, TargetOutcome, TargetRecord};
+use daybook_stream_relay::DeadLetter;
 use daybook_table::{AggregateKey, OutboxItem};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use crate::console::Console;
 use crate::frame::Failure;
-use crate::stack::{DeadLetterError, MessageMetadata, MessageQuery, MessageTarget, TargetOutcome};
+use crate::stack::MessageMetadata;
 use crate::{json, paths, time};
 
 /// Maximum bytes of an event's data in the timeline.
@@ -80,16 +82,19 @@ fn messages(fates: &EventFates) -> Markup {
 fn fate_markup(fate: &Fate) -> Markup {
     html! {
         @match fate {
-            Fate::OnBus { position, after_ms, times, targets } => {
-                a.fate.good href={ (paths::page("/bus")) "/" (position) } {
-                    "on the bus"
-                    @if let Some(after) = after_ms { " after " (time::span_text(*after)) }
+            Fate::OnBus(messages) => {
+                @if let [first, ..] = messages.as_slice() {
+                    a.fate.good href={ (paths::page("/bus")) "/" (first.position) } {
+                        "on the bus"
+                        @if let Some(after) = time_to_bus(first) { " after " (time::span_text(after)) }
+                    }
                 }
-                @if *times > 1 { span.hint title="Consumers recognize repeated messages by their id." { " " (times) " times" } }
+                @if messages.len() > 1 { span.hint title="Consumers recognize repeated messages by their id." { " " (messages.len()) " times" } }
+                @let targets: Vec<_> = messages.iter().flat_map(|message| &message.targets).collect();
                 @if !targets.is_empty() { ul.messages { @for target in targets { li { (target_markup(target)) } } } }
             }
-            Fate::DeadLettered { id, error } => a.fate.bad href={ (paths::page("/dead-letters")) "#m-" (id) } {
-                "in the dead-letter queue: " (error.code)
+            Fate::DeadLettered { id, code } => a.fate.bad href={ (paths::page("/dead-letters")) "#m-" (id) } {
+                "in the dead-letter queue: " (code)
             },
             Fate::InOutbox => span.fate.hint title="AWS stores no list of what the bus accepted. The page Stream shows whether the relay is behind, and Dead-letter messages shows what it could not send." { "in the outbox" },
             Fate::Waiting => a.fate.warn href=(paths::page("/stream")) title="It is in the outbox alone: the relay has not sent it, or somebody deleted it from the dead-letter queue." { "not on the bus yet" },
@@ -97,11 +102,18 @@ fn fate_markup(fate: &Fate) -> Markup {
     }
 }
 
+/// The time from the event to the bus, in milliseconds, if the stack recorded it.
+fn time_to_bus(message: &BusMessage) -> Option<i64> {
+    let occurred_at = MessageMetadata::of_detail(&message.entry.detail).occurred_at.parse::<Timestamp>().ok()?;
+    Some(message.entry.accepted_at?.cast_signed() - occurred_at.as_millisecond())
+}
+
 /// What the consumer behind the queue of a rule did with a message, and how long that took.
-fn target_markup(target: &MessageTarget) -> Markup {
-    let MessageTarget { queue, sent_at, receives, first_received_at, ended_at, outcome } = target;
-    let waited = first_received_at.map(|received| time::span_text(received - sent_at));
-    let took = ended_at.zip(*first_received_at).map(|(ended, received)| time::span_text(ended - received));
+fn target_markup(target: &TargetRecord) -> Markup {
+    let TargetRecord { queue, sent_at, receives, first_received_at, ended_at, outcome, .. } = target;
+    let span = |from: u64, to: u64| time::span_text(to.saturating_sub(from).cast_signed());
+    let waited = first_received_at.map(|received| span(*sent_at, received));
+    let took = ended_at.zip(*first_received_at).map(|(ended, received)| span(received, ended));
     html! {
         "queue " span.message { (queue) } " "
         @match outcome {
@@ -151,23 +163,15 @@ pub(crate) fn event_details(console: &Console, key: &AggregateKey, event: &Recor
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Fate {
-    OnBus {
-        /// Its first position on the bus.
-        position: usize,
-        /// The time from the event to the bus, in milliseconds, if the stack recorded it.
-        after_ms: Option<i64>,
-        /// How often the bus accepted it.
-        times: usize,
-        /// What became of it in the queues of rules.
-        targets: Vec<MessageTarget>,
-    },
+    /// Each time that the bus accepted it.
+    OnBus(Vec<BusMessage>),
     DeadLettered {
         /// The queue's id of it.
         id: String,
-        /// Why the bus rejected it.
-        error: DeadLetterError,
+        /// The code of the bus that rejected it.
+        code: String,
     },
     /// It is in the outbox alone.
     Waiting,
@@ -224,8 +228,8 @@ pub(crate) async fn fates_of_events(
     let messages = console.store.admin().messages_of(&published).await?;
     let ids: Vec<_> = messages.iter().flat_map(|messages| &messages.rows).map(|row| row.message_id.clone()).collect();
     let is_local = console.is_local();
-    let fates = if ids.is_empty() || !is_local { BTreeMap::new() } else { fates(console, key, ids).await? };
-    let other = if is_local { Fate::Waiting } else { Fate::InOutbox };
+    let mut fates = if ids.is_empty() || !is_local { BTreeMap::new() } else { fates(console, key, ids).await? };
+    let other = || if is_local { Fate::Waiting } else { Fate::InOutbox };
     let of_event = |messages: EventMessages| EventFates {
         gone: messages.gone(),
         unreadable: messages.unreadable.iter().map(|row| format!("{row}: {}", row.reason)).collect(),
@@ -233,7 +237,7 @@ pub(crate) async fn fates_of_events(
             .rows
             .into_iter()
             .map(|row| {
-                let fate = fates.get(&row.message_id).unwrap_or(&other).clone();
+                let fate = fates.remove(&row.message_id).unwrap_or_else(other);
                 (row, fate)
             })
             .collect(),
@@ -250,27 +254,18 @@ async fn fates(console: &Console, key: &AggregateKey, ids: Vec<String>) -> Resul
     };
     let on_bus = console.stack.messages(query).await?;
     let mut fates = BTreeMap::new();
-    for dead_letter in on_bus.dead_letters {
-        let content = dead_letter.content();
-        if let Some(message) = content.message {
-            let error = content.error.unwrap_or_default();
-            fates.insert(message.message_id, Fate::DeadLettered { id: dead_letter.id, error });
+    for waiting in on_bus.dead_letters {
+        if let Ok(DeadLetter { message: Some(row), error, .. }) = DeadLetter::read(&waiting.message.body) {
+            let code = error.map(|error| error.code).unwrap_or_default();
+            fates.insert(row.message_id, Fate::DeadLettered { id: waiting.message.message_id, code });
         }
     }
     for message in on_bus.messages {
-        let metadata = MessageMetadata::of_detail(&message.detail);
-        let occurred_at = metadata.occurred_at.parse::<Timestamp>().ok();
-        let after_ms =
-            message.accepted_at.zip(occurred_at).map(|(accepted, occurred)| accepted - occurred.as_millisecond());
-        let first = Fate::OnBus { position: message.position, after_ms, times: 0, targets: Vec::new() };
-        // A message that the bus accepted in the end is no dead letter, also if a copy of it still is.
-        let fate = fates.entry(metadata.message_id).or_insert_with(|| first.clone());
-        if !matches!(fate, Fate::OnBus { .. }) {
-            *fate = first;
-        }
-        if let Fate::OnBus { times, targets, .. } = fate {
-            *times += 1;
-            targets.extend(message.targets);
+        let message_id = MessageMetadata::of_detail(&message.entry.detail).message_id;
+        match fates.get_mut(&message_id) {
+            Some(Fate::OnBus(messages)) => messages.push(message),
+            // A message that the bus accepted in the end is no dead letter, also if a copy of it still is.
+            _ => drop(fates.insert(message_id, Fate::OnBus(vec![message]))),
         }
     }
     Ok(fates)

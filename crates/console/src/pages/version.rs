@@ -4,11 +4,12 @@ use std::error::Error;
 
 use daybook_decider::{Model, UnreadableEvent};
 use daybook_event_store::{LoadOptions, LoadPolicy, StoreError};
+use daybook_function_runtime::with_causes;
 use daybook_table::AggregateKey;
 use serde_json::Value;
 
 use crate::console::Console;
-use crate::frame::{Failure, with_causes};
+use crate::frame::Failure;
 
 /// Maximum events that a page folds without being asked.
 const MAX_FOLD: u64 = 2_000;
@@ -17,11 +18,7 @@ pub(crate) enum StateAt {
     /// The state, JSON, and the difference to the version before, if that was computed.
     Known { state: String, changes: Option<Vec<Change>>, is_deleted: bool },
     /// The events cannot be folded.
-    Unreadable {
-        error: String,
-        /// The event that cannot be read.
-        event: Option<u64>,
-    },
+    Unreadable { error: String, event: Option<u64> },
     /// Many events would have to be folded.
     Expensive { events: u64 },
 }

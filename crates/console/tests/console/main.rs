@@ -14,11 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
-use daybook_console::stack::{
-    BusPart, ControlAction, Controls, DeadLetterAction, DeadLetters, MessageQuery, Reply, StackSource, StreamState,
-};
-use daybook_console::{Access, Console, StackKind};
+use daybook_console::stack::{ControlAction, Controls, DeadLetterAction, DeadLetters, Reply, StackSource, StreamState};
+use daybook_console::{Access, Console, StackKind, new_token};
 use daybook_decider::Registry;
+use daybook_local_aws::messaging::{BusPart, MessageQuery};
 use daybook_table::AggregateKey;
 use daybook_test_support::commands::{account_command, execute};
 use daybook_test_support::table::{TestTable, settings};
@@ -80,7 +79,8 @@ impl Bench {
         let calls = Arc::new(AtomicUsize::new(0));
         let stack = Arc::new(EmptyStack { calls: calls.clone() });
         let kind = StackKind::Local { api: Router::new() };
-        let console = Console::new(registry.clone(), table.store(), stack, kind, access);
+        let (store, form_token) = (table.store(), new_token());
+        let console = Console { registry: registry.clone(), store, stack, kind, views: None, access, form_token };
         Self { table, registry, calls, console: daybook_console::router(console) }
     }
 

@@ -119,8 +119,12 @@ async fn rows_that_expire_until_then_are_deleted_and_nothing_is_lost() {
     let times = times(&visit, "todo/1").await;
     assert!(times[1] - times[0] >= 14 * DAY * 1_000, "{times:?}");
     let messages = visit.post("/_dev/console/messages", &[], &json!({"aggregate": "todo/1"})).await;
-    let accepted: Vec<_> =
-        messages["messages"].as_array().unwrap().iter().map(|sent| sent["accepted_at"].as_i64().unwrap()).collect();
+    let accepted: Vec<_> = messages["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|sent| sent["entry"]["accepted_at"].as_i64().unwrap())
+        .collect();
     for (event, accepted) in times.iter().zip(&accepted) {
         assert!((*event..event + HOUR * 1_000).contains(accepted), "{times:?} {accepted:?}");
     }

@@ -74,6 +74,6 @@ async fn page_waits_until_the_stack_is_idle() {
     assert_eq!(visit.bus().await.len(), 20);
     visit.set_faults(&json!({"putEvents": [{"http": 500, "forever": true}]})).await;
     visit.create_todo("last", "t").await;
-    visit.submit("/faults", &[("action", "idle")]).await.has("Still busy").has("1 at stream-relay");
+    visit.submit("/faults", &[("action", "idle")]).await.has("Still busy").has("2 at stream-relay");
     visit.stop().await;
 }

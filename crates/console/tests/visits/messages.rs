@@ -140,7 +140,8 @@ async fn stream_shows_what_each_function_waits_for() {
     let visit = Visit::start().await;
     visit.set_faults(&json!({"putEvents": [{"http": 500, "forever": true}]})).await;
     visit.create_todo("1", "t").await;
-    let busy = visit.page_with("/stream", "<span class=\"warn\">1</span>").await;
+    // The message, and the event for the read models.
+    let busy = visit.page_with("/stream", "<span class=\"warn\">2</span>").await;
     busy.has("stream-relay").has("snapshotter").has("daybook-dlq").has("daybook-changes").has("API requests");
     visit.page("/aggregates/todo/1").await.has("not on the bus yet");
     visit.stop().await;
@@ -156,7 +157,7 @@ async fn timeline_shows_what_the_consumer_of_each_rule_did_with_a_message() {
     let consumer = visit.queues();
     let received = consumer.receive("audit", 1, Duration::from_secs(30)).await.unwrap();
     visit.page(page).await.has("being processed, or waiting for a retry</span>").has(", received after ");
-    consumer.delete("audit", &received[0]);
+    consumer.delete("audit", &received[0]).await;
     let processed = visit.page(page).await;
     processed.has("queue <span class=\"message\">audit</span> <span class=\"fate good\">processed in ");
 

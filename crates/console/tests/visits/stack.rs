@@ -91,7 +91,7 @@ impl Visit {
     /// Puts messages of another sender on the bus, up to ten.
     pub(crate) async fn put_on_bus(&self, details: impl Iterator<Item = Value>) {
         let entry = |detail: Value| json!({"EventBusName": "daybook", "Source": "test", "DetailType": "T", "Detail": detail.to_string()});
-        let request = self.client.post(self.stack.bus_url().unwrap()).header("x-amz-target", "AWSEvents.PutEvents");
+        let request = self.client.post(self.stack.bus_url()).header("x-amz-target", "AWSEvents.PutEvents");
         let response = request.body(json!({"Entries": details.map(entry).collect::<Vec<_>>()}).to_string());
         assert!(response.send().await.unwrap().status().is_success());
     }

@@ -15,17 +15,14 @@ const DEFAULT_TIMEOUT_SECONDS: u64 = 3;
 /// The functions of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
-    /// The functions by logical id.
     pub functions: BTreeMap<String, Function>,
 }
 
-/// A function of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Function {
     /// `Metadata.BuildProperties.Binary`: the binary that cargo-lambda builds for it.
     pub binary: Option<Setting>,
     pub timeout: Duration,
-    /// `Environment.Variables`.
     pub environment: BTreeMap<String, Setting>,
     /// The streams that invoke it, by the name of the event.
     pub streams: BTreeMap<String, StreamEvent>,

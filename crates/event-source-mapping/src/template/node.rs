@@ -142,15 +142,12 @@ fn short_form(name: &str, operand: &Value) -> String {
 
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
-    /// It is not YAML.
     #[error("template is not YAML")]
     Yaml(#[from] serde_yaml_ng::Error),
-    /// One of its values is wrong.
     #[error("template at {path:?}: {reason}")]
     At {
         /// The keys that lead to it, joined by dots.
         path: String,
-        /// What is wrong.
         reason: String,
     },
 }

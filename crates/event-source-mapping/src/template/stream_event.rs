@@ -8,7 +8,6 @@ use crate::template::node::{Node, TemplateError};
 /// Five filters are the default quota; AWS raises it to ten on request.
 const MAX_FILTERS: usize = 10;
 
-/// An event of `Type: DynamoDB`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamEvent {
     pub enabled: bool,

@@ -34,7 +34,6 @@ pub(crate) const CHECKPOINTS: &str = "CREATE TABLE IF NOT EXISTS _daybook_checkp
     reader TEXT PRIMARY KEY, sequence_number TEXT NOT NULL, is_settled INTEGER NOT NULL
 ) WITHOUT ROWID;";
 
-/// Why the database cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(transparent)]
@@ -135,7 +134,7 @@ pub(super) fn expire(connection: &Connection, tables: &[ExpiringTable], now: u64
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use rusqlite::StatementStatus;
     use serde_json::{Value, from_value, json};
 

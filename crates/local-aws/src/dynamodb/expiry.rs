@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// The clock of a database. Clones share it.
 #[derive(Clone)]
 pub struct TableClock {
-    database: Database,
+    pub(super) database: Database,
     /// The name of the database, for further connections.
     name: String,
     clock: LocalClock,

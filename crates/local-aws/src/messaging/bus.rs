@@ -1,24 +1,19 @@
 //! The accepted entries and messages, and the recorded calls.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::error::Error;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use daybook_event_pattern::EventPattern;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::clock::LocalClock;
 use crate::json_protocol::CallError;
 use crate::messaging::faults::{Faults, FunctionFault, KillFault};
-use crate::messaging::rules::Rules;
-use crate::messaging::sqs::queues::{DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, TargetRecord, name_of};
+use crate::messaging::sqs::queues::{DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, name_of};
 use crate::state::{BusQuery, Journal, StackState, StateError};
-
-/// Maximum entries that are read to find those that match.
-const MAX_SEARCHED: usize = 10_000;
 
 /// The event buses and queues of an account. A clone is the same account.
 #[derive(Clone)]
@@ -26,11 +21,12 @@ pub struct Bus(Arc<Mutex<State>>);
 
 pub(crate) struct State {
     /// Where accepted entries and messages are stored.
-    stored: StackState,
+    pub(crate) stored: StackState,
     pub(crate) put_events_calls: Vec<PutEventsCall>,
     /// The names of the event buses, besides `default`.
     event_buses: BTreeSet<String>,
-    pub(crate) rules: Rules,
+    /// By event bus and name.
+    pub(crate) rules: BTreeMap<(String, String), EventRule>,
     pub(crate) queues: Queues,
     /// The names of the queues whose messages are work.
     work_queues: BTreeSet<String>,
@@ -57,43 +53,14 @@ pub struct Delivered {
     pub accepted_at: Option<u64>,
 }
 
-/// A part of the entries that reached an event bus.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DeliveredPart {
-    /// The entries, each with its position, counted from 1.
-    pub entries: Vec<(usize, Delivered)>,
-    /// The number of entries that match, including those that were left out, from the position `searched_from` on.
-    pub matching: usize,
-    /// The first position of the range, or of the last 10,000 candidates if there are more to compare.
-    pub searched_from: usize,
-    /// The position of the last entry of all; 0 before the first.
-    pub last: usize,
-}
-
-/// What entries are about.
-#[derive(Clone, Debug)]
-pub enum EntryKey<'a> {
-    /// The ids of messages, in the metadata of the details.
-    MessageIds(Vec<&'a str>),
-    /// A correlation id, in the metadata of the details.
-    Correlation(&'a str),
-    /// The first resource.
-    Resource(&'a str),
-}
-
-impl EntryKey<'_> {
-    /// The column of the entries, and the values of which they have one.
-    fn column(&self) -> (&'static str, String) {
-        match self {
-            Self::MessageIds(ids) => ("message_id", json!(ids).to_string()),
-            Self::Correlation(id) => ("correlation_id", json!([id]).to_string()),
-            Self::Resource(resource) => ("resource", json!([resource]).to_string()),
-        }
-    }
+pub(crate) struct EventRule {
+    pub(crate) pattern: EventPattern,
+    /// The ARNs of queues, by the id of the target.
+    pub(crate) targets: BTreeMap<String, String>,
 }
 
 /// A message that is in a queue now.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WaitingMessage {
     pub message: QueueMessage,
     /// When it was sent to the queue, in milliseconds since 1970.
@@ -104,7 +71,6 @@ pub struct WaitingMessage {
 /// A call of `PutEvents` with a readable body, whatever its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PutEventsCall {
-    /// The number of entries in the call.
     pub entries: usize,
     /// Their size by EventBridge's rule.
     pub bytes: usize,
@@ -118,10 +84,8 @@ pub struct PutEventsCall {
 pub struct PutEventsResultEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
-    /// The error code of an entry that was not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
-    /// The text for the code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
 }
@@ -156,7 +120,7 @@ impl Bus {
             stored,
             put_events_calls: Vec::new(),
             event_buses: BTreeSet::new(),
-            rules: Rules::default(),
+            rules: BTreeMap::new(),
             queues,
             work_queues: BTreeSet::new(),
             faults: Faults::default(),
@@ -208,25 +172,6 @@ impl Bus {
         let accepted: Vec<QueueMessage> =
             state.stored.entries(Journal::Queue).inspect_err(unreadable).unwrap_or_default();
         accepted.into_iter().filter(|message| !state.is_work(&message.queue_url)).collect()
-    }
-
-    /// The last `limit` entries whose positions are in the range, that have the key, and that match, in order of
-    /// arrival. Only the last 10,000 candidates are compared with `matches`. No other entries are read.
-    pub fn delivered_part(
-        &self,
-        positions: &Range<usize>,
-        limit: usize,
-        key: Option<&EntryKey<'_>>,
-        matches: Option<&dyn Fn(&Delivered) -> bool>,
-    ) -> DeliveredPart {
-        let part = part_of(&self.state().stored, positions, limit, key, matches);
-        part.inspect_err(unreadable).unwrap_or_default()
-    }
-
-    /// What became of an accepted entry in the queues of the rules that it matched, since the start of the process.
-    /// Only the last 10,000 entries have records.
-    pub fn target_records(&self, event_id: &str) -> Vec<TargetRecord> {
-        self.state().queues.records.of_event(event_id).to_vec()
     }
 
     /// The messages that are in dead-letter queues now, also in those of rules, in order of arrival.
@@ -306,30 +251,6 @@ impl Bus {
     }
 }
 
-fn part_of(
-    stored: &StackState,
-    positions: &Range<usize>,
-    limit: usize,
-    key: Option<&EntryKey<'_>>,
-    matches: Option<&dyn Fn(&Delivered) -> bool>,
-) -> Result<DeliveredPart, StateError> {
-    let last = stored.last_of_bus()?;
-    let start = positions.start.clamp(1, last + 1);
-    let query = BusQuery { positions: start..positions.end.clamp(start, last + 1), key: key.map(EntryKey::column) };
-    let count = if key.is_some() { stored.count_of_bus(&query)? } else { query.positions.len() };
-    let mut part = DeliveredPart { entries: Vec::new(), matching: count, searched_from: start, last };
-    part.entries = stored.entries_of_bus(&query, if matches.is_some() { MAX_SEARCHED } else { limit })?;
-    if let Some(matches) = matches {
-        if let Some((first, _)) = part.entries.first().filter(|_| part.entries.len() < count) {
-            part.searched_from = *first;
-        }
-        part.entries.retain(|(_, entry)| matches(entry));
-        part.matching = part.entries.len();
-        part.entries.drain(..part.entries.len().saturating_sub(limit));
-    }
-    Ok(part)
-}
-
 fn unreadable(error: &StateError) {
     tracing::error!(error = error as &dyn Error, "the stored state cannot be read");
 }
@@ -344,7 +265,6 @@ impl State {
         queue_url.starts_with("arn:") || self.work_queues.contains(name_of(queue_url))
     }
 
-    /// Whether there is an event bus of this name or ARN.
     pub(crate) fn has_event_bus(&self, name: &str) -> bool {
         let name = event_bus_name(name);
         name == "default" || self.event_buses.contains(name)

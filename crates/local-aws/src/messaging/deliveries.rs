@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::json_protocol::{self, CallError, CallResponse};
-use crate::messaging::bus::{Bus, Delivered, State, event_bus_name};
+use crate::messaging::bus::{Bus, Delivered, EventRule, State, event_bus_name};
 use crate::messaging::faults::{CallFault, DeliveryFault};
 use crate::messaging::sqs::queues::{QueueMessage, TargetOutcome, dead_letter_queue_of, name_of};
 use crate::state::StateError;
@@ -39,12 +39,12 @@ impl Bus {
         self.create_work_queue(&dead_letter_queue);
         let mut state = self.state();
         state.queues.set_redrive(target.queue, target.max_receives, &arn(&dead_letter_queue));
-        let event_bus = event_bus_name(event_bus);
-        state.rules.put(event_bus, name, pattern);
-        if let Some(rule) = state.rules.get(event_bus, name) {
-            rule.targets.insert("queue".to_owned(), arn(target.queue));
-        }
+        state.put_rule(event_bus, name, pattern).targets.insert("queue".to_owned(), arn(target.queue));
     }
+}
+
+fn key(bus: &str, name: &str) -> (String, String) {
+    (event_bus_name(bus).to_owned(), name.to_owned())
 }
 
 fn arn(queue: &str) -> String {
@@ -52,6 +52,21 @@ fn arn(queue: &str) -> String {
 }
 
 impl State {
+    /// Creates a rule, or replaces its pattern.
+    fn put_rule(&mut self, bus: &str, name: &str, pattern: EventPattern) -> &mut EventRule {
+        let new = || EventRule { pattern: pattern.clone(), targets: BTreeMap::new() };
+        let rule = self.rules.entry(key(bus, name)).or_insert_with(new);
+        rule.pattern = pattern;
+        rule
+    }
+
+    fn rule(&mut self, bus: &str, name: &str) -> Result<&mut EventRule, CallError> {
+        self.rules.get_mut(&key(bus, name)).ok_or_else(|| {
+            let message = format!("Rule {name} does not exist on EventBus {bus}.");
+            CallError::bad_request("ResourceNotFoundException", &message)
+        })
+    }
+
     /// Sends an event to the queues of the rules that it matches.
     pub(crate) fn send_to_targets(&mut self, entry: &Delivered) -> Result<(), StateError> {
         let bus = event_bus_name(&entry.event_bus_name);
@@ -61,7 +76,9 @@ impl State {
             "detail": serde_json::from_str::<Value>(&entry.detail).unwrap_or_default(),
         });
         let body = event.to_string();
-        let queues = self.rules.targets_of(bus, &event);
+        let of_bus = self.rules.iter().filter(|((of, _), _)| of == bus);
+        let matching = of_bus.filter(|(_, rule)| rule.pattern.matches(&event));
+        let queues: Vec<_> = matching.flat_map(|(_, rule)| rule.targets.values().cloned()).collect();
         queues.into_iter().try_for_each(|queue| self.send_to_target(queue, &entry.event_id, &body))
     }
 
@@ -138,7 +155,7 @@ pub(crate) fn put_rule(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError
         let message = format!("Event pattern is not valid. Reason: {reason}");
         CallError::bad_request("InvalidEventPatternException", &message)
     })?;
-    state.rules.put(bus_name, &name, pattern);
+    state.put_rule(bus_name, &name, pattern);
     let arn = format!("arn:aws:events:us-east-1:000000000000:rule/{bus_name}/{name}");
     Ok(CallResponse::Json(json!({ "RuleArn": arn })))
 }
@@ -146,50 +163,35 @@ pub(crate) fn put_rule(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError
 pub(crate) fn put_targets(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let RuleRequest { name, event_bus_name: bus_name, targets, .. } = json_protocol::read(body)?;
     let mut state = bus.state();
-    let rule = state.rules.get(event_bus_name(&bus_name), &name).ok_or_else(|| missing(&name, &bus_name))?;
-    rule.targets.extend(targets.into_iter().map(|target| (target.id, target.arn)));
+    state.rule(&bus_name, &name)?.targets.extend(targets.into_iter().map(|target| (target.id, target.arn)));
     Ok(CallResponse::Json(json!({ "FailedEntryCount": 0, "FailedEntries": [] })))
 }
 
 pub(crate) fn remove_targets(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let RuleRequest { name, event_bus_name: bus_name, ids, .. } = json_protocol::read(body)?;
     let mut state = bus.state();
-    let rule = state.rules.get(event_bus_name(&bus_name), &name).ok_or_else(|| missing(&name, &bus_name))?;
-    rule.targets.retain(|id, _| !ids.contains(id));
+    state.rule(&bus_name, &name)?.targets.retain(|id, _| !ids.contains(id));
     Ok(CallResponse::Json(json!({ "FailedEntryCount": 0, "FailedEntries": [] })))
 }
 
 /// Deletes a rule. A rule that does not exist is no error.
 pub(crate) fn delete_rule(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let RuleRequest { name, event_bus_name: bus_name, .. } = json_protocol::read(body)?;
-    let (mut state, bus_name) = (bus.state(), event_bus_name(&bus_name));
-    if state.rules.get(bus_name, &name).is_some_and(|rule| !rule.targets.is_empty()) {
+    let mut state = bus.state();
+    if state.rule(&bus_name, &name).is_ok_and(|rule| !rule.targets.is_empty()) {
         let message = "Rule can't be deleted since it has targets.";
         return Err(CallError::bad_request("ValidationException", message));
     }
-    state.rules.remove(bus_name, &name);
+    state.rules.remove(&key(&bus_name, &name));
     Ok(CallResponse::Json(json!({})))
-}
-
-fn missing(rule: &str, bus: &str) -> CallError {
-    let message = format!("Rule {rule} does not exist on EventBus {bus}.");
-    CallError::bad_request("ResourceNotFoundException", &message)
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct DescribeEventBusRequest {
-    /// A name or an ARN.
-    #[serde(default = "default_bus")]
-    name: String,
 }
 
 pub(crate) async fn describe_event_bus(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let fault = CallFault::next(&mut bus.state().faults.describe_event_bus);
     fault.delay().await;
-    let DescribeEventBusRequest { name } = json_protocol::read(body)?;
+    let request: Value = json_protocol::read(body)?;
     fault.fail_before()?;
-    let name = event_bus_name(&name);
+    let name = event_bus_name(request["Name"].as_str().unwrap_or("default"));
     if !bus.state().has_event_bus(name) {
         let message = format!("Event bus {name} does not exist.");
         return Err(CallError::bad_request("ResourceNotFoundException", &message));

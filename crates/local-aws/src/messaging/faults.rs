@@ -1,39 +1,6 @@
 //! The injected faults of the local stack: scripts, of which each call uses up one fault, and rules, which apply to every call.
 //! Those of the views table and the paused functions have no effect on the bus.
-//!
-//! As JSON, camelCase, every member optional:
-//!
-//! ```
-//! # let json = r#"
-//! {
-//!   "putEvents": [
-//!     {"http": 500},
-//!     {"code": "ThrottlingException"},
-//!     {"acceptThenDrop": true},
-//!     {"failEntries": [{"index": 2, "code": "InternalFailure"}]},
-//!     {"http": 400, "body": "<html>"},
-//!     {},
-//!     {"delayMs": 5000, "forever": true}
-//!   ],
-//!   "entries": [{"containing": "accountOverdrawn", "code": "InternalFailure", "times": 2}],
-//!   "sendMessage": [{"http": 503}],
-//!   "messages": [{"containing": "", "code": "AWS.SimpleQueueService.NonExistentQueue"}],
-//!   "receiveMessage": [{"http": 500}],
-//!   "deleteMessage": [{"acceptThenDrop": true}],
-//!   "describeEventBus": [{"code": "ThrottlingException"}],
-//!   "deliveries": [
-//!     {"containing": "TodoCreated", "duplicate": true},
-//!     {"containing": "OrderPlaced", "delayMs": 500, "times": 1},
-//!     {"containing": "OrderPaid", "fail": true}
-//!   ],
-//!   "invocations": [{"containing": "TodoCreated", "times": 1}, {"function": "billing", "acceptThenDrop": true}],
-//!   "projector": [{"killAfterMs": 0}, {}, {"killAfterMs": 50, "forever": true}],
-//!   "views": {"TransactWriteItems": [{"code": "ThrottlingException"}, {"acceptThenDrop": true}]},
-//!   "paused": ["stream-relay"]
-//! }
-//! # "#;
-//! # serde_json::from_str::<daybook_local_aws::messaging::Faults>(json).unwrap();
-//! ```
+//! As JSON, camelCase, every member optional: `tests` has one of each kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -302,6 +269,40 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faults_of_each_kind_can_be_read() {
+        let json = r#"
+            {
+              "putEvents": [
+                {"http": 500},
+                {"code": "ThrottlingException"},
+                {"acceptThenDrop": true},
+                {"failEntries": [{"index": 2, "code": "InternalFailure"}]},
+                {"http": 400, "body": "<html>"},
+                {},
+                {"delayMs": 5000, "forever": true}
+              ],
+              "entries": [{"containing": "accountOverdrawn", "code": "InternalFailure", "times": 2}],
+              "sendMessage": [{"http": 503}],
+              "messages": [{"containing": "", "code": "AWS.SimpleQueueService.NonExistentQueue"}],
+              "receiveMessage": [{"http": 500}],
+              "deleteMessage": [{"acceptThenDrop": true}],
+              "describeEventBus": [{"code": "ThrottlingException"}],
+              "deliveries": [
+                {"containing": "TodoCreated", "duplicate": true},
+                {"containing": "OrderPlaced", "delayMs": 500, "times": 1},
+                {"containing": "OrderPaid", "fail": true}
+              ],
+              "invocations": [{"containing": "TodoCreated", "times": 1}, {"function": "billing", "acceptThenDrop": true}],
+              "projector": [{"killAfterMs": 0}, {}, {"killAfterMs": 50, "forever": true}],
+              "views": {"TransactWriteItems": [{"code": "ThrottlingException"}, {"acceptThenDrop": true}]},
+              "paused": ["stream-relay"]
+            }
+        "#;
+        let faults: Faults = serde_json::from_str(json).unwrap();
+        assert_eq!((faults.put_events.len(), faults.deliveries.len(), faults.paused.len()), (7, 3, 1));
+    }
 
     #[test]
     fn error_of_an_unknown_member_lists_all_members() {

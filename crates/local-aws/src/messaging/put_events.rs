@@ -87,7 +87,6 @@ fn accept(bus: &Bus, entries: Vec<PutEventsRequestEntry>, fault: &CallFault) -> 
     results
 }
 
-/// Checks the limits of a whole request.
 fn check(entries: &[PutEventsRequestEntry], bytes: usize) -> Result<(), CallError> {
     let invalid = |message| Err(CallError::bad_request("ValidationException", message));
     if !(1..=MAX_ENTRIES).contains(&entries.len()) {

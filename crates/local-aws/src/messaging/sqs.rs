@@ -95,16 +95,17 @@ fn is_allowed(character: char) -> bool {
     matches!(character, '\t' | '\n' | '\r' | '\u{20}'..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct GetQueueAttributesRequest {
+/// The members that the operations on queues use.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct QueueRequest {
+    queue_name: String,
     queue_url: String,
-    #[serde(default)]
     attribute_names: Vec<String>,
 }
 
 pub(crate) fn get_queue_attributes(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let GetQueueAttributesRequest { queue_url, attribute_names } = json_protocol::read(body)?;
+    let QueueRequest { queue_url, attribute_names, .. } = json_protocol::read(body)?;
     bus.state().queues.check(&queue_url)?;
     let (visible, hidden) = bus.state().queues.counts(&queue_url);
     let arn = format!("arn:aws:sqs:us-east-1:000000000000:{}", queues::name_of(&queue_url));
@@ -120,26 +121,14 @@ pub(crate) fn get_queue_attributes(bus: &Bus, body: &[u8]) -> Result<CallRespons
     Ok(CallResponse::Json(json!({ "Attributes": attributes })))
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct CreateQueueRequest {
-    queue_name: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct DeleteQueueRequest {
-    queue_url: String,
-}
-
 pub(crate) fn create_queue(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let CreateQueueRequest { queue_name } = json_protocol::read(body)?;
+    let QueueRequest { queue_name, .. } = json_protocol::read(body)?;
     bus.state().queues.create(&queue_name);
     Ok(CallResponse::Json(json!({ "QueueUrl": format!("http://localhost/000000000000/{queue_name}") })))
 }
 
 pub(crate) fn delete_queue(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let DeleteQueueRequest { queue_url } = json_protocol::read(body)?;
+    let QueueRequest { queue_url, .. } = json_protocol::read(body)?;
     let mut state = bus.state();
     state.queues.check(&queue_url)?;
     state.queues.remove(&queue_url);

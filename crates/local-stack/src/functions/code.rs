@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use axum::{Router, middleware};
 use daybook_command_handler::{Api, ApiSettings};
-use daybook_console::{Access, Console, StackKind};
+use daybook_console::{Access, Console, StackKind, Views};
 use daybook_event_source_mapping::Template;
 use daybook_event_store::{EventStore, StoreSettings};
-use daybook_function_runtime::SdkConfig;
+use daybook_function_runtime::{SdkConfig, aws_config_at};
 use daybook_local_aws::clock::LocalClock;
 use daybook_projector::Projector;
-use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
 use daybook_stream_relay::{Clock, Relay, RelaySettings, changes_queue, clients};
 use daybook_view_store::ViewStore;
@@ -24,22 +23,19 @@ use crate::error::DevError;
 use crate::faults::FaultyViews;
 use crate::functions::Version;
 use crate::functions::handlers::{self, Handler};
-use crate::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 use crate::local_api::{explain, identify};
 use crate::remote_stack::RemoteStack;
 use crate::services::{Services, Variables, environment_of, function_of};
 use crate::usage::{UsageMeter, count_request};
 
 /// Starts the functions of a project. The table, the bus and the queues must exist.
-pub(crate) async fn start(settings: &FunctionSettings, project: Project) -> Result<Version, DevError> {
-    let process = Environment::of_process();
-    let dynamodb = service_config(&process, DYNAMODB_ENDPOINT, settings.dynamodb_url.as_deref()).await;
+pub(crate) fn start(settings: &FunctionSettings, project: Project) -> Result<Version, DevError> {
+    let dynamodb = aws_config_at(&settings.dynamodb_url);
     let (meter, faults) = (UsageMeter::default(), FaultyViews::default());
-    // An external DynamoDB checks signatures.
-    let metered = if settings.dynamodb_url.is_some() { meter.metered(&dynamodb) } else { dynamodb.clone() };
+    let metered = meter.metered(&dynamodb);
 
     let mut handlers = BTreeMap::new();
-    handlers.insert("stream-relay", Handler::Relay(relay(settings, &process).await?));
+    handlers.insert("stream-relay", Handler::Relay(relay(settings)?));
     let store = StoreSettings::read(&environment_of(&settings.snapshotter))?;
     let snapshotter = Snapshotter::new((project.aggregates)()?, event_store(&metered, store, &settings.clock));
     handlers.insert("snapshotter", Handler::Snapshotter(snapshotter));
@@ -56,7 +52,6 @@ pub(crate) async fn start(settings: &FunctionSettings, project: Project) -> Resu
     Ok(Version::new(api, handlers::router(handlers, meter, faults, settings.clock.clone()), None))
 }
 
-/// A store with the clock of the stack.
 fn event_store(dynamodb: &SdkConfig, settings: StoreSettings, clock: &LocalClock) -> EventStore {
     let clock = clock.clone();
     EventStore::new(dynamodb, settings).with_clock(move || clock.timestamp())
@@ -92,26 +87,22 @@ fn console(
     let store = event_store(dynamodb, store, &settings.clock);
     let ConsoleSettings { stack, access, form_token } = settings.console.clone();
     let (stack, kind) = (Arc::new(RemoteStack::new(stack, meter)), StackKind::Local { api });
-    let mut console = Console::new((project.aggregates)()?, store, stack, kind, access);
-    if let Some(views_table) = daybook_command_handler::views_table(&environment) {
-        console = console.with_views((project.projections)()?, ViewStore::new(dynamodb, views_table));
-    }
-    Ok(daybook_console::router(console.with_form_token(form_token)))
+    let views = match daybook_command_handler::views_table(&environment) {
+        Some(table) => Some(Views { projections: (project.projections)()?, store: ViewStore::new(dynamodb, table) }),
+        None => None,
+    };
+    let registry = (project.aggregates)()?;
+    Ok(daybook_console::router(Console { registry, store, stack, kind, views, access, form_token }))
 }
 
-async fn relay(settings: &FunctionSettings, process: &Environment) -> Result<Relay, DevError> {
+fn relay(settings: &FunctionSettings) -> Result<Relay, DevError> {
     let environment = environment_of(&settings.stream_relay);
-    let bus_url = settings.bus_url.as_deref();
-    let eventbridge = clients::eventbridge(&service_config(process, EVENTBRIDGE_ENDPOINT, bus_url).await);
-    let sqs = service_config(process, SQS_ENDPOINT, bus_url).await;
-    let relay_settings = RelaySettings::read(&environment)?;
-    // Only an external service can lack the bus.
-    clients::warm(&eventbridge, &relay_settings).await?;
-    let clock = settings.clock.clone();
-    let relay =
-        Relay::new(eventbridge, clients::sqs(&sqs), relay_settings).with_clock(Clock::new(move || clock.timestamp()));
+    let aws = aws_config_at(&settings.bus_url);
+    let (clock, sqs) = (settings.clock.clone(), clients::sqs(&aws));
+    let relay = Relay::new(clients::eventbridge(&aws), sqs.clone(), RelaySettings::read(&environment)?);
+    let relay = relay.with_clock(Clock::new(move || clock.timestamp()));
     Ok(match changes_queue(&environment) {
-        Some(queue) => relay.with_changes_queue(clients::sqs(&sqs), queue),
+        Some(queue) => relay.with_changes_queue(sqs, queue),
         None => relay,
     })
 }
@@ -123,10 +114,8 @@ pub(crate) struct FunctionSettings {
     pub(crate) snapshotter: Variables,
     /// `None` if there are no read models.
     pub(crate) projector: Option<Variables>,
-    /// The URL of the stack's own DynamoDB; `None` if it is external.
-    pub(crate) dynamodb_url: Option<String>,
-    /// The URL of the stack's own EventBridge and SQS; `None` if both are external.
-    pub(crate) bus_url: Option<String>,
+    pub(crate) dynamodb_url: String,
+    pub(crate) bus_url: String,
     pub(crate) console: ConsoleSettings,
     /// The clock of the stack. In another process, it is a copy.
     pub(crate) clock: LocalClock,
@@ -144,7 +133,7 @@ pub(crate) struct ConsoleSettings {
 impl FunctionSettings {
     /// The settings that a template gives its functions.
     pub(crate) fn read(template: &Template, services: &Services, console: ConsoleSettings) -> Result<Self, DevError> {
-        let variables = |binary| Ok::<_, DevError>(function_of(template, binary, &services.sqs)?.1);
+        let variables = |binary| Ok::<_, DevError>(function_of(template, binary, services.bus_url())?.1);
         let stream_relay = variables("stream-relay")?;
         let has_read_models = queue_of_projector(&stream_relay).is_some();
         Ok(Self {
@@ -152,8 +141,8 @@ impl FunctionSettings {
             stream_relay,
             snapshotter: variables("snapshotter")?,
             projector: has_read_models.then(|| variables("projector")).transpose()?,
-            dynamodb_url: services.dynamodb_url().map(str::to_owned),
-            bus_url: services.bus_url().map(str::to_owned),
+            dynamodb_url: services.dynamodb_url(),
+            bus_url: services.bus_url().to_owned(),
             console,
             clock: services.clock.clone(),
         })

@@ -126,7 +126,7 @@ pub async fn serve(project: Project) -> Result<(), DevError> {
     // Ctrl-C in a terminal reaches this process too, but the stack decides when it ends.
     let _ignored = TerminationSignals::listen().map_err(DevError::Signals)?;
     let (settings, closed) = input()?;
-    let version = functions::start(&settings, project).await?;
+    let version = functions::start(&settings, project)?;
     let api = version.api.layer(middleware::from_fn(read_whole));
     let api = Server::start(api).await.map_err(StartError::from)?;
     let control = Server::start(version.control).await.map_err(StartError::from)?;

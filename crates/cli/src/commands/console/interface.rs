@@ -74,11 +74,7 @@ impl StackSource for DeployedStack {
             let cloudwatch = SignedCalls::connect(&self.stack.environment, CLOUDWATCH).await?;
             let (mappings, age) =
                 tokio::try_join!(relay_mappings(&lambda, &function), iterator_age(&cloudwatch, &function))?;
-            Ok(Relay {
-                mappings,
-                iterator_age_ms: age.as_ref().map(|age| age.milliseconds),
-                at: age.map(|age| age.at.as_millisecond()),
-            })
+            Ok(Relay { mappings, iterator_age_ms: age.as_ref().map(|age| age.milliseconds), at: age.map(|age| age.at) })
         })
     }
 }

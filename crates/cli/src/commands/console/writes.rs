@@ -6,12 +6,14 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use daybook_console::stack::{DeadLetterAction, DeadLetterOutcome, DeadLetters, QueuedDeadLetter};
+use daybook_console::stack::{DeadLetterAction, DeadLetterOutcome, DeadLetters};
 use daybook_function_runtime::with_causes;
+use daybook_local_aws::messaging::{QueueMessage, WaitingMessage};
 use daybook_operations::dead_letter_message::{DeadLetterMessage, MessageFilter};
 use daybook_operations::dead_letters::{self, RedriveOptions};
 use daybook_operations::message_outcome::MessageOutcome;
@@ -69,17 +71,20 @@ impl Writes {
         outcomes.of_all(ids, deleted.map(drop))
     }
 
-    async fn read(&self) -> Result<Vec<QueuedDeadLetter>, OperatorError> {
+    async fn read(&self) -> Result<Vec<WaitingMessage>, OperatorError> {
         let url = self.stack.required("DLQ_URL")?;
         let (all, mut messages) = (MessageFilter::default(), Vec::new());
         let read = dead_letters::read(&self.stack, &all, Some(MAX_LISTED), |message| {
             let digest = message.digest;
-            messages.push(QueuedDeadLetter {
-                id: digest.sqs_id.clone(),
-                queue_url: url.clone(),
-                sent_at: digest.queued_at.map_or(0, |at| at.as_millisecond()),
+            messages.push(WaitingMessage {
+                message: QueueMessage {
+                    message_id: digest.sqs_id.clone(),
+                    queue_url: url.clone(),
+                    body: message.body().to_owned(),
+                    attributes: BTreeMap::new(),
+                },
+                sent_at: digest.queued_at.map_or(0, |at| at.as_millisecond().cast_unsigned()),
                 receives: message.receives(),
-                body: message.body().to_owned(),
             });
             Ok(())
         });

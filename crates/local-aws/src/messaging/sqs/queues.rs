@@ -225,8 +225,7 @@ pub(crate) struct TargetRecords {
 }
 
 /// What became of an event in one queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetRecord {
     pub queue: String,
     /// When the queue got it, in milliseconds since 1970, like the other times.
@@ -243,8 +242,7 @@ pub struct TargetRecord {
 }
 
 /// How an event has left a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TargetOutcome {
     /// A consumer has deleted it, which it does after it has processed it.
     Processed,
@@ -281,7 +279,6 @@ impl TargetRecords {
         }
     }
 
-    /// Records that a message was received from its queue.
     pub(crate) fn receive(&mut self, message_id: &str, now: u64) {
         if let Some(record) = self.record(message_id) {
             record.receives += 1;
@@ -289,7 +286,6 @@ impl TargetRecords {
         }
     }
 
-    /// Records that a message has left its queue.
     pub(crate) fn end(&mut self, message_id: &str, outcome: TargetOutcome, now: u64) {
         if let Some(record) = self.record(message_id) {
             (record.ended_at, record.outcome) = (Some(now), Some(outcome));

@@ -64,7 +64,7 @@ pub(crate) async fn delete_message_batch(bus: &Bus, body: &[u8]) -> Result<CallR
     })?)
 }
 
-async fn deletion_fault(bus: &Bus) -> Result<CallFault, CallError> {
+pub(super) async fn deletion_fault(bus: &Bus) -> Result<CallFault, CallError> {
     let fault = CallFault::next(&mut bus.state().faults.delete_message);
     fault.delay().await;
     fault.fail_before()?;

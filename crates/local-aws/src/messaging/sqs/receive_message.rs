@@ -10,6 +10,7 @@ use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::Bus;
 use crate::messaging::faults::CallFault;
 use crate::messaging::sqs::queues::Queued;
+use crate::messaging::sqs::receipts::deletion_fault;
 use crate::messaging::sqs::{check_range, check_visibility_timeout, check_wait_time};
 use crate::state::StateError;
 
@@ -160,13 +161,18 @@ impl ReceivedMessage {
 
 impl Bus {
     /// Waits for messages of a queue, receives up to `most`, and hides them for a duration. Returns none after a while.
-    pub async fn receive(&self, queue: &str, most: usize, hide: Duration) -> Result<Vec<ReceivedMessage>, StateError> {
-        receive(self, queue, (most, hide), Instant::now() + WAIT, ReceivedMessage::new).await
+    pub async fn receive(&self, queue: &str, most: usize, hide: Duration) -> Result<Vec<ReceivedMessage>, String> {
+        let fault = CallFault::next(&mut self.state().faults.receive_message);
+        fault.delay().await;
+        fault.fail_before().map_err(|error| error.message)?;
+        let received = receive(self, queue, (most, hide), Instant::now() + WAIT, ReceivedMessage::new).await;
+        received.map_err(|error| error.to_string())
     }
 
     /// Deletes a received message. Has no effect if it was received again since.
-    pub fn delete(&self, queue: &str, message: &ReceivedMessage) {
-        if let Err(error) = self.state().delete(queue, &message.receipt_handle) {
+    pub async fn delete(&self, queue: &str, message: &ReceivedMessage) {
+        let deleted = deletion_fault(self).await.and_then(|_| self.state().delete(queue, &message.receipt_handle));
+        if let Err(error) = deleted {
             tracing::error!(queue, error = error.message, "cannot delete a message");
         }
     }

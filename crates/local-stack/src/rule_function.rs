@@ -1,0 +1,216 @@
+//! The functions of rules, which are invoked with one event of the bus, or with a batch of messages of a queue; and what is known
+//! of their invocations.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use daybook_console::stack::{Rule, RuleFunction as FunctionState};
+use daybook_function_runtime::with_causes;
+use daybook_local_aws::lambda::{FunctionProgram, LocalFunction};
+use daybook_local_aws::messaging::{Bus, ReceivedMessage};
+use serde_json::{Value, json};
+
+use crate::http::HttpClient;
+use crate::rule_option::{FunctionCode, FunctionOption, RuleOption};
+
+/// The rules, for the endpoint that shows them. Clones share them.
+#[derive(Clone)]
+pub(crate) struct RuleStates {
+    bus: Bus,
+    rules: Arc<[RuleOption]>,
+    /// The invocations of the function of each queue.
+    functions: Arc<Mutex<BTreeMap<String, FunctionState>>>,
+}
+
+impl RuleStates {
+    pub(crate) fn new(bus: Bus, rules: &[RuleOption]) -> Self {
+        Self { bus, rules: rules.into(), functions: Arc::default() }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Rule> {
+        let functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let rule = |rule: &RuleOption| {
+            let (visible, hidden) = self.bus.message_counts(&rule.queue);
+            let dead_letter_queue = format!("{}-dlq", rule.queue);
+            let (dead, dead_hidden) = self.bus.message_counts(&dead_letter_queue);
+            let function = rule.function.as_ref().map(|function| FunctionState {
+                name: function.code.name(),
+                ..functions.get(&rule.queue).cloned().unwrap_or_default()
+            });
+            let (rule, queue) = (rule.text.clone(), rule.queue.clone());
+            Rule { rule, queue, visible, hidden, dead_letter_queue, dead_letters: dead + dead_hidden, function }
+        };
+        self.rules.iter().map(rule).collect()
+    }
+
+    pub(crate) fn count(&self, queue: &str, error: Option<String>) {
+        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = functions.entry(queue.to_owned()).or_default();
+        state.invocations += 1;
+        if error.is_some() {
+            state.failures += 1;
+            state.last_error = error;
+        }
+    }
+}
+
+pub(crate) struct RuleFunction {
+    name: String,
+    code: Code,
+    takes_batches: bool,
+    timeout: Duration,
+    bus: Bus,
+}
+
+enum Code {
+    Program(LocalFunction),
+    Url(HttpClient, String),
+}
+
+impl RuleFunction {
+    /// The function, with these variables besides those of this process.
+    pub(crate) fn new(
+        FunctionOption { code, takes_batches }: &FunctionOption,
+        timeout: Duration,
+        environment: Vec<(String, String)>,
+        bus: Bus,
+    ) -> Self {
+        let name = code.name();
+        let code = match code {
+            FunctionCode::Program(path) => Code::Program(LocalFunction::new(FunctionProgram {
+                name: name.clone(),
+                path: path.clone(),
+                environment,
+                timeout,
+            })),
+            FunctionCode::Url(url) => Code::Url(HttpClient::new(url, None), url.clone()),
+        };
+        Self { name, code, takes_batches: *takes_batches, timeout, bus }
+    }
+
+    pub(crate) fn batch_size(&self) -> usize {
+        if self.takes_batches { 10 } else { 1 }
+    }
+
+    /// Invokes the function with messages of a queue. Returns those that it did not process.
+    pub(crate) async fn process<'a>(
+        &self,
+        queue: &str,
+        messages: &'a [ReceivedMessage],
+    ) -> Result<Vec<&'a ReceivedMessage>, String> {
+        let event = match messages {
+            [message] if !self.takes_batches => message.body.clone(),
+            messages => batch(queue, messages).to_string(),
+        };
+        let fault = self.bus.invocation_fault(&self.name, &event);
+        if let Some(fault) = &fault {
+            tokio::time::sleep(Duration::from_millis(fault.delay_ms)).await;
+        }
+        if fault.as_ref().is_some_and(|fault| !fault.accept_then_drop) {
+            return Err("injected fault".to_owned());
+        }
+        let response = self.invoke(event).await?;
+        if fault.is_some() {
+            return Err("injected fault after the invocation".to_owned());
+        }
+        if self.takes_batches { unprocessed(&response, messages) } else { Ok(Vec::new()) }
+    }
+
+    async fn invoke(&self, event: String) -> Result<String, String> {
+        let (client, url) = match &self.code {
+            Code::Program(function) => return function.invoke(event).await.map_err(|error| with_causes(&error)),
+            Code::Url(client, url) => (client, url),
+        };
+        let headers = [("content-type".to_owned(), "application/json".to_owned())];
+        let response = client.send("POST", url, &headers, Some(event));
+        let response = tokio::time::timeout(self.timeout, response).await;
+        let response = response.map_err(|_| format!("{url} did not respond within {:?}", self.timeout))?;
+        let response = response.map_err(|error| format!("cannot call {url}: {}", with_causes(&*error)))?;
+        let body: Value = serde_json::from_str(&response.body).unwrap_or_default();
+        // An emulator of Lambda reports the error of a function with status 200.
+        if !(200..300).contains(&response.status) || (body["errorType"].is_string() && body["errorMessage"].is_string())
+        {
+            return Err(format!("{url} responded with {}: {:.500}", response.status, response.body));
+        }
+        Ok(response.body)
+    }
+}
+
+/// The event of a mapping of a queue, as Lambda passes it, without `md5OfBody`.
+pub(crate) fn batch(queue: &str, messages: &[ReceivedMessage]) -> Value {
+    let record = |message: &ReceivedMessage| {
+        json!({
+            "messageId": message.message_id,
+            "receiptHandle": message.receipt_handle,
+            "body": message.body,
+            "attributes": {
+                "ApproximateReceiveCount": message.receives.to_string(),
+                "SentTimestamp": message.sent.to_string(),
+                "SenderId": "events.amazonaws.com",
+                "ApproximateFirstReceiveTimestamp": message.first_received.to_string(),
+            },
+            "messageAttributes": {},
+            "eventSource": "aws:sqs",
+            "eventSourceARN": format!("arn:aws:sqs:us-east-1:000000000000:{queue}"),
+            "awsRegion": "us-east-1",
+        })
+    };
+    json!({"Records": messages.iter().map(record).collect::<Vec<_>>()})
+}
+
+/// The messages that a response reports as failed, as Lambda reads it with `ReportBatchItemFailures`.
+pub(crate) fn unprocessed<'a>(
+    response: &str,
+    messages: &'a [ReceivedMessage],
+) -> Result<Vec<&'a ReceivedMessage>, String> {
+    let response = if response.trim().is_empty() { "null" } else { response };
+    let response: Value =
+        serde_json::from_str(response).map_err(|error| format!("its response is not JSON: {error}"))?;
+    let failures = match &response["batchItemFailures"] {
+        Value::Null => return Ok(Vec::new()),
+        Value::Array(failures) => failures,
+        other => return Err(format!("batchItemFailures is {other}")),
+    };
+    let of_failure = |failure: &Value| {
+        let id = failure["itemIdentifier"].as_str();
+        let message = messages.iter().find(|message| id == Some(message.message_id.as_str()));
+        message.ok_or_else(|| format!("batchItemFailures has {failure}, which is no message of the batch"))
+    };
+    failures.iter().map(of_failure).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn response_reports_messages_as_lambda_reads_it() {
+        let message = |id: &str| ReceivedMessage {
+            message_id: id.to_owned(),
+            receipt_handle: String::new(),
+            body: String::new(),
+            receives: 1,
+            sent: 0,
+            first_received: 0,
+        };
+        let messages = [message("a"), message("b")];
+        let ids = |response: &str| {
+            let found = unprocessed(response, &messages)?;
+            Ok::<_, String>(found.into_iter().map(|message| message.message_id.clone()).collect::<Vec<_>>())
+        };
+        for everything in ["", "null", "{}", r#"{"batchItemFailures": null}"#, r#"{"batchItemFailures": []}"#] {
+            assert_eq!(ids(everything), Ok(vec![]), "{everything}");
+        }
+        assert_eq!(ids(r#"{"batchItemFailures": [{"itemIdentifier": "b"}]}"#), Ok(vec!["b".to_owned()]));
+        for nothing in [
+            "{",
+            r#"{"batchItemFailures": "a"}"#,
+            r#"{"batchItemFailures": [{"itemIdentifier": ""}]}"#,
+            r#"{"batchItemFailures": [{"itemIdentifier": "a"}, {"itemIdentifier": "c"}]}"#,
+            r#"{"batchItemFailures": [{}]}"#,
+        ] {
+            assert!(ids(nothing).is_err(), "{nothing}");
+        }
+    }
+}
