@@ -61,7 +61,7 @@ async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> R
         reason: text("StateReason"),
         threshold: alarm["Threshold"].as_f64(),
         comparison: text("ComparisonOperator"),
-        points: numbers("Timestamps").map(|seconds| seconds * 1_000.0).zip(numbers("Values")).collect(),
+        latest: numbers("Values").last(),
     })
 }
 
