@@ -159,8 +159,8 @@ pub async fn service_config(environment: &Environment, variable: &str, local_url
     let has_credentials = ["AWS_ACCESS_KEY_ID", "AWS_PROFILE"].iter().any(|name| environment.optional(name).is_some());
     match (environment.optional(variable), local_url) {
         (Some(url), _) if !has_credentials && url.starts_with("http://") => aws_config_at(&url),
-        (Some(url), _) => aws_config().await.to_builder().endpoint_url(url).build(),
+        (Some(url), _) => aws_config(environment).await.to_builder().endpoint_url(url).build(),
         (None, Some(url)) => aws_config_at(url),
-        (None, None) => aws_config().await,
+        (None, None) => aws_config(environment).await,
     }
 }

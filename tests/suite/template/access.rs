@@ -147,6 +147,17 @@ fn policy_for_a_key_exists_only_with_the_key() {
 }
 
 #[test]
+fn functions_may_use_the_earlier_key_too_while_data_has_it() {
+    for file in ["template.yaml", "deploy/read-models.yaml", "deploy/operators.yaml"] {
+        let policy =
+            plain(&read(file))["Resources"]["UseTheKey"]["Properties"]["PolicyDocument"]["Statement"][0].clone();
+        let all = "arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/*";
+        assert_eq!(policy["Resource"], json!(["KmsKeyArn", all]), "{file}");
+        assert!(policy["Condition"]["StringEquals"]["kms:ViaService"].to_string().contains("dynamodb."), "{file}");
+    }
+}
+
+#[test]
 fn protected_stack_needs_alarms_and_another_may_have_none() {
     let unprotected = ("DeletionProtection", "false");
     for (parameters, accepted, alarms, mails) in [

@@ -32,15 +32,12 @@ pub struct DeployArgs {
 pub(super) async fn run(args: DeployArgs, Session { mut stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
     let deployment = StackDeployment::connect(Path::new("."), &args.config_env, &stack.environment).await?;
     let deployed = deployment.deploy().await?;
-    let output = |name: &str| deployed.outputs.get(name).map(String::as_str).unwrap_or_default();
-    let (name, url) = (&deployment.stack_name, output("ApiUrl"));
+    let (name, url) = (&deployment.stack_name, deployed.output("ApiUrl"));
     out.print(json!({"deployed": name, "apiUrl": url}), format!("deployed {name}: {url}"))?;
-    let settings = output("OperatorEnvironment").split_whitespace().filter_map(|setting| setting.split_once('='));
-    for (name, value) in settings {
-        stack.environment = stack.environment.with(name, value.to_owned());
-    }
+    stack.environment = deployed.settings_over(&deployment.environment);
     let limit = Duration::from_secs(args.timeout);
-    let FirstMessage { message, after, left_over } = first_message(&stack, output("CommandHandlerName"), limit).await?;
+    let FirstMessage { message, after, left_over } =
+        first_message(&stack, deployed.output("CommandHandlerName"), limit).await?;
     let milliseconds = after.as_millis();
     let text = format!("message on the bus, {milliseconds} ms after its command: {message}");
     out.print(json!({"message": message, "afterMs": milliseconds}), text)?;
