@@ -29,7 +29,7 @@ use crate::walk::WalkOptions;
 const CLOCKS: SignedDuration = SignedDuration::from_secs(10);
 
 /// The first and the longest pause before AWS is asked again whether something has ended.
-const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(5)];
 
 const PAGE: usize = 100;
 const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(16).unwrap();
@@ -217,7 +217,7 @@ impl Restore<'_> {
         };
         let restored = &table["RestoreSummary"];
         let restored_at = timestamp(&restored["RestoreDateTime"]).or(*at);
-        if restored_at.is_none() || at.is_some_and(|at| Some(at) != restored_at) {
+        if restored_at.is_none() || at.is_some_and(|at| Some(at.as_second()) != restored_at.map(Timestamp::as_second)) {
             let found = restored_at.map_or("an unknown time".to_owned(), |at| at.to_string());
             return usage(format!("{into} was restored to {found}: set --at to this time, or choose another name"));
         }
