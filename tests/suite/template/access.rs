@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::json;
 use serde_yaml_ng::Value as Yaml;
 
-use super::text;
+use super::{plain, read, text};
 
 /// The template with parameters, as CloudFormation evaluates it before it creates resources.
 struct Stack {
