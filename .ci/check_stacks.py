@@ -142,11 +142,17 @@ OTHERS = {
             "BucketDays": "30",
             "NotificationsTopicArn": f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms",
             "KmsKeyArn": KEY,
+            "PermissionsBoundary": f"arn:aws:iam::{ACCOUNT}:policy/boundary",
         },
     },
     "deploy/operators.yaml": {
         "defaults": {"MainStack": STACK, "Operators": f"arn:aws:iam::{ACCOUNT}:root"},
         "key": {"MainStack": STACK, "Operators": f"arn:aws:iam::{ACCOUNT}:root", "KmsKeyArn": KEY},
+        "boundary": {
+            "MainStack": STACK,
+            "Operators": f"arn:aws:iam::{ACCOUNT}:root",
+            "PermissionsBoundary": f"arn:aws:iam::{ACCOUNT}:policy/people",
+        },
     },
     "deploy/retained.yaml": {"defaults": {}, "key": {"KmsKeyArn": KEY}},
     ".github/aws.yaml": {

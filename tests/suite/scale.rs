@@ -70,7 +70,13 @@ fn scale_page_has_the_figures_of_the_simulation() {
     let snapshot = |every: &str, column| cell(&tables, "Costs of `SnapshotEvery`", every, column);
     let small = |commands: &str| cell(&tables, "What each step needs, with 256 bytes of data", commands, 9);
     let most = Command::with_data(256).largest_group().to_string();
+    let checks = |rate| Load::new(rate, LARGE).bus_checks();
     for figure in [
+        format!(
+            "{:.1} calls a second at 10,000 commands a second, and {:.0} at 1,000,000",
+            checks(10_000),
+            checks(1_000_000)
+        ),
         format!("with data of up to {smallest} bytes each, takes six write units there, and one in the index"),
         format!("a partition accepts {} such commands a second", 1_000 / LARGE.append(1).table),
         format!("An event row takes {} bytes beside its data: above {largest} bytes of data", Command::EVENT_ROW),

@@ -6,8 +6,8 @@
 //! - `new`, `add`, `upgrade`: write the files of a project.
 //! - `console`: serves the console of a stack until Ctrl-C.
 //! - `deploy`: deploys the stack of a project.
-//! - `reads`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `snapshot`, `load`, `check_deployment`, `export`, `import`,
-//!   `projection`: the operator commands.
+//! - `reads`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `restore`, `snapshot`, `load`, `check_deployment`, `export`,
+//!   `import`, `projection`: the operator commands.
 
 mod add;
 mod check_deployment;
@@ -25,6 +25,7 @@ mod projection;
 mod reads;
 mod relay;
 mod republish;
+mod restore;
 mod snapshot;
 mod upgrade;
 mod verify;
@@ -51,6 +52,7 @@ use self::new::NewArgs;
 use self::projection::ProjectionCommand;
 use self::reads::{EventsArgs, FeedArgs, GetArgs};
 use self::relay::RelayCommand;
+use self::restore::RestoreArgs;
 use self::snapshot::SnapshotCommand;
 use self::upgrade::UpgradeArgs;
 use self::verify::VerifyArgs;
@@ -95,6 +97,7 @@ pub enum OperatorCommand {
     #[command(subcommand)]
     Dlq(DlqCommand),
     Republish(OnStack<RepublishOptions>),
+    Restore(OnStack<RestoreArgs>),
     #[command(subcommand)]
     Discarded(DiscardedCommand),
     #[command(subcommand)]
@@ -180,6 +183,7 @@ impl OperatorCommand {
             Self::Discarded(DiscardedCommand::Redrive(command)) => command.run(context, discarded::redrive).await,
             Self::Relay(RelayCommand::Status(command)) => command.run(context, relay::status).await,
             Self::Republish(command) => command.run(context, republish::run).await,
+            Self::Restore(command) => command.run(context, restore::run).await,
             Self::Snapshot(SnapshotCommand::Rebuild(command)) => command.run(context, snapshot::rebuild).await,
             Self::Load(args) => {
                 let as_json = args.json;

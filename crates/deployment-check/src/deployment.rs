@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use daybook_operations::signed_calls::DYNAMODB;
 use daybook_operations::{OperatorError, Stack};
+use daybook_settings::Environment;
 use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
 use serde_json::{Value, json};
 use ulid::Ulid;
@@ -18,6 +19,7 @@ pub(super) const MESSAGE_TYPE: &str = "DeploymentChecked";
 const ROW_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) struct Deployment {
+    pub(super) environment: Environment,
     pub(super) calls: AwsCalls,
     pub(super) table: String,
     pub(super) bus: String,
@@ -42,6 +44,7 @@ impl Deployment {
         let (store, relay) = (stack.store_settings(&["FEED_DELAY_MS"])?, stack.bus_settings()?);
         let is_local = stack.is_local();
         Ok(Self {
+            environment: stack.environment.clone(),
             calls: AwsCalls::connect(&stack.environment, is_local).await?,
             table: store.table_name,
             bus: relay.event_bus_name,

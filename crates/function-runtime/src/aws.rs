@@ -40,9 +40,16 @@ pub async fn aws_config_in_lambda(environment: &Environment) -> Result<SdkConfig
 }
 
 /// The configuration for an operator's machine: region, credentials and endpoints from wherever the SDK finds them,
-/// profiles included, and the roots of the platform.
-pub async fn aws_config() -> SdkConfig {
-    loader(TrustStore::default()).load().await
+/// profiles included, and the roots of the platform. The environment may name another region or profile than the process has.
+pub async fn aws_config(environment: &Environment) -> SdkConfig {
+    let mut loader = loader(TrustStore::default());
+    if let Some(region) = environment.optional("AWS_REGION") {
+        loader = loader.region(Region::new(region));
+    }
+    if let Some(profile) = environment.optional("AWS_PROFILE") {
+        loader = loader.profile_name(profile);
+    }
+    loader.load().await
 }
 
 /// The configuration for a local endpoint, which accepts any credentials.

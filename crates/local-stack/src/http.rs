@@ -155,7 +155,7 @@ pub async fn service_config(environment: &Environment, variable: &str) -> SdkCon
     let has_credentials = ["AWS_ACCESS_KEY_ID", "AWS_PROFILE"].iter().any(|name| environment.optional(name).is_some());
     match environment.optional(variable) {
         Some(url) if !has_credentials && url.starts_with("http://") => aws_config_at(&url),
-        Some(url) => aws_config().await.to_builder().endpoint_url(url).build(),
-        None => aws_config().await,
+        Some(url) => aws_config(environment).await.to_builder().endpoint_url(url).build(),
+        None => aws_config(environment).await,
     }
 }

@@ -3,7 +3,6 @@
 //! SAM publishes a new version of a function for new code, but not for a changed parameter, and with an unchanged `Release` for
 //! neither. So `Release` is computed from both.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::process::Command;
 use toml_edit::{DocumentMut, Item};
 
+use crate::cloudformation::StackDescription;
 use crate::error::OperatorError;
 use crate::query_xml::texts;
 use crate::signed_calls::{CLOUDFORMATION, LAMBDA, SNS, SignedCalls, aws_config};
@@ -23,9 +23,6 @@ const BUILD: &str = ".aws-sam/build";
 
 /// The number of hex digits of `Release`. SAM compares the first ten.
 const DIGITS: usize = 40;
-
-const NAMES: [&str; 6] =
-    ["StackStatus", "LastUpdatedTime", "ParameterKey", "ParameterValue", "OutputKey", "OutputValue"];
 
 /// Below this number of concurrent executions, an account is new, and requests are throttled under a small load.
 const FEW_EXECUTIONS: u64 = 100;
@@ -37,39 +34,32 @@ pub struct StackDeployment {
     pub stack_name: String,
     parameters: Vec<String>,
     region: String,
-    environment: Environment,
+    /// With the region and the profile of samconfig.toml, if it has them.
+    pub environment: Environment,
     cloudformation: SignedCalls,
-}
-
-#[derive(Debug, Default)]
-pub struct StackDescription {
-    status: String,
-    /// When its last update began; empty before the first one.
-    updated: String,
-    release: Option<String>,
-    pub outputs: BTreeMap<String, String>,
 }
 
 impl StackDeployment {
     /// Reads samconfig.toml. Without a region or credentials, this is an error: a build takes minutes.
     pub async fn connect(project: &Path, config_env: &str, environment: &Environment) -> Result<Self, OperatorError> {
-        let (stack_name, parameters) = read_config(&project.join("samconfig.toml"), config_env)?;
-        let config = aws_config(environment, CLOUDFORMATION.endpoint_variable).await?;
+        let (stack_name, parameters, environment) =
+            read_config(&project.join("samconfig.toml"), config_env, environment)?;
+        let config = aws_config(&environment, CLOUDFORMATION.endpoint_variable).await?;
         Ok(Self {
             project: project.to_owned(),
             config_env: config_env.to_owned(),
             stack_name,
             parameters,
             region: config.region().map(ToString::to_string).unwrap_or_default(),
-            environment: environment.clone(),
-            cloudformation: SignedCalls::connect(environment, CLOUDFORMATION).await?,
+            cloudformation: SignedCalls::connect(&environment, CLOUDFORMATION).await?,
+            environment,
         })
     }
 
     /// Builds and deploys. Returns the stack with its new outputs.
     pub async fn deploy(&self) -> Result<StackDescription, OperatorError> {
-        let before = self.describe().await?;
-        if let Some(obstacle) = before.as_ref().and_then(|stack| self.obstacle(&stack.status)) {
+        let before = StackDescription::read(&self.cloudformation, &self.stack_name).await?;
+        if let Some(obstacle) = before.as_ref().and_then(|stack| self.obstacle(stack)) {
             return Err(OperatorError::Failed(obstacle));
         }
         self.sam("build", &[]).await?;
@@ -81,50 +71,24 @@ impl StackDeployment {
         let mut arguments = vec!["--region".to_owned(), self.region.clone(), "--parameter-overrides".to_owned()];
         arguments.extend(self.parameters.iter().cloned().chain([format!("Release={release}")]));
         let deployed = self.sam("deploy", &arguments).await;
-        let after = self.describe().await?;
-        let obstacle = after.as_ref().and_then(|stack| self.obstacle(&stack.status));
+        let after = StackDescription::read(&self.cloudformation, &self.stack_name).await?;
+        let obstacle = after.as_ref().and_then(|stack| self.obstacle(stack));
         match (deployed, after, obstacle) {
             (Err(OperatorError::Failed(error)), _, Some(obstacle)) => {
                 Err(OperatorError::Failed(format!("{error}; {obstacle}")))
             }
             (Err(error), ..) => Err(error),
             // Without the new release, the user has declined the change set.
-            (Ok(()), Some(stack), None) if stack.release.as_ref() == Some(&release) => Ok(stack),
+            (Ok(()), Some(stack), None) if stack.parameter("Release") == release => Ok(stack),
             (Ok(()), ..) => Err(OperatorError::Failed(format!("{} was not deployed", self.stack_name))),
         }
     }
 
-    /// What a deployed stack lacks before somebody can rely on it.
+    /// What a deployed stack lacks.
     pub async fn gaps(&self, stack: &StackDescription) -> Vec<String> {
-        let mut gaps = Vec::new();
-        if stack.outputs.contains_key("DashboardUrl") {
-            for (output, arn) in stack.outputs.iter().filter(|(output, _)| output.ends_with("Topic")) {
-                gaps.extend(self.recipients(output, arn).await.unwrap_or_else(not_checked));
-            }
-        } else {
-            gaps.push("there are no alarms and no dashboard: set AlarmEmail in samconfig.toml".to_owned());
-        }
+        let mut gaps = without_recipients(&self.environment, stack).await.unwrap_or_else(not_checked);
         gaps.extend(self.quota().await.unwrap_or_else(not_checked));
         gaps
-    }
-
-    async fn recipients(&self, output: &str, topic: &str) -> Result<Vec<String>, OperatorError> {
-        let sns = SignedCalls::connect(&self.environment, SNS).await?;
-        let topic = utf8_percent_encode(topic, NON_ALPHANUMERIC);
-        let path = format!("/?Action=ListSubscriptionsByTopic&Version=2010-03-31&TopicArn={topic}");
-        let found = texts(&sns.text("GET", &path).await?, &["SubscriptionArn", "Endpoint"]);
-        let found = found.map_err(|error| sns.failed(error.to_string()))?;
-        let of = |wanted| found.iter().filter(move |(name, _)| *name == wanted).map(|(_, text)| text);
-        if found.is_empty() {
-            return Ok(vec![format!(
-                "nobody gets the alarms: set AlarmEmail in samconfig.toml, or subscribe to the output {output}"
-            )]);
-        }
-        let subscriptions = of("SubscriptionArn").zip(of("Endpoint"));
-        let unconfirmed = subscriptions.filter(|(arn, _)| *arn == "PendingConfirmation").map(|(_, endpoint)| {
-            format!("{endpoint} gets no alarms yet: open the link in the mail that asks for a confirmation")
-        });
-        Ok(unconfirmed.collect())
     }
 
     /// The quota of concurrent executions, if it is that of a new account.
@@ -140,35 +104,10 @@ impl StackDeployment {
         Ok(few.into_iter().collect())
     }
 
-    /// The stack; `None` if it does not exist.
-    async fn describe(&self) -> Result<Option<StackDescription>, OperatorError> {
-        let path = format!("/?Action=DescribeStacks&Version=2010-05-15&StackName={}", self.stack_name);
-        let xml = match self.cloudformation.text("GET", &path).await {
-            Err(OperatorError::Call { cause, .. }) if cause.contains("does not exist") => return Ok(None),
-            xml => xml?,
-        };
-        let found = texts(&xml, &NAMES);
-        let (mut stack, mut output, mut parameter) = (StackDescription::default(), (None, None), String::new());
-        for (name, text) in found.map_err(|error| self.cloudformation.failed(error.to_string()))? {
-            match name {
-                "StackStatus" => stack.status = text,
-                "LastUpdatedTime" => stack.updated = text,
-                "ParameterKey" => parameter = text,
-                "ParameterValue" => stack.release = (parameter == "Release").then_some(text).or(stack.release),
-                "OutputKey" => output.0 = Some(text),
-                _ => output.1 = Some(text),
-            }
-            if let (Some(key), Some(value)) = &output {
-                stack.outputs.insert(key.clone(), value.clone());
-                output = (None, None);
-            }
-        }
-        Ok(Some(stack))
-    }
-
-    /// Why a stack of this status cannot be deployed, and what to do.
-    fn obstacle(&self, status: &str) -> Option<String> {
+    /// Why a stack cannot be deployed, and what to do.
+    fn obstacle(&self, stack: &StackDescription) -> Option<String> {
         let (name, region) = (&self.stack_name, &self.region);
+        let status = stack.status.as_str();
         let do_this = match status {
             "ROLLBACK_COMPLETE" | "ROLLBACK_FAILED" | "DELETE_FAILED" => format!(
                 "its first deployment or its deletion has failed, and such a stack can only be deleted. Its events have the reason: \
@@ -178,8 +117,7 @@ impl StackDeployment {
             "UPDATE_ROLLBACK_FAILED" => format!(
                 "complete its rollback first: aws cloudformation continue-update-rollback --region {region} --stack-name {name}"
             ),
-            "REVIEW_IN_PROGRESS" => return None,
-            other if other.ends_with("_IN_PROGRESS") => "wait until its current deployment has ended".to_owned(),
+            _ if stack.is_in_progress() => "wait until its current deployment has ended".to_owned(),
             _ => return None,
         };
         Some(format!("the stack {name} is {status}: {do_this}"))
@@ -218,6 +156,41 @@ impl StackDeployment {
     }
 }
 
+/// The gaps of the alarms of a stack that is deployed, unless its `AlarmEmail` says that somebody subscribes by other means.
+pub async fn unaccepted_gaps(environment: &Environment, name: &str) -> Result<Vec<String>, OperatorError> {
+    let cloudformation = SignedCalls::connect(environment, CLOUDFORMATION).await?;
+    let stack = StackDescription::read(&cloudformation, name).await?.unwrap_or_default();
+    match stack.parameter("AlarmEmail") {
+        "none" => Ok(Vec::new()),
+        _ => without_recipients(environment, &stack).await,
+    }
+}
+
+/// Which alarms nobody gets.
+async fn without_recipients(environment: &Environment, stack: &StackDescription) -> Result<Vec<String>, OperatorError> {
+    if !stack.outputs.contains_key("DashboardUrl") {
+        return Ok(vec!["there are no alarms and no dashboard: set AlarmEmail in samconfig.toml".to_owned()]);
+    }
+    let (sns, mut gaps) = (SignedCalls::connect(environment, SNS).await?, Vec::new());
+    for (output, topic) in stack.outputs.iter().filter(|(output, _)| output.ends_with("Topic")) {
+        let topic = utf8_percent_encode(topic, NON_ALPHANUMERIC);
+        let path = format!("/?Action=ListSubscriptionsByTopic&Version=2010-03-31&TopicArn={topic}");
+        let found = texts(&sns.text("GET", &path).await?, &["SubscriptionArn", "Endpoint"]);
+        let found = found.map_err(|error| sns.failed(error.to_string()))?;
+        if found.is_empty() {
+            gaps.push(format!(
+                "nobody gets the alarms: set AlarmEmail in samconfig.toml, or subscribe to the output {output}"
+            ));
+        }
+        let of = |wanted| found.iter().filter(move |(name, _)| *name == wanted).map(|(_, text)| text);
+        let unconfirmed = of("SubscriptionArn").zip(of("Endpoint")).filter(|(arn, _)| *arn == "PendingConfirmation");
+        gaps.extend(unconfirmed.map(|(_, endpoint)| {
+            format!("{endpoint} gets no alarms yet: open the link in the mail that asks for a confirmation")
+        }));
+    }
+    Ok(gaps)
+}
+
 fn not_checked(error: OperatorError) -> Vec<String> {
     vec![format!("not checked: {error}")]
 }
@@ -237,14 +210,23 @@ fn hash_folder(folder: &Path, hash: &mut Sha256) -> io::Result<()> {
     Ok(())
 }
 
-fn read_config(file: &Path, config_env: &str) -> Result<(String, Vec<String>), OperatorError> {
+/// The stack's name and its parameters in an environment of samconfig.toml, and the environment with its region and profile.
+fn read_config(
+    file: &Path,
+    config_env: &str,
+    environment: &Environment,
+) -> Result<(String, Vec<String>, Environment), OperatorError> {
     let usage = |problem: String| OperatorError::Usage(format!("{}: {problem}", file.display()));
     let text = fs::read_to_string(file)
         .map_err(|error| usage(format!("{error}; run this in the folder of a project, which has this file")))?;
     let config: DocumentMut = text.parse().map_err(|error| usage(format!("{error}")))?;
     let setting = |command: &str, name: &str| config.get(config_env)?.get(command)?.get("parameters")?.get(name);
-    let stack_name = setting("deploy", "stack_name").or_else(|| setting("global", "stack_name")).and_then(Item::as_str);
-    let stack_name = stack_name.ok_or_else(|| {
+    let text = |name: &str| setting("deploy", name).or_else(|| setting("global", name)).and_then(Item::as_str);
+    let given = [("region", "AWS_REGION"), ("profile", "AWS_PROFILE")];
+    let given = given.into_iter().filter_map(|(name, variable)| Some((variable, text(name)?)));
+    let environment =
+        given.fold(environment.clone(), |environment, (name, value)| environment.with(name, value.to_owned()));
+    let stack_name = text("stack_name").ok_or_else(|| {
         usage(format!("the environment {config_env:?} has no stack_name; choose another one with --config-env"))
     })?;
     let parameters = setting("deploy", "parameter_overrides");
@@ -260,5 +242,5 @@ fn read_config(file: &Path, config_env: &str) -> Result<(String, Vec<String>), O
             strings(item).ok_or_else(|| usage("parameter_overrides has a value that is no text".to_owned()))?
         }
     };
-    Ok((stack_name.to_owned(), parameters))
+    Ok((stack_name.to_owned(), parameters, environment))
 }

@@ -8,7 +8,8 @@
 //!
 //! In reading order:
 //! - [`stack`]: the stack of an operation, and its clients. [`signed_calls`], `query_xml`: the account that it is in, and calls
-//!   to services of which a few operations are needed. [`deploy`]: builds and deploys a stack. `error`: why an operation fails.
+//!   to services of which a few operations are needed. [`cloudformation`], [`deploy`]: describe, update and deploy a stack.
+//!   `error`: why an operation fails.
 //! - [`selection`], [`listing`]: which aggregates, and their pages. [`moment`]: times before now.
 //! - [`pacing`]: the rate limit, and whether an operation ends early. [`checkpoint`]: the file from which a later run continues.
 //!   `walk`: visits the aggregates of a listing, with all of these.
@@ -17,11 +18,12 @@
 //!   the dead-letter queue. [`dead_letters`]: the operations on it. [`message_outcome`]: what becomes of messages that are sent again.
 //! - [`discarded_objects`]: the records that event source mappings discarded.
 //! - [`relay`], [`alarms`]: the relay, and the alarms with their figures.
-//! - [`verify`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`], [`projections`]: the other
-//!   operations.
+//! - [`verify`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`], [`projections`],
+//!   [`restore`]: the other operations.
 
 pub mod alarms;
 pub mod checkpoint;
+pub mod cloudformation;
 pub mod dead_letter_message;
 pub mod dead_letters;
 pub mod deploy;
@@ -41,6 +43,7 @@ pub mod queues;
 pub mod reads;
 pub mod relay;
 pub mod republish;
+pub mod restore;
 pub mod selection;
 pub mod signed_calls;
 pub mod snapshot;

@@ -75,6 +75,11 @@ impl SignedCalls {
         self.json(&self.call("POST", "/", Some(operation), Some(body.to_string())).await?)
     }
 
+    /// Puts a resource, whose response may be empty.
+    pub async fn put(&self, path: &str, body: &Value) -> Result<(), OperatorError> {
+        self.call("PUT", path, None, Some(body.to_string())).await.map(drop)
+    }
+
     /// Sends a request once. An operation of the JSON protocol has headers with its name.
     pub async fn send(
         &self,

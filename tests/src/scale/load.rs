@@ -132,6 +132,11 @@ impl Load {
         (polls * (self.messages() / polls / 10.0).ceil()).min(self.messages())
     }
 
+    /// Checks of the bus in a second: each execution of the relay that gets messages makes one a minute.
+    pub fn bus_checks(self) -> f64 {
+        self.partitions() / 60.0
+    }
+
     /// The limits whose default the load exceeds, the most exceeded one first.
     pub fn exceeded(self) -> Vec<Limit> {
         let of = |name, need, default| Limit { name, need, default };

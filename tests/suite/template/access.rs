@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::json;
 use serde_yaml_ng::Value as Yaml;
 
-use super::text;
+use super::{plain, read, text};
 
 /// The template with parameters, as CloudFormation evaluates it before it creates resources.
 struct Stack {
@@ -144,6 +145,17 @@ fn incomplete_jwt_parameters_are_rejected_and_open_no_route() {
 fn policy_for_a_key_exists_only_with_the_key() {
     let policies = |parameters: &[_]| Stack::with(parameters).resources("AWS::IAM::ManagedPolicy").len();
     assert_eq!(policies(&[("KmsKeyArn", "arn:aws:kms:eu-central-1:1:key/2")]), policies(&[]) + 1);
+}
+
+#[test]
+fn functions_may_use_the_earlier_key_too_while_data_has_it() {
+    for file in ["template.yaml", "deploy/read-models.yaml", "deploy/operators.yaml"] {
+        let policy =
+            plain(&read(file))["Resources"]["UseTheKey"]["Properties"]["PolicyDocument"]["Statement"][0].clone();
+        let all = "arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/*";
+        assert_eq!(policy["Resource"], json!(["KmsKeyArn", all]), "{file}");
+        assert!(policy["Condition"]["StringEquals"]["kms:ViaService"].to_string().contains("dynamodb."), "{file}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
+use suite_tests::workspace;
 
 use super::{plain, plain_with_read_models, read, resources, text};
 
@@ -121,9 +122,10 @@ fn deployment_roles_give_permissions_only_within_the_boundary() {
 
 #[test]
 fn boundary_allows_the_actions_of_all_roles_of_the_stack() {
-    let others = ["deploy/read-models.yaml", "deploy/instances.yaml"].map(|file| plain(&read(file)));
-    let [read_models, instances] = others;
-    let templates = [plain_with_read_models(&text()), read_models, instances];
+    let others =
+        ["deploy/read-models.yaml", "deploy/instances.yaml", "deploy/fan-out.yaml"].map(|file| plain(&read(file)));
+    let [read_models, instances, fan_out] = others;
+    let templates = [plain_with_read_models(&text()), read_models, instances, fan_out];
     let allowed: BTreeSet<_> = statements(&account()["Resources"]["Boundary"]["Properties"]["PolicyDocument"])
         .flat_map(|one| one.actions)
         .collect();
@@ -167,10 +169,13 @@ fn boundary_allows_the_actions_of_all_roles_of_the_stack() {
 }
 
 #[test]
-fn each_role_of_the_stack_has_the_boundary() {
+fn each_role_of_the_stack_and_of_its_add_ons_has_the_boundary() {
     let template = plain(&text());
     let boundary = json!(["HasBoundary", "PermissionsBoundary", "AWS::NoValue"]);
-    let others = ["deploy/read-models.yaml", "deploy/instances.yaml"].map(|file| plain(&read(file)));
+    let files = std::fs::read_dir(workspace().join("deploy")).unwrap().map(|file| file.unwrap().path());
+    let others = files.filter(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    let others: Vec<_> = others.map(|file| plain(&std::fs::read_to_string(file).unwrap())).collect();
+    assert!(others.len() > 7);
     let of_others = others.iter().flat_map(|template| resources(template, "AWS::IAM::Role"));
     for (name, role) in resources(&template, "AWS::IAM::Role").into_iter().chain(of_others) {
         assert_eq!(role["Properties"]["PermissionsBoundary"], boundary, "{name}");
@@ -184,6 +189,10 @@ fn each_role_of_the_stack_has_the_boundary() {
     // The workflow passes the boundary, as it passes the commit.
     let (workflow, samconfig) = (read(".github/workflows/deploy-to.yml"), read("samconfig.toml"));
     assert!(workflow.contains("\"PermissionsBoundary=$PERMISSIONS_BOUNDARY\""));
+    // It deploys each add-on of this region that is not for people.
+    let names: Vec<_> = workflow.split("for name in ").nth(1).unwrap().split(';').next().unwrap().split(' ').collect();
+    assert_eq!(names, ["domain", "fan-out", "instances"]);
+    assert!(names.iter().all(|name| workspace().join(format!("deploy/{name}.yaml")).exists()));
     for environment in ["staging", "prod"] {
         let section = samconfig.split(&format!("[{environment}.deploy.parameters]\n")).nth(1).unwrap();
         let section = section.split("\n[").next().unwrap();

@@ -31,15 +31,11 @@ pub struct DeployArgs {
 pub(super) async fn run(args: DeployArgs, Session { mut stack, mut out }: Session<'_>) -> Ended {
     let deployment = StackDeployment::connect(Path::new("."), &args.config_env, &stack.environment).await?;
     let deployed = deployment.deploy().await?;
-    let output = |name: &str| deployed.outputs.get(name).map(String::as_str).unwrap_or_default();
-    let (name, url) = (&deployment.stack_name, output("ApiUrl"));
+    let (name, url) = (&deployment.stack_name, deployed.output("ApiUrl"));
     out.print_text(&format!("deployed {name}: {url}"))?;
-    let settings = output("OperatorEnvironment").split_whitespace().filter_map(|setting| setting.split_once('='));
-    for (name, value) in settings {
-        stack.environment = stack.environment.with(name, value.to_owned());
-    }
-    let limit = Duration::from_secs(args.timeout);
-    let FirstMessage { message, after, left_over } = first_message(&stack, output("CommandHandlerName"), limit).await?;
+    stack.environment = deployed.settings_over(&deployment.environment);
+    let (limit, handler) = (Duration::from_secs(args.timeout), deployed.output("CommandHandlerName"));
+    let FirstMessage { message, after, left_over } = first_message(&stack, handler, limit).await?;
     out.print_text(&format!("message on the bus, {} ms after its command: {message}", after.as_millis()))?;
     left_over.iter().try_for_each(|text| out.print_text(&format!("left-over {text}")))?;
     for gap in deployment.gaps(&deployed).await {

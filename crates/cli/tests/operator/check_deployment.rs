@@ -83,6 +83,7 @@ async fn local_stack_passes_each_check_that_it_models_and_nothing_is_left() {
     let results: Vec<_> = lines.iter().filter_map(|line| line.split_once(':')).map(|(result, _)| result).collect();
     for expected in [
         "not-modelled alarms",
+        "not-modelled alarm-recipients",
         "not-modelled event-source-mappings",
         "not-modelled table-settings",
         "as-expected cancellation-codes",
@@ -103,7 +104,7 @@ async fn local_stack_passes_each_check_that_it_models_and_nothing_is_left() {
     let summary = lines.last().unwrap();
     assert_eq!(
         summary,
-        "10 checks as expected, 0 different, 0 could not be checked, 4 not modelled by the local stack"
+        "10 checks as expected, 0 different, 0 could not be checked, 5 not modelled by the local stack"
     );
     assert_eq!((left_rows(&stack).await, stack.bus().queued().len()), (0, 0));
     stack.stop().await;
@@ -115,7 +116,7 @@ async fn without_yes_the_checks_and_their_permissions_are_listed_and_nothing_is_
     let lines = check(&stack, &[], "--json --skip alarms").await.expect(Exit::Clean);
     let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let checks: Vec<_> = lines.iter().filter(|line| line["check"].is_string()).collect();
-    assert_eq!(checks.len(), 13);
+    assert_eq!(checks.len(), 14);
     for check in checks {
         assert!(check["reliesOn"].is_string() && check["documented"].is_string(), "{check}");
         assert!(!check["permissions"].as_array().unwrap().is_empty(), "{check}");
@@ -346,7 +347,11 @@ async fn checks_of_the_relay_fail_when_messages_do_not_arrive() {
 
 /// A service that returns `body` to each request.
 async fn returning(body: Value) -> Server {
-    let respond = async move || body.to_string();
+    returning_text(body.to_string()).await
+}
+
+async fn returning_text(body: String) -> Server {
+    let respond = async move || body;
     Server::start(Router::new().fallback(respond)).await.unwrap()
 }
 
@@ -370,6 +375,34 @@ async fn alarms_must_exist_and_be_ok() {
     let line =
         line_of(&stack, &[("AWS_ENDPOINT_URL_CLOUDWATCH", none.url())], "alarms --stack prod", Exit::Findings).await;
     assert!(line.contains("messages-late missing"), "{line}");
+    stack.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alarms_must_have_a_recipient_unless_an_operator_wants_none() {
+    let stack = local_stack().await;
+    let line = async |email: &str, outputs: &str, subscriptions: &str, exit| {
+        let parameter = format!("<ParameterKey>AlarmEmail</ParameterKey><ParameterValue>{email}</ParameterValue>");
+        let described = format!("<D><S>{parameter}{outputs}<StackStatus>UPDATE_COMPLETE</StackStatus></S></D>");
+        let subscriptions = format!("<L><S>{subscriptions}</S></L>");
+        let (cloudformation, sns) = (returning_text(described).await, returning_text(subscriptions).await);
+        let others = [("AWS_ENDPOINT_URL_CLOUDFORMATION", cloudformation.url()), ("AWS_ENDPOINT_URL_SNS", sns.url())];
+        line_of(&stack, &others, "alarm-recipients --stack prod", exit).await
+    };
+    let output =
+        |key: &str| format!("<O><OutputKey>{key}</OutputKey><OutputValue>arn:aws:sns:us-east-1:1:a</OutputValue></O>");
+    let monitored = output("DashboardUrl") + &output("TicketsTopic");
+    let confirmed = "<m><Endpoint>me@example.com</Endpoint><SubscriptionArn>arn:aws:sns:1</SubscriptionArn></m>";
+    let expected = "as-expected alarm-recipients: somebody gets the alarms, or AlarmEmail is none";
+    assert_eq!(line("me@example.com", &monitored, confirmed, Exit::Clean).await, expected);
+    assert_eq!(line("none", &monitored, "", Exit::Clean).await, expected);
+    let seen = line("", &output("TicketsTopic"), confirmed, Exit::Findings).await;
+    assert!(seen.contains("; seen there are no alarms and no dashboard: set AlarmEmail in samconfig.toml"), "{seen}");
+    let seen = line("me@example.com", &monitored, "", Exit::Findings).await;
+    assert!(seen.contains("; seen nobody gets the alarms: set AlarmEmail"), "{seen}");
+    let pending = confirmed.replace("arn:aws:sns:1", "PendingConfirmation");
+    let seen = line("me@example.com", &monitored, &pending, Exit::Findings).await;
+    assert!(seen.contains("; seen me@example.com gets no alarms yet"), "{seen}");
     stack.stop().await;
 }
 

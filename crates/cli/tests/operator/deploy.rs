@@ -241,6 +241,24 @@ async fn release_is_new_for_new_code_for_a_new_parameter_and_after_a_rollback() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn region_and_profile_of_samconfig_are_used() {
+    let stack = local_stack().await;
+    let (mut shop, _server) = Shop::on(&stack, aws(&[Some("UPDATE_COMPLETE")])).await;
+    let (from, to) =
+        ("[default.deploy.parameters]", "region = \"eu-west-1\"\nprofile = \"shop\"\n\n[default.deploy.parameters]");
+    shop.edit("samconfig.toml", from, to);
+    let credentials = shop.folder().join("credentials");
+    fs::write(&credentials, "[shop]\naws_access_key_id = AKIA\naws_secret_access_key = secret\n").unwrap();
+    shop.variables.insert("AWS_SHARED_CREDENTIALS_FILE", credentials.display().to_string());
+    shop.variables.insert("AWS_EC2_METADATA_DISABLED", "true".to_owned());
+    let output = shop.deploy(&[]).await;
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let calls = fs::read_to_string(shop.folder().join("calls")).unwrap();
+    assert!(calls.contains("\ndeploy --config-env default --region eu-west-1 "), "{calls}");
+    stack.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn failure_says_what_to_do() {
     let stack = local_stack().await;
     let works = || aws(&[Some("UPDATE_COMPLETE")]);

@@ -21,6 +21,7 @@ mod reads;
 mod rebuild;
 mod relay_status;
 mod republish;
+mod restore;
 mod schemas;
 mod snapshot;
 mod support;

@@ -2,6 +2,7 @@
 //! after it was restored until an operator sets them.
 
 use daybook_operations::alarms::alarm_names;
+use daybook_operations::deploy::unaccepted_gaps;
 use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA};
 use daybook_table::attributes::{self, SK, SNAPSHOT_DUE};
 use daybook_table::keys::{EVENT_PREFIX, METADATA, OUTBOX_PREFIX};
@@ -19,6 +20,14 @@ pub(super) fn checks() -> Vec<Check> {
             documented: "CloudWatch User Guide, alarms: missing data; docs/runbook.md",
             permissions: &["cloudwatch:DescribeAlarms"],
             run: |deployment| Box::pin(alarms(deployment)),
+        },
+        Check {
+            name: "alarm-recipients",
+            relies_on: "somebody gets the alarms: each topic has a confirmed subscription, or AlarmEmail is none, for recipients of \
+                        your own",
+            documented: "SNS API Reference, ListSubscriptionsByTopic; docs/deploy.md",
+            permissions: &["cloudformation:DescribeStacks", "sns:ListSubscriptionsByTopic"],
+            run: |deployment| Box::pin(async { Ok(alarm_recipients(deployment).await) }),
         },
         Check {
             name: "event-source-mappings",
@@ -44,13 +53,7 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 async fn alarms(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
-    let Some(stack) = deployment.stack.clone() else {
-        let reason = "the name of the stack is not known; use --stack or set STACK".to_owned();
-        return Ok(match deployment.is_local {
-            true => CheckResult::NotModelled { reason: "the local stack has no alarms".to_owned() },
-            false => CheckResult::NotChecked { reason },
-        });
-    };
+    let Some(stack) = deployment.stack.clone() else { return Ok(unknown_stack(deployment)) };
     let request = json!({"AlarmNamePrefix": format!("{stack}-"), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
     let response = deployment.calls.call(CLOUDWATCH, "DescribeAlarms", request).await?;
     let found = response["MetricAlarms"].as_array().cloned().unwrap_or_default();
@@ -67,6 +70,25 @@ async fn alarms(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
         true => CheckResult::AsExpected { seen: expected },
         false => CheckResult::compare(expected, others.join(", ")),
     })
+}
+
+fn unknown_stack(deployment: &Deployment) -> CheckResult {
+    match deployment.is_local {
+        true => CheckResult::NotModelled { reason: "the local stack has no alarms".to_owned() },
+        false => CheckResult::NotChecked {
+            reason: "the name of the stack is not known; use --stack or set STACK".to_owned(),
+        },
+    }
+}
+
+async fn alarm_recipients(deployment: &Deployment) -> CheckResult {
+    let Some(stack) = &deployment.stack else { return unknown_stack(deployment) };
+    let expected = "somebody gets the alarms, or AlarmEmail is none";
+    match unaccepted_gaps(&deployment.environment, stack).await {
+        Err(error) => CheckResult::NotChecked { reason: error.to_string() },
+        Ok(gaps) if gaps.is_empty() => CheckResult::AsExpected { seen: expected.to_owned() },
+        Ok(gaps) => CheckResult::compare(expected.to_owned(), gaps.join("; ")),
+    }
 }
 
 /// The filter patterns of the relay's mapping: those of outbox rows, and with read models those of changes of metadata.

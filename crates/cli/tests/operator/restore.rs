@@ -1,0 +1,457 @@
+//! `daybook restore`, with a server in place of CloudFormation, Lambda and the operations of DynamoDB on whole tables. The rows
+//! and their reads and messages are those of the embedded DynamoDB and of the bus.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode};
+use daybook_admin::AdminCalls;
+use daybook_cli::operator::{ErrorExit, Exit};
+use daybook_decider::{Caller, DecisionInput, Folded, Meta};
+use daybook_event_store::{EventStore, StoreSettings};
+use daybook_function_runtime::aws_config_at;
+use daybook_local_aws::messaging::Server;
+use daybook_table::AggregateKey;
+use daybook_test_support::commands::{requests, transact};
+use daybook_test_support::table::TABLE;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use ulid::Ulid;
+
+use crate::support::Setup;
+
+const NEW: &str = "prod-restored-1";
+const KEY: &str = "arn:aws:kms:us-east-1:1:key/b";
+
+type Rows = Vec<std::collections::HashMap<String, AttributeValue>>;
+
+/// The state of the services.
+struct State {
+    parameters: BTreeMap<String, String>,
+    status: &'static str,
+    /// How the next update ends.
+    updated: &'static str,
+    reserved: Option<u64>,
+    mapping: &'static str,
+    /// The rows of the old table at the time of the restore.
+    rows: Rows,
+    restored: Option<Value>,
+    ttl: &'static str,
+    recovery: &'static str,
+    /// The calls that change something.
+    changes: Vec<String>,
+    /// The operation that is denied.
+    denied: &'static str,
+    /// Operations that are answered as if something else were under way, once each.
+    busy: Vec<&'static str>,
+}
+
+#[derive(Clone)]
+struct Aws {
+    state: Arc<Mutex<State>>,
+    engine: String,
+    at: Timestamp,
+}
+
+fn seconds(at: Timestamp) -> Value {
+    json!(at.as_second() as f64)
+}
+
+impl Aws {
+    async fn respond(self, request: Request) -> (StatusCode, String) {
+        let (parts, body) = request.into_parts();
+        let body = String::from_utf8(to_bytes(body, usize::MAX).await.unwrap().to_vec()).unwrap();
+        let query = parts.uri.query().unwrap_or_default();
+        let target = parts.headers.get("x-amz-target").map(|target| target.to_str().unwrap().to_owned());
+        let operation = match (&target, query.split_once('=')) {
+            (Some(target), _) => target.rsplit('.').next().unwrap().to_owned(),
+            (None, Some(("Action", rest))) => rest.split('&').next().unwrap().to_owned(),
+            (None, _) => format!("{} {}", parts.method, parts.uri.path()),
+        };
+        let denied = |code: &str| (StatusCode::BAD_REQUEST, json!({"__type": format!("x#{code}")}).to_string());
+        {
+            let mut state = self.state.lock().unwrap();
+            if state.denied == operation {
+                return denied("AccessDeniedException");
+            }
+            if let Some(busy) = state.busy.iter().position(|busy| *busy == operation) {
+                state.busy.remove(busy);
+                return denied("ContinuousBackupsUnavailableException");
+            }
+        }
+        let request: Value = serde_json::from_str(&body).unwrap_or_default();
+        if operation == "RestoreTableToPointInTime" {
+            self.copy_rows().await;
+        }
+        match self.answer(&operation, query, &request) {
+            Some(Some(answer)) => (StatusCode::OK, answer),
+            Some(None) => denied("ResourceNotFoundException"),
+            None => self.forward(parts.headers, body).await,
+        }
+    }
+
+    /// The response; `Some(None)` for a table that does not exist, `None` for an operation on rows.
+    fn answer(&self, operation: &str, query: &str, request: &Value) -> Option<Option<String>> {
+        let mut state = self.state.lock().unwrap();
+        if ["Update", "Restore", "PUT", "DELETE"].iter().any(|change| operation.starts_with(change))
+            && operation != "UpdateItem"
+        {
+            state.changes.push(operation.to_owned());
+        }
+        let name = request["TableName"].as_str().unwrap_or_default();
+        let (earliest, latest) = (seconds(self.at - SignedDuration::from_hours(24)), seconds(self.at));
+        Some(Some(match operation {
+            "DescribeStacks" => state.described(),
+            "UpdateStack" => state.update(query),
+            "GET /2019-09-30/functions/prod-CommandHandler/concurrency" => {
+                json!({"ReservedConcurrentExecutions": state.reserved}).to_string()
+            }
+            "PUT /2017-10-31/functions/prod-CommandHandler/concurrency" => {
+                state.reserved = request["ReservedConcurrentExecutions"].as_u64();
+                String::new()
+            }
+            "DELETE /2017-10-31/functions/prod-CommandHandler/concurrency" => {
+                state.reserved = None;
+                String::new()
+            }
+            "GET /2015-03-31/event-source-mappings/" => {
+                json!({"EventSourceMappings": [{"UUID": "u-1", "State": state.mapping}]}).to_string()
+            }
+            "PUT /2015-03-31/event-source-mappings/u-1" => {
+                assert_eq!(*request, json!({"Enabled": false}));
+                state.mapping = "Disabling";
+                String::new()
+            }
+            "DescribeTable" if name == NEW => {
+                let Some(table) = &mut state.restored else { return Some(None) };
+                let described = json!({ "Table": table }).to_string();
+                table["TableStatus"] = json!("ACTIVE");
+                described
+            }
+            "RestoreTableToPointInTime" => {
+                assert_eq!(request["SourceTableName"], TABLE);
+                let arn = format!("arn:aws:dynamodb:us-east-1:1:table/{TABLE}");
+                let summary = json!({"SourceTableArn": arn, "RestoreDateTime": request["RestoreDateTime"]});
+                state.restored = Some(json!({
+                    "TableStatus": "CREATING", "RestoreSummary": summary, "SSEDescription": {"KMSMasterKeyArn": KEY},
+                }));
+                "{}".to_owned()
+            }
+            "UpdateTable" => {
+                let table = state.restored.as_mut().unwrap();
+                for (name, value) in request.as_object().unwrap() {
+                    table[name] = value.clone();
+                }
+                table["LatestStreamArn"] =
+                    json!(format!("arn:aws:dynamodb:us-east-1:1:table/{NEW}/stream/2026-11-20T08:00:00.000"));
+                table["TableStatus"] = json!("UPDATING");
+                "{}".to_owned()
+            }
+            "DescribeContinuousBackups" => {
+                let status = if name == NEW { state.recovery } else { "ENABLED" };
+                json!({"ContinuousBackupsDescription": {"PointInTimeRecoveryDescription": {
+                    "PointInTimeRecoveryStatus": status, "EarliestRestorableDateTime": earliest,
+                    "LatestRestorableDateTime": latest,
+                }}})
+                .to_string()
+            }
+            "UpdateContinuousBackups" => {
+                state.recovery = "ENABLED";
+                "{}".to_owned()
+            }
+            "DescribeTimeToLive" => json!({"TimeToLiveDescription": {"TimeToLiveStatus": state.ttl}}).to_string(),
+            "UpdateTimeToLive" => {
+                state.ttl = "ENABLING";
+                "{}".to_owned()
+            }
+            _ => return None,
+        }))
+    }
+
+    async fn copy_rows(&self) {
+        let rows = self.state.lock().unwrap().rows.clone();
+        let store = EventStore::new(&aws_config_at(&self.engine), StoreSettings::new(NEW));
+        store.admin().create_table().await.unwrap();
+        for row in rows {
+            store.client().put_item().table_name(NEW).set_item(Some(row)).send().await.unwrap();
+        }
+    }
+
+    async fn forward(&self, mut headers: HeaderMap, body: String) -> (StatusCode, String) {
+        headers.remove("host");
+        let response = reqwest::Client::new().post(&self.engine).headers(headers).body(body).send().await.unwrap();
+        (response.status(), response.text().await.unwrap())
+    }
+}
+
+impl State {
+    fn described(&mut self) -> String {
+        let status = self.status;
+        if status == "UPDATE_IN_PROGRESS" {
+            self.status = self.updated;
+        }
+        let parameter = |(key, value): (&String, &String)| {
+            format!("<member><ParameterKey>{key}</ParameterKey><ParameterValue>{value}</ParameterValue></member>")
+        };
+        let parameters: String = self.parameters.iter().map(parameter).collect();
+        let table = match self.parameters["TableStreamArn"].split('/').nth(1) {
+            Some(table) if status.ends_with("COMPLETE") => table,
+            _ => TABLE,
+        };
+        let epoch = &self.parameters["Epoch"];
+        let outputs = [
+            ("TableName", table.to_owned()),
+            ("CommandHandlerName", "prod-CommandHandler".to_owned()),
+            ("StreamRelayName", "prod-StreamRelay".to_owned()),
+            ("OperatorEnvironment", format!("TABLE_NAME={table} EPOCH={epoch} EVENT_TYPE_SHARDS=1 FEED_DELAY_MS=0")),
+        ];
+        let output = |(key, value): &(&str, String)| {
+            format!("<member><OutputKey>{key}</OutputKey><OutputValue>{value}</OutputValue></member>")
+        };
+        let outputs: String = outputs.iter().map(output).collect();
+        format!(
+            "<D><Stacks><member><Parameters>{parameters}</Parameters><Outputs>{outputs}</Outputs><StackStatus>{status}</StackStatus>\
+             </member></Stacks></D>"
+        )
+    }
+
+    fn update(&mut self, query: &str) -> String {
+        assert!(query.contains("&UsePreviousTemplate=true&"), "{query}");
+        assert!(query.contains("&StackPolicyDuringUpdateBody=%7B%22Statement%22"), "{query}");
+        let url = reqwest::Url::parse(&format!("http://localhost/?{query}")).unwrap();
+        let pairs: BTreeMap<String, String> = url.query_pairs().into_owned().collect();
+        let before = std::mem::take(&mut self.parameters);
+        for number in 1..=before.len() {
+            let pair = |name: &str| pairs.get(&format!("Parameters.member.{number}.{name}")).cloned();
+            let key = pair("ParameterKey").unwrap();
+            let value = pair("ParameterValue").unwrap_or_else(|| {
+                assert_eq!(pair("UsePreviousValue").as_deref(), Some("true"));
+                before[&key].clone()
+            });
+            self.parameters.insert(key, value);
+        }
+        if self.updated != "UPDATE_COMPLETE" {
+            self.parameters = before;
+        }
+        self.status = "UPDATE_IN_PROGRESS";
+        String::new()
+    }
+}
+
+/// Executes a command of a to-do now: other tests use a clock of their own.
+async fn decide(setup: &Setup, id: &str, command: &str, title: &str) {
+    let (registry, now) = (aggregates::registry().unwrap(), Timestamp::now());
+    let (model, commands) =
+        (registry.get("todo").unwrap(), requests(&[(command, json!({"title": title, "message": ""}))]));
+    let seed = Ulid::from_parts(now.as_millisecond().try_into().unwrap(), fastrand::u128(..));
+    let input = DecisionInput { now, seed, meta: Meta::default(), epoch: 1, caller: Caller::anonymous() };
+    let decide = |before: &Folded| model.decide(before, id, &commands, &input);
+    transact(&setup.store, model, &AggregateKey::new("todo", id), decide).await.unwrap();
+}
+
+/// A stack of which an event was lost: to-do 1 was updated after the time of the restore, which is now.
+struct Damaged {
+    setup: Setup,
+    aws: Aws,
+    _server: Server,
+}
+
+impl Damaged {
+    async fn new() -> Self {
+        let mut setup = Setup::new().await;
+        for (id, command, title) in [("1", "CreateTodo", "a"), ("1", "UpdateTodo", "b"), ("2", "CreateTodo", "c")] {
+            decide(&setup, id, command, title).await;
+        }
+        let at = Timestamp::from_second(Timestamp::now().as_second()).unwrap();
+        let scanned = setup.store.client().scan().table_name(TABLE).send().await.unwrap();
+        let parameters = [
+            ("DeletionProtection", "true"),
+            ("Epoch", "1"),
+            ("KmsKeyArn", KEY),
+            ("MappingsEnabled", "true"),
+            ("Release", ""),
+            ("TableStreamArn", ""),
+            ("TrafficShift", "Canary10Percent15Minutes"),
+            ("AlarmEmail", "on-call@example.com"),
+        ];
+        let state = State {
+            parameters: parameters.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            status: "UPDATE_COMPLETE",
+            updated: "UPDATE_COMPLETE",
+            reserved: None,
+            mapping: "Enabled",
+            rows: scanned.items().to_vec(),
+            restored: None,
+            ttl: "DISABLED",
+            recovery: "DISABLED",
+            changes: vec![],
+            denied: "",
+            busy: vec![],
+        };
+        let engine = setup.table.proxy.url().to_owned();
+        let aws = Aws { state: Arc::new(Mutex::new(state)), engine, at };
+        let serving = aws.clone();
+        let server =
+            Server::start(Router::new().fallback(async move |request: Request| serving.respond(request).await))
+                .await
+                .unwrap();
+        for variable in ["AWS_ENDPOINT_URL_CLOUDFORMATION", "AWS_ENDPOINT_URL_LAMBDA", "AWS_ENDPOINT_URL_DYNAMODB"] {
+            setup.settings.push((variable, server.url().to_owned()));
+        }
+        setup.settings.push(("STACK", "prod".to_owned()));
+        decide(&setup, "1", "UpdateTodo", "lost").await;
+        Self { setup, aws, _server: server }
+    }
+
+    fn state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.aws.state.lock().unwrap())
+    }
+
+    fn changes(&self) -> Vec<String> {
+        self.state(|state| std::mem::take(&mut state.changes))
+    }
+
+    fn line(&self, options: &str) -> String {
+        format!("restore --into {NEW} --at {} {options}", self.aws.at)
+    }
+
+    async fn run(&self, options: &str, exit: Exit) -> Vec<String> {
+        self.setup.daybook(&self.line(options)).await.expect(exit)
+    }
+
+    async fn error(&self, line: &str, exit_code: u8) -> String {
+        let error = self.setup.daybook(line).await.ended.unwrap_err();
+        assert_eq!(error.exit_code(), exit_code, "{error}");
+        error.to_string()
+    }
+}
+
+/// The state and the step of each line.
+fn steps(lines: &[String]) -> Vec<&str> {
+    lines.iter().filter_map(|line| line.split_once(':')).map(|(step, _)| step).collect()
+}
+
+const CLOSE: &str = "PUT /2017-10-31/functions/prod-CommandHandler/concurrency";
+const STOP: &str = "PUT /2015-03-31/event-source-mappings/u-1";
+const OPEN: &str = "DELETE /2017-10-31/functions/prod-CommandHandler/concurrency";
+const UNTIL_CLOSED: [&str; 7] =
+    [CLOSE, STOP, "RestoreTableToPointInTime", "UpdateTable", "UpdateTable", "UpdateContinuousBackups", "UpdateStack"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn restore_takes_each_step_once_and_opens_the_api_when_it_is_told_to() {
+    let damaged = Damaged::new().await;
+    let plan = damaged.run("--open", Exit::Clean).await;
+    assert!(plan[..11].iter().all(|line| line.starts_with("would-do ")) && plan.len() == 12, "{plan:#?}");
+    assert!(damaged.changes().is_empty());
+
+    damaged.state(|state| state.busy = vec!["UpdateContinuousBackups"]);
+    let lines = damaged.run("--yes", Exit::Clean).await;
+    let names =
+        ["close-api", "stop-relay", "restore-table", "complete-settings", "verify", "use-table", "list-lost-events"];
+    assert_eq!(steps(&lines)[..7], names.map(|name| format!("doing {name}")));
+    let lost: Vec<_> = lines.iter().filter(|line| line.starts_with("lost ")).collect();
+    assert!(lost.len() == 1 && lost[0].contains(": todo/1 event 3 TodoUpdated "), "{lines:#?}");
+    assert!(
+        lines.last().unwrap().starts_with("left list-lost-events: decide what to do about the lost events"),
+        "{lines:#?}"
+    );
+    assert_eq!(damaged.changes(), UNTIL_CLOSED);
+    let values = damaged.state(|state| {
+        ["Epoch", "MappingsEnabled", "TrafficShift", "AlarmEmail"].map(|name| state.parameters[name].clone())
+    });
+    assert_eq!(values, ["2", "false", "AllAtOnce", "on-call@example.com"]);
+    assert!(damaged.setup.sent().is_empty());
+
+    let plan = damaged.run("--open", Exit::Clean).await;
+    let open = ["list-lost-events", "republish", "enable-mappings", "open-api", "enable-ttl"];
+    assert_eq!(steps(&plan)[..6], names[..6].iter().map(|name| format!("done {name}")).collect::<Vec<_>>());
+    assert_eq!(steps(&plan)[6..11], open.map(|name| format!("would-do {name}")));
+    // Messages from before the restore, with the old epoch, and not those of lost events.
+    damaged.run("--yes --open", Exit::Clean).await;
+    assert_eq!(damaged.setup.sent().len(), 3);
+    assert_eq!(damaged.changes(), ["UpdateStack", OPEN, "UpdateTimeToLive"]);
+
+    // The time and the old table are known from the new one.
+    let lines = damaged.setup.daybook(&format!("restore --into {NEW} --open --yes")).await.expect(Exit::Clean);
+    assert!(lines[..11].iter().all(|line| line.starts_with("done ")), "{lines:#?}");
+    assert!(lines[11].contains(&format!("; delete {TABLE} when")), "{lines:#?}");
+    assert!(damaged.changes().is_empty());
+    assert_eq!(damaged.setup.sent().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_restore_goes_on_where_it_ended() {
+    let damaged = Damaged::new().await;
+    let mut made = Vec::new();
+    for denied in UNTIL_CLOSED.iter().chain(&["UpdateTimeToLive"]).filter(|operation| **operation != "UpdateTable") {
+        damaged.state(|state| state.denied = denied);
+        let error = damaged.error(&damaged.line("--yes --open"), 3).await;
+        assert!(error.contains("AccessDenied"), "{error}");
+        made.extend(damaged.changes());
+    }
+    damaged.state(|state| state.denied = "");
+    let lines = damaged.run("--yes --open", Exit::Clean).await;
+    assert_eq!(steps(&lines)[9..11], ["done open-api", "doing enable-ttl"]);
+    made.extend(damaged.changes());
+    let expected = UNTIL_CLOSED.into_iter().chain(["UpdateStack", OPEN, "UpdateTimeToLive"]).collect::<Vec<_>>();
+    assert_eq!(made, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_used_that_is_not_as_it_must_be() {
+    let damaged = Damaged::new().await;
+    let at = damaged.aws.at;
+    // Before anything is changed.
+    let early = at - SignedDuration::from_hours(25);
+    for (line, expected) in [
+        (format!("restore --into {NEW} --yes --at {early}"), "set --at to the time of the restore, from "),
+        (format!("restore --into {NEW} --yes"), "set --at to the time of the restore, from "),
+        (format!("restore --into {NEW} --yes --at {}", at + SignedDuration::from_hours(1)), "set --at to the time"),
+    ] {
+        let error = damaged.error(&line, 2).await;
+        assert!(error.contains(expected), "{error}");
+    }
+    damaged.state(|state| drop(state.parameters.insert("Epoch".to_owned(), "4".to_owned())));
+    let error = damaged.error(&damaged.line("--epoch 4 --yes"), 2).await;
+    assert!(error.contains("--epoch must be above 4, the epoch of prod"), "{error}");
+    assert!(damaged.changes().is_empty());
+
+    // Rows of an incomplete append.
+    let keep = |row: &std::collections::HashMap<String, AttributeValue>| {
+        row["sk"] != AttributeValue::S("EVENT#000000000002".to_owned())
+    };
+    damaged.state(|state| state.rows.retain(keep));
+    let lines = damaged.run("--yes", Exit::Findings).await;
+    assert!(lines.iter().any(|line| line.starts_with("found verify: todo/1 ")), "{lines:#?}");
+    assert!(lines.last().unwrap().starts_with("stopped verify: "), "{lines:#?}");
+    assert_eq!(damaged.changes(), UNTIL_CLOSED[..6]);
+
+    // Another key, another time.
+    damaged.state(|state| drop(state.parameters.insert("KmsKeyArn".to_owned(), "arn:other".to_owned())));
+    let lines = damaged.run("--yes", Exit::Findings).await;
+    let expected = format!("stopped verify: {NEW} is encrypted with {KEY}, not with KmsKeyArn of the stack, arn:other");
+    assert_eq!(lines.last().unwrap(), &expected);
+    let error = damaged.error(&format!("restore --into {NEW} --yes --at {early}"), 2).await;
+    assert!(error.contains(&format!("{NEW} was restored to {at}: set --at")), "{error}");
+    assert!(damaged.changes().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn update_that_is_rolled_back_leaves_the_api_closed() {
+    let damaged = Damaged::new().await;
+    damaged.state(|state| state.updated = "UPDATE_ROLLBACK_COMPLETE");
+    let lines = damaged.run("--yes --open", Exit::Findings).await;
+    let stopped = lines.last().unwrap();
+    assert!(
+        stopped.starts_with("stopped use-table: prod is UPDATE_ROLLBACK_COMPLETE, and the API is closed: `aws "),
+        "{lines:#?}"
+    );
+    assert_eq!(damaged.state(|state| state.reserved), Some(0));
+    damaged.state(|state| state.updated = "UPDATE_COMPLETE");
+    damaged.run("--yes --open", Exit::Clean).await;
+    assert_eq!(damaged.state(|state| state.parameters["Epoch"].clone()), "2");
+}

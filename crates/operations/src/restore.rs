@@ -1,0 +1,446 @@
+//! Replaces the table of a stack by a restored one, step by step. docs/restore.md describes what that means.
+//!
+//! Invariants:
+//! - What is done is read from AWS, and from nowhere else: an interrupted restore goes on where it ended.
+//! - From the first step until the API is opened, it rejects all requests, and the new table is used with its own epoch only.
+
+use std::io;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use daybook_decider::Model;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use ulid::Ulid;
+
+use crate::cloudformation::StackDescription;
+use crate::error::OperatorError;
+use crate::moment::Moment;
+use crate::relay::relay_mappings;
+use crate::republish::{RepublishCounts, RepublishOptions, Window, republish};
+use crate::selection::Selection;
+use crate::signed_calls::{CLOUDFORMATION, DYNAMODB, LAMBDA, SignedCalls};
+use crate::stack::{SETTINGS_TO_REPUBLISH, Stack};
+use crate::verify::verify;
+use crate::walk::WalkOptions;
+
+/// The clocks that date events and the restore differ by less.
+const CLOCKS: SignedDuration = SignedDuration::from_secs(10);
+
+/// The first and the longest pause before AWS is asked again whether something has ended.
+const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(5)];
+
+const PAGE: usize = 100;
+const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(16).unwrap();
+
+#[derive(Clone, Debug)]
+pub struct RestoreOptions {
+    /// The name of the restored table.
+    pub into: String,
+    /// The time of the restore. The restored table may have it.
+    pub at: Option<Timestamp>,
+    /// The table that is restored, if it is not that of the stack.
+    pub source: Option<String>,
+    /// The new epoch, if it is not the next one of the stack.
+    pub epoch: Option<u32>,
+    pub republish_from: Option<Timestamp>,
+    /// Maximum aggregates verified, and messages sent, per second.
+    pub rate: NonZeroU32,
+    /// Whether the API is opened again.
+    pub opens: bool,
+    /// Whether the steps are taken; otherwise they are only reported.
+    pub executes: bool,
+}
+
+/// Why no further step is taken.
+#[derive(Debug)]
+enum Stop {
+    Failed(OperatorError),
+    /// A person must do something first.
+    Here(String),
+}
+
+impl<E: Into<OperatorError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Takes the steps that are not done. Reports each step, and what it finds: the state, the step, and a text. Returns whether
+/// no step was stopped.
+pub async fn restore(
+    mut stack: Stack,
+    options: RestoreOptions,
+    mut report: impl FnMut(&str, &str, &str) -> io::Result<()>,
+) -> Result<bool, OperatorError> {
+    let name = stack.required("STACK")?;
+    let cloudformation = SignedCalls::connect(&stack.environment, CLOUDFORMATION).await?;
+    let description = StackDescription::read(&cloudformation, &name).await?;
+    let description = description.ok_or_else(|| OperatorError::Usage(format!("the stack {name} does not exist")))?;
+    stack.environment = description.settings_over(&stack.environment);
+    let lambda = SignedCalls::connect(&stack.environment, LAMBDA).await?;
+    let dynamodb = SignedCalls::connect(&stack.environment, DYNAMODB).await?;
+    let source = options.source.clone().unwrap_or_else(|| description.output("TableName").to_owned());
+    let (report, step): (&mut Report<'_>, _) = (&mut report, "");
+    let mut restore =
+        Restore { options, stack, name, description, source, cloudformation, lambda, dynamodb, report, step };
+    match restore.take_steps().await {
+        Ok(()) => Ok(true),
+        Err(Stop::Failed(error)) => Err(error),
+        Err(Stop::Here(reason)) => restore.report("stopped", &reason).map(|()| false).map_err(OperatorError::from),
+    }
+}
+
+type Report<'a> = dyn FnMut(&str, &str, &str) -> io::Result<()> + 'a;
+
+struct Restore<'a> {
+    options: RestoreOptions,
+    /// The stack, with the settings of its functions.
+    stack: Stack,
+    name: String,
+    description: StackDescription,
+    /// The table that is or was restored.
+    source: String,
+    cloudformation: SignedCalls,
+    lambda: SignedCalls,
+    dynamodb: SignedCalls,
+    report: &'a mut Report<'a>,
+    /// The current step.
+    step: &'static str,
+}
+
+impl Restore<'_> {
+    async fn take_steps(&mut self) -> Result<(), Stop> {
+        let (into, name) = (self.options.into.clone(), self.name.clone());
+        self.check_options().await?;
+        let is_open = self.uses_table() && self.description.parameter("MappingsEnabled") == "true";
+        let concurrency = format!("/functions/{}/concurrency", self.description.output("CommandHandlerName"));
+        let reserved = self.lambda.get(&format!("/2019-09-30{concurrency}")).await?;
+        let reserved = reserved["ReservedConcurrentExecutions"].as_u64();
+
+        if self.begins("close-api", "the API rejects all requests", is_open || reserved == Some(0))? {
+            if let Some(number) = reserved {
+                self.report("note", &format!("{number} executions were reserved: reserve them again at the end"))?;
+            }
+            let none = json!({"ReservedConcurrentExecutions": 0});
+            self.lambda.put(&format!("/2017-10-31{concurrency}"), &none).await?;
+        }
+        let mappings = relay_mappings(&self.lambda, self.description.output("StreamRelayName")).await?;
+        let enabled: Vec<_> = mappings.iter().filter(|mapping| !mapping.state.starts_with("Disabl")).collect();
+        let text = "disable its event source mapping, so that no message of a lost event is sent";
+        if self.begins("stop-relay", text, self.uses_table() || enabled.is_empty())? {
+            for mapping in enabled {
+                let path = format!("/2015-03-31/event-source-mappings/{}", mapping.id);
+                self.lambda.put(&path, &json!({"Enabled": false})).await?;
+            }
+        }
+        let exists = self.is_active().await?;
+        if self.begins("restore-table", &format!("restore {} into {into}", self.source), exists)? {
+            self.restore_table().await?;
+        }
+        let is_complete = exists && self.missing_settings().await?.is_empty();
+        let text = format!("give {into} a stream, point-in-time recovery and its protection");
+        if self.begins("complete-settings", &text, is_complete)? {
+            self.complete_settings().await?;
+        }
+        let text = format!("compare all rows of {into} with each other and with the code");
+        if self.begins("verify", &text, self.uses_table())? {
+            self.verify().await?;
+        }
+        let epoch = self.options.epoch.unwrap_or(self.epoch() + 1);
+        let text = format!("update {name} to {into} and epoch {epoch}, with disabled event source mappings");
+        if self.begins("use-table", &text, self.uses_table())? {
+            self.use_table(epoch).await?;
+        }
+        if self.begins("list-lost-events", &format!("list the events that {into} does not contain"), is_open)? {
+            self.list_lost_events().await?;
+        }
+        if !self.options.opens {
+            let text =
+                "decide what to do about the lost events, as docs/restore.md describes, and run this with --open";
+            return Ok(self.report("left", text)?);
+        }
+        if self.begins("republish", "send the messages from before the restore again", is_open)? {
+            self.republish().await?;
+        }
+        let text = format!("let the relay and the snapshotter of {name} read the stream of {into}");
+        if self.begins("enable-mappings", &text, is_open)? {
+            self.update(&[("MappingsEnabled", "true".to_owned())]).await?;
+        }
+        if self.begins("open-api", "the API accepts requests", is_open && reserved != Some(0))? {
+            self.lambda.text("DELETE", &format!("/2017-10-31{concurrency}")).await?;
+        }
+        let has_ttl = exists && self.has_ttl().await?;
+        if self.begins("enable-ttl", &format!("let DynamoDB delete expired rows of {into}"), has_ttl)? {
+            let ttl = json!({"Enabled": true, "AttributeName": "ttl"});
+            let request = json!({"TableName": into, "TimeToLiveSpecification": ttl});
+            self.dynamodb.post("UpdateTimeToLive", &request).await?;
+        }
+        let (stream, epoch) = (self.description.parameter("TableStreamArn"), self.epoch());
+        let text = format!(
+            "set \"TableStreamArn={stream}\" and \"Epoch={epoch}\" in samconfig.toml; delete {} when nothing of it is needed",
+            self.source
+        );
+        Ok(self.report("left", &text)?)
+    }
+
+    /// Reports a step. Returns whether it must be taken.
+    fn begins(&mut self, step: &'static str, text: &str, is_done: bool) -> Result<bool, Stop> {
+        self.step = step;
+        let (state, takes) = match (is_done, self.options.executes) {
+            (true, _) => ("done", false),
+            (false, true) => ("doing", true),
+            (false, false) => ("would-do", false),
+        };
+        self.report(state, text)?;
+        Ok(takes)
+    }
+
+    fn report(&mut self, state: &str, text: &str) -> io::Result<()> {
+        (self.report)(state, self.step, text)
+    }
+
+    /// Checks the options before anything is changed.
+    async fn check_options(&mut self) -> Result<(), Stop> {
+        let RestoreOptions { into, at, epoch, source, .. } = &self.options;
+        let usage = |problem| Err(OperatorError::Usage(problem).into());
+        if !self.uses_table() && epoch.is_some_and(|epoch| epoch <= self.epoch()) {
+            return usage(format!("--epoch must be above {}, the epoch of {}", self.epoch(), self.name));
+        }
+        let Some(table) = self.table(into).await? else {
+            let earliest = self.restorable("EarliestRestorableDateTime").await?;
+            return match at {
+                Some(at) if (earliest..=Timestamp::now()).contains(at) => Ok(()),
+                _ => usage(format!("set --at to the time of the restore, from {earliest} to now")),
+            };
+        };
+        let restored = &table["RestoreSummary"];
+        let restored_at = timestamp(&restored["RestoreDateTime"]).or(*at);
+        if restored_at.is_none() || at.is_some_and(|at| Some(at.as_second()) != restored_at.map(Timestamp::as_second)) {
+            let found = restored_at.map_or("an unknown time".to_owned(), |at| at.to_string());
+            return usage(format!("{into} was restored to {found}: set --at to this time, or choose another name"));
+        }
+        let restored_from =
+            restored["SourceTableArn"].as_str().and_then(|arn| Some(arn.rsplit_once('/')?.1.to_owned()));
+        self.source = source.clone().or(restored_from).unwrap_or(self.source.clone());
+        self.options.at = restored_at;
+        Ok(())
+    }
+
+    async fn restore_table(&mut self) -> Result<(), Stop> {
+        let RestoreOptions { into, at, .. } = self.options.clone();
+        if let (None, Some(at)) = (self.table(&into).await?, at) {
+            self.wait(async || Ok(self.restorable("LatestRestorableDateTime").await? >= at)).await?;
+            let request =
+                json!({"SourceTableName": self.source, "TargetTableName": into, "RestoreDateTime": at.as_second()});
+            self.dynamodb.post("RestoreTableToPointInTime", &request).await?;
+        }
+        self.wait(async || self.is_active().await).await
+    }
+
+    async fn complete_settings(&mut self) -> Result<(), Stop> {
+        for (operation, request) in self.missing_settings().await? {
+            // A new table rejects a change while another is under way, and its recovery while backups are being prepared.
+            let is_busy =
+                |cause: &str| cause.contains("ResourceInUse") || cause.contains("ContinuousBackupsUnavailable");
+            let is_accepted = async || match self.dynamodb.post(operation, &request).await {
+                Err(OperatorError::Call { cause, .. }) if is_busy(&cause) => Ok(false),
+                response => response.map(|_| true),
+            };
+            self.wait(is_accepted).await?;
+            self.wait(async || self.is_active().await).await?;
+        }
+        Ok(())
+    }
+
+    async fn verify(&mut self) -> Result<(), Stop> {
+        let (into, rate) = (self.options.into.clone(), self.options.rate);
+        // The functions of the stack may not be allowed to use another key.
+        let (table, key) = (self.table(&into).await?.unwrap_or_default(), self.description.parameter("KmsKeyArn"));
+        let used = table["SSEDescription"]["KMSMasterKeyArn"].as_str().unwrap_or("a key of AWS");
+        if !key.is_empty() && key != used {
+            return Err(Stop::Here(format!("{into} is encrypted with {used}, not with KmsKeyArn of the stack, {key}")));
+        }
+        let (selection, checkpoint) = (Selection::default(), None);
+        let options = WalkOptions { selection, rate, concurrency: CONCURRENCY, checkpoint };
+        let stack = self.stack_over(&into);
+        let verified = verify(&stack, &options, true, |aggregate, finding| {
+            self.report("found", &format!("{aggregate} {} {}: {}", finding.item, finding.kind, finding.what))
+        });
+        let verified = verified.await?;
+        match (verified.how_to_go_on, verified.counts.findings) {
+            (Some(_), _) => Err(interrupted()),
+            (None, 0) => Ok(()),
+            (None, found) => Err(Stop::Here(format!("{found} findings; docs/restore.md, \"Incomplete appends\""))),
+        }
+    }
+
+    async fn use_table(&mut self, epoch: u32) -> Result<(), Stop> {
+        let table = self.table(&self.options.into).await?.unwrap_or_default();
+        let parameters = [
+            ("TableStreamArn", table["LatestStreamArn"].as_str().unwrap_or_default().to_owned()),
+            ("Epoch", epoch.to_string()),
+            ("MappingsEnabled", "false".to_owned()),
+            // A gradual shift would send requests to both tables.
+            ("TrafficShift", "AllAtOnce".to_owned()),
+            ("Release", Timestamp::now().as_second().to_string()),
+        ];
+        self.update(&parameters).await
+    }
+
+    /// Updates the stack, and waits until the update has ended.
+    async fn update(&mut self, parameters: &[(&str, String)]) -> Result<(), Stop> {
+        let (name, cloudformation) = (&self.name, &self.cloudformation);
+        let read = async || StackDescription::read(cloudformation, name).await.map(Option::unwrap_or_default);
+        let ended = async || Ok(!read().await?.is_in_progress());
+        // An earlier run may have begun the same update.
+        self.wait(ended).await?;
+        let (before, (parameter, value)) = (read().await?, &parameters[0]);
+        if before.status != "UPDATE_COMPLETE" || before.parameter(parameter) != value {
+            before.update(cloudformation, name, parameters).await?;
+            self.wait(ended).await?;
+        }
+        let updated = read().await?;
+        if updated.status != "UPDATE_COMPLETE" {
+            let events = format!("`aws cloudformation describe-stack-events --stack-name {name}` has the reason");
+            return Err(Stop::Here(format!("{name} is {}, and the API is closed: {events}", updated.status)));
+        }
+        self.stack.environment = updated.settings_over(&self.stack.environment);
+        self.description = updated;
+        Ok(())
+    }
+
+    /// Reports the events of the old table around and after the time of the restore that the new one does not contain.
+    async fn list_lost_events(&mut self) -> Result<(), Stop> {
+        if self.table(&self.source).await?.is_none() {
+            return Ok(self.report("note", &format!("{} does not exist, so its events are not listed", self.source))?);
+        }
+        let store = async |table: &str| self.stack_over(table).store(SETTINGS_TO_REPUBLISH).await;
+        let (old, new, registry) =
+            (store(&self.source).await?, store(&self.options.into).await?, self.stack.registry.clone());
+        let types: Vec<_> = registry.iter().flat_map(Model::stored_events).map(|(name, _)| name).collect();
+        let since = self.options.at.unwrap_or_default() - CLOCKS;
+        let mut after = Ulid::from_parts(u64::try_from(since.as_millisecond()).unwrap_or_default(), 0);
+        let settled_up_to = old.settled_up_to(Timestamp::now());
+        let failed = |source| OperatorError::Store { doing: "cannot compare the tables".to_owned(), source };
+        loop {
+            let page = old.merged_feed(&types, Some(after), PAGE, settled_up_to).await.map_err(failed)?;
+            for (aggregate, event) in page.items.iter().map(|found| (&found.aggregate, &found.event)) {
+                let now = new.events(aggregate, event.seq_num - 1, 1).await.map_err(failed)?;
+                if now.items.first().is_none_or(|now| now.event_id != event.event_id) {
+                    let (number, name, id) = (event.seq_num, &event.event_type, event.event_id);
+                    self.report("lost", &format!("{aggregate} event {number} {name} {id} of {}", event.occurred_at))?;
+                }
+            }
+            for row in &page.unreadable {
+                self.report("found", &format!("{} {}: {}", row.pk, row.sk, row.reason))?;
+            }
+            match page.more {
+                true if self.stack.interrupt.is_set() => return Err(interrupted()),
+                true => after = page.cursor,
+                false => return Ok(()),
+            }
+        }
+    }
+
+    async fn republish(&mut self) -> Result<(), Stop> {
+        let at = self.options.at.unwrap_or_default();
+        let from = self.options.republish_from.unwrap_or(at - SignedDuration::from_hours(1));
+        let (from, to, rate) = (Moment::At(from), Moment::At(at + CLOCKS), self.options.rate);
+        let window = Window { from, to, types: vec![], aggregates: vec![], message_types: vec![], event_types: vec![] };
+        let options = RepublishOptions { window, sends: true, rate, concurrency: CONCURRENCY, checkpoint: None };
+        let republished = republish(&self.stack, &options, |_| Ok(())).await?;
+        let RepublishCounts { sent, rejected, unreadable, gone, .. } = republished.counts;
+        let listed = format!("`daybook republish --from {from} --to {to}` lists them");
+        let lost = format!("{rejected} rejected by the bus, {unreadable} unreadable, {gone} no longer exist");
+        self.report("note", &format!("{sent} messages sent, {lost}; {listed}"))?;
+        match (republished.failure, republished.how_to_go_on) {
+            (Some(failure), _) => Err(failure.into()),
+            (None, Some(_)) => Err(interrupted()),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Waits until something is true.
+    async fn wait(&self, is_true: impl AsyncFn() -> Result<bool, OperatorError>) -> Result<(), Stop> {
+        let [mut pause, longest] = PAUSES;
+        while !is_true().await? {
+            self.stack.progress.show(None, self.step.to_owned());
+            tokio::select! {
+                () = self.stack.interrupt.wait() => return Err(interrupted()),
+                () = sleep(pause) => pause = longest.min(2 * pause),
+            }
+        }
+        Ok(())
+    }
+
+    fn stack_over(&self, table: &str) -> Stack {
+        let environment = self.stack.environment.clone().with("TABLE_NAME", table.to_owned());
+        Stack { environment, ..self.stack.clone() }
+    }
+
+    /// Whether the stack uses the restored table.
+    fn uses_table(&self) -> bool {
+        self.description.output("TableName") == self.options.into
+    }
+
+    fn epoch(&self) -> u32 {
+        self.description.parameter("Epoch").parse().unwrap_or(1)
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Value>, OperatorError> {
+        match self.dynamodb.post("DescribeTable", &json!({"TableName": name})).await {
+            Err(OperatorError::Call { cause, .. }) if cause.contains("ResourceNotFoundException") => Ok(None),
+            response => response.map(|mut response| Some(response["Table"].take())),
+        }
+    }
+
+    async fn is_active(&self) -> Result<bool, OperatorError> {
+        Ok(self.table(&self.options.into).await?.is_some_and(|table| table["TableStatus"] == "ACTIVE"))
+    }
+
+    /// The earliest or the latest time to which the source can be restored.
+    async fn restorable(&self, name: &str) -> Result<Timestamp, OperatorError> {
+        Ok(timestamp(&self.recovery(&self.source).await?[name]).unwrap_or_default())
+    }
+
+    async fn recovery(&self, table: &str) -> Result<Value, OperatorError> {
+        let mut backups = self.dynamodb.post("DescribeContinuousBackups", &json!({"TableName": table})).await?;
+        Ok(backups["ContinuousBackupsDescription"]["PointInTimeRecoveryDescription"].take())
+    }
+
+    /// The calls that give the restored table what it lacks.
+    async fn missing_settings(&self) -> Result<Vec<(&'static str, Value)>, OperatorError> {
+        let into = &self.options.into;
+        let table = self.table(into).await?.unwrap_or_default();
+        let mut missing = Vec::new();
+        let mut add = |operation, name: &str, value| missing.push((operation, json!({"TableName": into, name: value})));
+        if table["StreamSpecification"]["StreamEnabled"] != true {
+            add("UpdateTable", "StreamSpecification", json!({"StreamEnabled": true, "StreamViewType": "NEW_IMAGE"}));
+        }
+        if self.description.parameter("DeletionProtection") == "true" && table["DeletionProtectionEnabled"] != true {
+            add("UpdateTable", "DeletionProtectionEnabled", json!(true));
+        }
+        if self.recovery(into).await?["PointInTimeRecoveryStatus"] != "ENABLED" {
+            let recovery = json!({"PointInTimeRecoveryEnabled": true, "RecoveryPeriodInDays": 35});
+            add("UpdateContinuousBackups", "PointInTimeRecoverySpecification", recovery);
+        }
+        Ok(missing)
+    }
+
+    async fn has_ttl(&self) -> Result<bool, OperatorError> {
+        let ttl = self.dynamodb.post("DescribeTimeToLive", &json!({"TableName": self.options.into})).await?;
+        Ok(ttl["TimeToLiveDescription"]["TimeToLiveStatus"].as_str().is_some_and(|status| status.starts_with("ENABL")))
+    }
+}
+
+fn interrupted() -> Stop {
+    Stop::Here("run the command again: it goes on here".to_owned())
+}
+
+/// A time of DynamoDB, in whole seconds.
+#[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
+fn timestamp(seconds: &Value) -> Option<Timestamp> {
+    Timestamp::from_second(seconds.as_f64()? as i64).ok()
+}
