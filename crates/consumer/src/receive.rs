@@ -146,7 +146,7 @@ impl<C: Consumer> Receiver<'_, C> {
         if position.waiting == 0 {
             return Ok(Some(Waiting::default()));
         }
-        let waiting = self.table.waiting(self.aggregate).await?;
+        let waiting = self.table.waiting(self.aggregate, position.epoch).await?;
         let is_complete = waiting.has_more || waiting.messages.len() as u64 == position.waiting;
         Ok(is_complete.then_some(waiting))
     }

@@ -103,7 +103,7 @@ async fn read(
     if position.waiting == 0 {
         return Ok(None);
     }
-    let waiting = table.waiting(&aggregate).await?;
+    let waiting = table.waiting(&aggregate, position.epoch).await?;
     let last = position.number();
     let next = next_messages(last, &waiting.messages);
     let failed = next.first().filter(|_| position.attempts > 0).map(|message| Failed {

@@ -77,7 +77,7 @@ pub(crate) async fn execute<C: Consumer>(
                 if has_position || since.parse().is_ok_and(|since: Timestamp| since > latest) {
                     continue;
                 }
-                let waiting = table.waiting(&aggregate).await?;
+                let waiting = table.waiting(&aggregate, 0).await?;
                 let Some(&Number { epoch, message_seq }) = waiting.messages.keys().next() else { continue };
                 let before = Number { epoch, message_seq: message_seq - 1 };
                 applied += change(aggregate, PositionChange::Skip(before)).await?.applied;

@@ -55,7 +55,7 @@ pub(crate) struct Waiting {
     pub(crate) messages: Messages,
     /// When the first of them was stored.
     pub(crate) since: Option<String>,
-    /// Whether more follow that were not read.
+    /// Whether there are more, which were not read.
     pub(crate) has_more: bool,
 }
 
@@ -127,18 +127,26 @@ impl ConsumerTable {
         self.item(key, "read a position").await?.map_or_else(|| Ok(PositionItem::default()), read)
     }
 
-    /// The first waiting messages of an aggregate, strongly consistent.
-    pub(crate) async fn waiting(&self, aggregate: &AggregateId) -> Result<Waiting, TableError> {
-        let query = self.query(position_pk(self.consumer, aggregate), WAITING).limit(MAX_WAITING);
-        let page = query.send().await.map_err(|error| TableError::of_call("read waiting messages", error))?;
-        let mut waiting = Waiting { has_more: page.last_evaluated_key.is_some(), ..Waiting::default() };
-        for item in page.items.unwrap_or_default() {
-            let name = format!("{} {}", text(&item, PK), text(&item, SK));
-            let item: WaitingItem = read(item)?;
-            let since = waiting.since.take().map_or(item.stored_at.clone(), |since| since.min(item.stored_at.clone()));
-            waiting.since = Some(since);
-            let message = item.message().map_err(|source| TableError::Corrupt { item: name, source })?;
-            waiting.messages.insert(message.number(), message);
+    /// The first waiting messages of an aggregate whose position is in this epoch, strongly consistent.
+    pub(crate) async fn waiting(&self, aggregate: &AggregateId, epoch: u32) -> Result<Waiting, TableError> {
+        let later = waiting_sk(Number { epoch: epoch.saturating_add(1), message_seq: 0 });
+        let mut waiting = Waiting::default();
+        // If not all are read, the next one may be the first of a later epoch, behind those of lost events.
+        for from in [WAITING, &later] {
+            let query = self.query(position_pk(self.consumer, aggregate), from).limit(MAX_WAITING);
+            let page = query.send().await.map_err(|error| TableError::of_call("read waiting messages", error))?;
+            waiting.has_more |= page.last_evaluated_key.is_some();
+            for item in page.items.unwrap_or_default() {
+                let name = format!("{} {}", text(&item, PK), text(&item, SK));
+                let item: WaitingItem = read(item)?;
+                let since = waiting.since.take();
+                waiting.since = Some(since.map_or(item.stored_at.clone(), |since| since.min(item.stored_at.clone())));
+                let message = item.message().map_err(|source| TableError::Corrupt { item: name, source })?;
+                waiting.messages.insert(message.number(), message);
+            }
+            if !waiting.has_more {
+                break;
+            }
         }
         Ok(waiting)
     }
@@ -200,16 +208,16 @@ impl ConsumerTable {
         Ok(get.send().await.map_err(|error| TableError::of_call(doing, error))?.item)
     }
 
-    /// The items of a partition whose sort keys begin with a text.
-    fn query(&self, pk: String, prefix: &str) -> QueryFluentBuilder {
+    /// The items of a partition from a sort key on.
+    fn query(&self, pk: String, from: &str) -> QueryFluentBuilder {
         let query = self.client.query().table_name(&self.table_name).consistent_read(true);
         let query = query.expression_attribute_values(":pk", AttributeValue::S(pk));
-        if prefix.is_empty() {
+        if from.is_empty() {
             return query.key_condition_expression(format!("{PK} = :pk"));
         }
         query
-            .key_condition_expression(format!("{PK} = :pk AND begins_with({SK}, :prefix)"))
-            .expression_attribute_values(":prefix", AttributeValue::S(prefix.to_owned()))
+            .key_condition_expression(format!("{PK} = :pk AND {SK} >= :from"))
+            .expression_attribute_values(":from", AttributeValue::S(from.to_owned()))
     }
 }
 
