@@ -46,7 +46,7 @@ use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
 use self::documents::{CompletionsArgs, SchemasArgs};
 use self::export::ExportArgs;
-use self::load::args::LoadArgs;
+use self::load::LoadArgs;
 use self::new::NewArgs;
 use self::projection::ProjectionCommand;
 use self::reads::{EventsArgs, FeedArgs, GetArgs};
