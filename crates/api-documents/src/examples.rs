@@ -1,5 +1,4 @@
-//! Example messages: each aggregate type executes samples of its commands, so the examples are what the code publishes. Example
-//! commands, as an aggregate accepts them.
+//! Example messages: each aggregate type executes samples of its commands, so the examples are what the code publishes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,25 +29,6 @@ pub(crate) fn published(model: &dyn Model) -> BTreeMap<String, OutboxMessage> {
         }
     }
     found
-}
-
-/// The example commands in the API document, in an order that an aggregate accepts: the one that creates it, and those that follow,
-/// without those that delete it.
-pub fn accepted_examples(model: &dyn Model, document: &Value) -> Vec<Value> {
-    let path = format!("/{}/{{id}}/commands", model.type_name());
-    let examples = &document["paths"][path.as_str()]["post"]["requestBody"]["content"]["application/json"]["examples"];
-    let later = examples["several"]["value"].as_array().into_iter().flatten();
-    let (mut now, mut commands) = (model.before_first_event(), Vec::new());
-    for command in std::iter::once(&examples["creation"]["value"][0]).chain(later) {
-        let decided = execute(model, &now, &[command]).filter(|decided| decided.rejection.is_none());
-        match decided.filter(|decided| !model.is_deleted(&decided.after)) {
-            Some(decided) => now = decided.after,
-            None if commands.is_empty() => break,
-            None => continue,
-        }
-        commands.push(command.clone());
-    }
-    commands
 }
 
 fn scaled(value: &Value, factor: i64) -> Value {

@@ -2,7 +2,7 @@
 //! between two releases that break a consumer.
 //!
 //! In reading order:
-//! - `described`: each message type with its schema. `examples`: messages that the aggregates publish, and commands that they accept.
+//! - `described`: each message type with its schema. `examples`: messages that the aggregates publish.
 //! - `documents`: the JSON Schema document and the AsyncAPI document.
 //! - `changes`: the differences between two JSON Schema documents, as a consumer sees them.
 
@@ -13,4 +13,3 @@ mod examples;
 
 pub use changes::breaks;
 pub use documents::{asyncapi, json_schema};
-pub use examples::accepted_examples;

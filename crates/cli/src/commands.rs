@@ -47,7 +47,7 @@ use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
 use self::documents::{CompletionsArgs, SchemasArgs};
 use self::export::ExportArgs;
-use self::load::args::LoadArgs;
+use self::load::LoadArgs;
 use self::new::NewArgs;
 use self::projection::ProjectionCommand;
 use self::reads::{EventsArgs, FeedArgs, GetArgs};
@@ -173,14 +173,8 @@ impl OperatorCommand {
                 context.run(&stack, false, async |session| console::run(args, session).await).await
             }
             Self::Verify(command) => command.run(context, verify::run).await,
-            Self::Dlq(DlqCommand::List(command)) => command.run(context, dlq::list).await,
-            Self::Dlq(DlqCommand::Show(command)) => command.run(context, dlq::show).await,
-            Self::Dlq(DlqCommand::Stats(command)) => command.run(context, dlq::stats).await,
-            Self::Dlq(DlqCommand::Export(command)) => command.run(context, dlq::export).await,
-            Self::Dlq(DlqCommand::Redrive(command)) => command.run(context, dlq::redrive).await,
-            Self::Dlq(DlqCommand::Delete(command)) => command.run(context, dlq::delete).await,
-            Self::Discarded(DiscardedCommand::List(command)) => command.run(context, discarded::list).await,
-            Self::Discarded(DiscardedCommand::Redrive(command)) => command.run(context, discarded::redrive).await,
+            Self::Dlq(command) => command.run(context).await,
+            Self::Discarded(command) => command.run(context).await,
             Self::Relay(RelayCommand::Status(command)) => command.run(context, relay::status).await,
             Self::Republish(command) => command.run(context, republish::run).await,
             Self::Restore(command) => command.run(context, restore::run).await,
@@ -195,16 +189,7 @@ impl OperatorCommand {
             Self::CheckDeployment(command) => command.run(context, check_deployment::run).await,
             Self::Export(command) => command.run(context, export::run).await,
             Self::Import(command) => command.run(context, import::run).await,
-            Self::Projection(ProjectionCommand::Rebuild(command)) => {
-                command.run(context, projection::run_rebuild).await
-            }
-            Self::Projection(ProjectionCommand::Status(command)) => command.run(context, projection::status).await,
-            Self::Projection(ProjectionCommand::Switch(command)) => command.run(context, projection::switch).await,
-            Self::Projection(ProjectionCommand::Drop(command)) => command.run(context, projection::drop_version).await,
-            Self::Projection(ProjectionCommand::Suspended(command)) => {
-                command.run(context, projection::suspended).await
-            }
-            Self::Projection(ProjectionCommand::Resume(command)) => command.run(context, projection::resume).await,
+            Self::Projection(command) => command.run(context).await,
         }
     }
 }

@@ -12,7 +12,7 @@ use daybook_operations::queue_reading::NotSeen;
 use jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 
-use crate::operator::{Ended, Exit, OnStack, OperatorError, Session};
+use crate::operator::{Ended, Exit, OnStack, OperatorContext, OperatorError, Session};
 
 /// Read the messages that the relay could not send, send them again, or delete them.
 ///
@@ -97,7 +97,20 @@ pub struct DlqDeleteArgs {
     yes: bool,
 }
 
-pub(super) async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+impl DlqCommand {
+    pub(super) async fn run(self, context: &mut OperatorContext) -> Ended {
+        match self {
+            Self::List(command) => command.run(context, list).await,
+            Self::Show(command) => command.run(context, show).await,
+            Self::Stats(command) => command.run(context, stats).await,
+            Self::Export(command) => command.run(context, export).await,
+            Self::Redrive(command) => command.run(context, redrive).await,
+            Self::Delete(command) => command.run(context, delete).await,
+        }
+    }
+}
+
+async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let reading = dead_letters::read(&stack, &args.filter, args.limit, |_| Ok(())).await?;
     let (messages, seen, before, not_seen) = (reading.messages, reading.seen, reading.before, reading.not_seen);
     messages.iter().try_for_each(|message| out.print(message.json(), message.to_string()))?;
@@ -118,7 +131,7 @@ pub(super) async fn list(args: DlqListArgs, Session { stack, mut out }: Session<
     Ok(out.finish(&text, &summary, next, !not_seen.any())?)
 }
 
-pub(super) async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ids = args.id.iter().cloned().collect();
     let filter = MessageFilter { ids, unreadable: args.unreadable, ..MessageFilter::default() };
     let mut found = 0;
@@ -156,7 +169,7 @@ const AGES: [(i64, &str); 4] = [(1, "under-1h"), (24, "1h-to-1d"), (7 * 24, "1d-
 /// The value of a message that contains no outbox message.
 const UNSENDABLE: &str = "unsendable";
 
-pub(super) async fn stats(args: DlqStatsArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn stats(args: DlqStatsArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let reading = dead_letters::read(&stack, &args.filter, None, |_| Ok(())).await?;
     let (selected, seen, not_seen, now) = (&reading.messages, reading.seen, reading.not_seen, Timestamp::now());
     let mut counts: BTreeMap<(usize, &str), usize> = BTreeMap::new();
@@ -189,7 +202,7 @@ fn values(message: &DeadLetterMessage, now: Timestamp) -> [&str; 4] {
     }
 }
 
-pub(super) async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let path = args.file.display();
     let failed = |source| OperatorError::File { doing: format!("cannot write the file {path}"), source };
     // A wrong setting creates no file.
@@ -216,7 +229,7 @@ pub(super) async fn export(args: DlqExportArgs, Session { stack, mut out }: Sess
     Ok(out.finish(&text, &summary, next, !not_seen.any())?)
 }
 
-pub(super) async fn redrive(options: RedriveOptions, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn redrive(options: RedriveOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let redriven = dead_letters::redrive(&stack, &options, |message, outcome| {
         let text = message.content.as_ref().map_or_else(|_| message.to_string(), ToString::to_string);
         out.print_message(outcome, message.json(), &text)
@@ -244,7 +257,7 @@ pub(super) async fn redrive(options: RedriveOptions, Session { stack, mut out }:
     failure.map_or(Ok(exit), Err)
 }
 
-pub(super) async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let DlqDeleteArgs { mut ids, mut filter, yes } = args;
     filter.ids.append(&mut ids);
     let deletion = dead_letters::delete(&stack, &filter, yes, |message, outcome| {

@@ -2,16 +2,16 @@
 //!
 //! `args`: the options. `sender`: sends the examples of the API document at their planned times.
 
-pub(super) mod args;
+mod args;
 mod sender;
 
 use serde::Serialize;
-use serde_json::{Value, json};
-use tokio::time::Instant;
+use serde_json::{Map, Value, json};
 
-use crate::commands::load::args::LoadArgs;
 use crate::commands::load::sender::{Api, Run};
-use crate::operator::{Ended, Exit, Session};
+use crate::operator::{Exit, OperatorError, Session};
+
+pub(super) use self::args::LoadArgs;
 
 /// The units and messages of a run. A test compares prices and quantities with docs/deploy.md, "Costs".
 #[derive(Serialize)]
@@ -57,7 +57,7 @@ impl UsedUnits {
     }
 }
 
-pub(super) async fn run(args: LoadArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn run(args: LoadArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
     let (scripts, planned) = (sender::scripts(&stack.registry, &args.types)?, args.planned());
     let api = Api::connect(&args, &stack).await?;
     if !(api.is_local || args.yes) {
@@ -67,26 +67,27 @@ pub(super) async fn run(args: LoadArgs, Session { stack, mut out }: Session<'_>)
             "would send {planned} requests in {duration:#} to {url}, for about {usd:.6} USD; the events stay in its table: use a \
              stack for tests; nothing was sent, run it again with --yes"
         );
-        let json = json!({"dryRun": true, "requests": planned, "url": url, "costsUsd": Value::from_iter(costs), "totalUsd": usd});
-        return Ok(out.finish(&text, &json, None, true)?);
+        let json =
+            json!({"dryRun": true, "requests": planned, "url": url, "costsUsd": by_name(costs), "totalUsd": usd});
+        out.print_summary(&text, &json, None)?;
+        return Ok(Exit::Clean);
     }
-    let (before, start) = (if api.is_local { api.usage().await? } else { None }, Instant::now());
+    let before = api.usage().await?;
     let run = Run::new(scripts).send_all(&args, &api, &stack).await;
-    let seconds = start.elapsed().as_secs_f64();
     let after = if before.is_some() { api.quiet_usage().await } else { None };
     let counted = before.zip(after).map(|(before, after)| UsedUnits::between(&before, &after));
     let interrupted = stack.interrupt.is_set();
     let sent: usize = run.latencies.iter().map(Vec::len).sum();
     let not_sent = if interrupted { 0 } else { planned - sent as u64 };
-    let (json, text) = report(&run, seconds, counted, not_sent, interrupted);
+    let (json, text) = report(&run, counted, not_sent, interrupted);
     out.print(json!({ "summary": json }), text)?;
     Ok(Exit::of(interrupted, run.failures == 0 && not_sent == 0))
 }
 
-fn report(run: &Run, seconds: f64, counted: Option<UsedUnits>, not_sent: u64, interrupted: bool) -> (Value, String) {
-    let Run { prefix, created, responses, failures, latencies: [of_commands, of_reads], .. } = run;
+fn report(run: &Run, counted: Option<UsedUnits>, not_sent: u64, interrupted: bool) -> (Value, String) {
+    let Run { prefix, created, responses, failures, elapsed, latencies: [of_commands, of_reads], .. } = run;
     let [commands, reads] = [of_commands, of_reads].map(|latencies| latencies.len() as u64);
-    let (requests, aggregates) = (commands + reads, created.len());
+    let (requests, seconds, aggregates) = (commands + reads, elapsed.as_secs_f64(), created.len());
     let [rate, writes] = [requests, commands].map(|count| count as f64 / seconds.max(f64::EPSILON));
     let used = counted.unwrap_or_else(|| UsedUnits::estimated(commands, reads));
     let (costs, usd) = used.costs(commands, reads);
@@ -100,7 +101,7 @@ fn report(run: &Run, seconds: f64, counted: Option<UsedUnits>, not_sent: u64, in
     let json = json!({
         "requests": requests, "seconds": seconds, "requestsPerSecond": rate, "commandsPerSecond": writes,
         "interrupted": interrupted, "notSent": not_sent, "failures": failures, "responses": responses,
-        "latencies": Value::from_iter(of_json), "used": used, "costsUsd": Value::from_iter(costs), "totalUsd": usd,
+        "latencies": by_name(of_json), "used": used, "costsUsd": by_name(costs), "totalUsd": usd,
         "usdPerMillion": per_million, "aggregates": aggregates, "idPrefix": prefix,
     });
     let table = latencies.map(|(name, requests, [p50, p90, p99, max])| {
@@ -124,6 +125,10 @@ fn report(run: &Run, seconds: f64, counted: Option<UsedUnits>, not_sent: u64, in
         table.concat()
     );
     (json, text)
+}
+
+fn by_name<T: Into<Value>, const N: usize>(values: [(&str, T); N]) -> Map<String, Value> {
+    values.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
 }
 
 /// The median, the 90th and the 99th percentile and the maximum of latencies, in milliseconds.

@@ -10,9 +10,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::http::Uri;
-use daybook_api_documents::accepted_examples;
-use daybook_command_handler::openapi::document;
-use daybook_decider::{Model, Registry};
+use daybook_decider::{Caller, CommandRequest, DecisionInput, Folded, Json, Meta, Model, Registry};
 use daybook_function_runtime::with_causes;
 use daybook_local_stack::http::{HttpClient, HttpError, TextResponse};
 use daybook_operations::selection::models;
@@ -21,6 +19,7 @@ use daybook_operations::stack::is_loopback;
 use daybook_operations::{OperatorError, Stack};
 use daybook_projection::Projections;
 use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 use ulid::Ulid;
@@ -50,22 +49,30 @@ impl Api {
                 Some(signer(&aws_config(&stack.environment, "AWS_ENDPOINT_URL_EXECUTE_API").await?, "execute-api"))
             }
         };
-        Ok(Self { client: HttpClient::new(url, signer), url: url.trim_end_matches('/').to_owned(), headers, is_local })
+        let client = HttpClient::new(url, signer);
+        Ok(Self { client, url: url.trim_end_matches('/').to_owned(), headers, is_local })
     }
 
     async fn send(&self, path: &str, body: Option<String>) -> Result<TextResponse, HttpError> {
         let mut headers = self.headers.clone();
         headers.extend(body.is_some().then(|| ("content-type".to_owned(), "application/json".to_owned())));
-        let (method, url) = (if body.is_some() { "POST" } else { "GET" }, format!("{}{path}", self.url));
-        self.client.send(method, &url, &headers, body).await
+        let method = if body.is_some() { "POST" } else { "GET" };
+        self.client.send(method, &format!("{}{path}", self.url), &headers, body).await
     }
 
     /// The usage that a local stack has counted; `None` for another API.
     pub(super) async fn usage(&self) -> Result<Option<Value>, OperatorError> {
-        let response = self.send("/_dev/usage", None).await.map_err(|error| {
-            let (url, cause) = (&self.url, with_causes(&*error));
-            OperatorError::Failed(format!("the API at {url} does not respond: {cause}; check --url"))
-        })?;
+        if !self.is_local {
+            return Ok(None);
+        }
+        let failed = |error: HttpError| {
+            OperatorError::Failed(format!(
+                "the API at {} does not respond: {}; check --url",
+                self.url,
+                with_causes(&*error)
+            ))
+        };
+        let response = self.send("/_dev/usage", None).await.map_err(failed)?;
         Ok(serde_json::from_str(&response.body).ok().filter(|_| response.status == 200))
     }
 
@@ -73,16 +80,18 @@ impl Api {
     pub(super) async fn quiet_usage(&self) -> Option<Value> {
         let mut last = None;
         for _ in 0..17 {
-            match self.usage().await.ok()? {
-                now if now == last => break,
-                now => last = now,
+            let now = self.usage().await.ok()?;
+            if now == last {
+                break;
             }
+            last = now;
             sleep(Duration::from_millis(600)).await;
         }
         last
     }
 }
 
+/// The requests of a run, and what they got.
 #[derive(Default)]
 pub(super) struct Run {
     scripts: Vec<Script>,
@@ -97,6 +106,7 @@ pub(super) struct Run {
     /// By status and type of the problem, or by the reason why there is no response.
     pub(super) responses: BTreeMap<String, u64>,
     pub(super) failures: u64,
+    pub(super) elapsed: Duration,
 }
 
 impl Run {
@@ -123,7 +133,8 @@ impl Run {
             let fraction = start.elapsed().as_secs_f64() / duration.as_secs_f64();
             stack.progress.show(Some(fraction), format!("{} failures", run.borrow().failures));
         }
-        run.take()
+        let elapsed = start.elapsed();
+        Self { elapsed, ..run.take() }
     }
 
     fn script(&self, number: usize) -> &Script {
@@ -169,35 +180,61 @@ async fn send(run: &RefCell<Run>, api: &Api, is_read: bool, due: Instant) {
     }
 }
 
-/// The requests to an aggregate of one type. No command deletes it, so it can always be read.
+/// The requests to an aggregate of one type, in an order that it accepts.
 pub(super) struct Script {
     aggregate_type: &'static str,
+    /// The command that creates the aggregate, and those that follow. None deletes it, so it can always be read.
     commands: Vec<Value>,
 }
 
 pub(super) fn scripts(registry: &Registry, types: &[String]) -> Result<Vec<Script>, OperatorError> {
-    let document = document(registry, &Projections::new());
-    let script =
-        |model: &dyn Model| Script { aggregate_type: model.type_name(), commands: accepted_examples(model, &document) };
-    let mut scripts: Vec<_> = models(registry, types)?.into_iter().map(script).collect();
-    scripts.retain(|script| !script.commands.is_empty());
+    let document = daybook_command_handler::openapi::document(registry, &Projections::new());
+    let scripts = models(registry, types)?.into_iter().map(|model| Script::of_examples(model, &document));
+    let scripts: Vec<_> = scripts.filter(|script| !script.commands.is_empty()).collect();
     let reason =
         "the API document has no example that creates an aggregate; add `#[schemars(example = …)]` to its fields";
     if scripts.is_empty() { Err(OperatorError::Usage(reason.to_owned())) } else { Ok(scripts) }
 }
 
 impl Script {
+    fn of_examples(model: &dyn Model, document: &Value) -> Self {
+        let path = format!("/{}/{{id}}/commands", model.type_name());
+        let examples =
+            &document["paths"][path.as_str()]["post"]["requestBody"]["content"]["application/json"]["examples"];
+        let later = examples["several"]["value"].as_array().into_iter().flatten();
+        let (mut now, mut commands) = (model.before_first_event(), Vec::new());
+        for command in std::iter::once(&examples["creation"]["value"][0]).chain(later) {
+            match after(model, &now, command).filter(|next| !model.is_deleted(next)) {
+                Some(next) => now = next,
+                None if commands.is_empty() => break,
+                None => continue,
+            }
+            commands.push(command.clone());
+        }
+        Self { aggregate_type: model.type_name(), commands }
+    }
+
     /// The path and the body of the request with a command; of a read, if there is no command.
     fn request(&self, command: Option<usize>, id: &str) -> (String, Option<String>) {
-        let collection = format!("/{}", self.aggregate_type);
-        match command {
-            None => (format!("{collection}/{id}"), None),
-            Some(0) => {
-                let mut body = self.commands[0].get("data").cloned().unwrap_or(json!({}));
-                body["id"] = id.into();
-                (collection, Some(body.to_string()))
-            }
-            Some(number) => (format!("{collection}/{id}/commands"), Some(self.commands[number].to_string())),
+        let (collection, Some(number)) = (format!("/{}", self.aggregate_type), command) else {
+            return (format!("/{}/{id}", self.aggregate_type), None);
+        };
+        let command = &self.commands[number];
+        if number > 0 {
+            return (format!("{collection}/{id}/commands"), Some(command.to_string()));
         }
+        let mut body = command.get("data").cloned().unwrap_or(json!({}));
+        body["id"] = id.into();
+        (collection, Some(body.to_string()))
     }
+}
+
+/// The aggregate after a command; `None` if it is rejected.
+fn after(model: &dyn Model, before: &Folded, command: &Value) -> Option<Folded> {
+    let data = Json::of(command.get("data").unwrap_or(&json!({}))).ok()?;
+    let request = CommandRequest { command: command["command"].as_str()?.to_owned(), data };
+    let (now, seed) = (Timestamp::now(), Ulid::generate());
+    let input = DecisionInput { now, seed, meta: Meta::default(), epoch: 1, caller: Caller::anonymous() };
+    let decided = model.decide(before, "load", &[request], &input).ok()?;
+    decided.rejection.is_none().then_some(decided.after)
 }
