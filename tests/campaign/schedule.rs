@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daybook_admin::AdminCalls;
+use daybook_decider::Claim;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_table::AggregateKey;
 use futures_util::future::OptionFuture;
@@ -21,7 +22,7 @@ use crate::expiry::check_expiry;
 use crate::log::{Log, LogContents};
 use crate::requests::Written;
 use crate::snapshots::SnapshotFunction;
-use crate::writers::Work;
+use crate::writers::{EMAILS, Work};
 
 /// Runs the schedule of a seed and returns its log.
 pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
@@ -56,7 +57,7 @@ fn work(seed: u64, dice: &mut Dice, clock: Clock, log: &Arc<Log>, database: &Dat
     let types: &[&str] = match (large, many) {
         (true, _) => &["bell"; 6],
         (false, true) => &["todo"; 24],
-        (false, false) => &["account", "todo", "order", "bell", "bell", "order"],
+        (false, false) => &["account", "todo", "order", "bell", "bell", "order", "customer", "customer", "customer"],
     };
     let mut keys: Vec<_> = types.iter().zip(0..).map(|(&of, id)| AggregateKey::new(of, format!("{id}"))).collect();
     dice.shuffle(&mut keys);
@@ -98,6 +99,7 @@ async fn write(work: &Arc<Work>, dice: &mut Dice, snapshotter: Option<&SnapshotF
     let rows = keys.iter().map(|key| (key.clone(), database.rows(&key.pk()))).collect();
     check_table(&rows, &written.attempts, log);
     check_responses(&rows, &written, log);
+    check_claims(work).await;
     if let Some(republish) = republish {
         republish.check(work);
     }
@@ -112,6 +114,21 @@ pub(crate) async fn verify(work: &Work) {
         let model = work.registry.get(&key.aggregate_type).unwrap();
         let verified = store.admin().verify(model, key, work.clock.timestamp()).await.unwrap();
         log.expect(verified.findings.is_empty(), || format!("{key}: {:?}", verified.findings));
+    }
+}
+
+/// Checks that the aggregate of each claim has it in its state. [`verify`] checks that each state has its claims.
+async fn check_claims(work: &Work) {
+    let store = store(&work.database);
+    for email in EMAILS {
+        let claim = Claim::new("customer-email", email.to_lowercase());
+        let Some(row) = store.claim(&claim).await.unwrap() else { continue };
+        let holder = row.holder();
+        let model = work.registry.get(&holder.aggregate_type).unwrap();
+        let loaded = store.load(model, &holder).await.unwrap();
+        let claims = model.claims(&loaded.folded).unwrap();
+        work.log.count("claim held");
+        work.log.expect(claims.contains(&claim), || format!("{holder} has {claim}, and its state has {claims:?}"));
     }
 }
 

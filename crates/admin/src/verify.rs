@@ -53,6 +53,7 @@ impl Admin<'_> {
     ///   A message that is not the one that this code publishes for its event is a warning, because another release may have
     ///   written it.
     ///   Its epoch is not lower than that of an earlier message, nor higher than that of the settings.
+    /// - **Claims**: the aggregate has those that the code returns for its state.
     /// - **Snapshots**, including kept ones: equal to the fold of the events up to theirs. A snapshot of another state
     ///   version is only counted.
     ///
@@ -95,10 +96,18 @@ impl Admin<'_> {
             let version = self.version_in_metadata(key).await?.unwrap_or(known);
             rows.events.version_after = Some(version);
         }
+        let claims = match rows.events.folded() {
+            Some(folded) => self.missing_claims(model, key, folded).await?,
+            None => Vec::new(),
+        };
+        for (claim, holder) in claims {
+            let holder = holder.map(|holder| holder.to_string());
+            rows.report.add(keys::claim_pk(&claim), Discrepancy::ClaimMissing { holder });
+        }
         Ok(rows.finish())
     }
 
-    async fn version_in_metadata(&self, key: &AggregateKey) -> Result<Option<u64>, StoreError> {
+    pub(crate) async fn version_in_metadata(&self, key: &AggregateKey) -> Result<Option<u64>, StoreError> {
         let output = self.store.row(key, keys::METADATA.to_owned()).send().await;
         let row = output.map_err(|error| StoreError::of_call("read an aggregate's metadata", error))?.item;
         Ok(row.and_then(|row| MetadataRow::read(row).ok()).map(|metadata| metadata.current_seq_num))

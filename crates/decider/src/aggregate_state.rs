@@ -1,6 +1,7 @@
 //! The typed state of an aggregate, which [`Folded`](crate::Folded) holds with its type erased.
 
 use crate::aggregate::Aggregate;
+use crate::claim::Claim;
 use crate::panics::calling;
 
 pub(crate) struct AggregateState<A: Aggregate> {
@@ -16,6 +17,14 @@ impl<A: Aggregate> AggregateState<A> {
 
     pub(crate) fn is_deleted(&self) -> bool {
         calling("is_deleted", || A::is_deleted(&self.state))
+    }
+
+    /// The claims of an aggregate that exists and is not deleted, each once.
+    pub(crate) fn claims(&self) -> Vec<Claim> {
+        let mut claims = calling("claims", || A::claims(&self.state));
+        claims.sort();
+        claims.dedup();
+        claims
     }
 
     pub(crate) fn apply(&mut self, event: &A::Event) {

@@ -17,11 +17,12 @@
 //!   the dead-letter queue. [`dead_letters`]: the operations on it. `unsent`: what became of messages that are sent again.
 //! - [`discarded_objects`]: the records that event source mappings discarded.
 //! - [`relay`], [`alarms`]: the relay, and the alarms with their figures.
-//! - [`verify`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`], [`projections`]: the other
+//! - [`verify`], [`claims`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`], [`projections`]: the other
 //!   operations.
 
 pub mod alarms;
 pub mod checkpoint;
+pub mod claims;
 pub mod dead_letter_message;
 pub mod dead_letters;
 pub mod deploy;

@@ -17,9 +17,9 @@ pub const TTL: &str = "ttl";
 /// kept snapshot without `ttl`. The name is short because so many rows have it.
 pub const CHECKSUM: &str = "sum";
 
-/// Metadata: the aggregate's type.
+/// Metadata, claim: the aggregate's type.
 pub const AGGREGATE_TYPE: &str = "aggregateType";
-/// Metadata: the aggregate's id.
+/// Metadata, claim: the aggregate's id.
 pub const AGGREGATE_ID: &str = "aggregateId";
 /// Metadata: the number of the last event.
 pub const CURRENT_SEQ_NUM: &str = "currentSeqNum";

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use daybook_admin::{AdminCalls, ImportBatch, ImportOptions};
 use daybook_decider::record::timestamp;
-use daybook_decider::{Model, RecordedEvent};
+use daybook_decider::{Claim, Model, RecordedEvent};
 use daybook_event_store::{AppendError, EventStore, StoreError};
 use daybook_function_runtime::with_causes;
 use daybook_table::AggregateKey;
@@ -108,17 +108,34 @@ impl Importer<'_> {
         lines: &AggregateLines,
     ) -> (u64, Result<Imported, ImportFailure>) {
         let mut in_table = 0;
-        let imported = match self.pass(model, lines, self.writes, &mut in_table).await {
+        let mut stale = Vec::new();
+        let imported = match self.pass(model, lines, self.writes, &mut in_table, &mut stale).await {
+            Ok(imported) if self.writes => self.update_claims(model, lines, &stale).await.map(|()| imported),
+            imported => imported,
+        };
+        let imported = match imported {
             Ok(imported) if self.writes => self.verify(model, lines, imported.new > 0).await.map(|()| imported),
             imported => imported,
         };
         (in_table, imported)
     }
 
+    /// Corrects the claims after all events are written: earlier states may have values that another aggregate has now.
+    async fn update_claims(
+        &self,
+        model: &dyn Model,
+        lines: &AggregateLines,
+        stale: &[Claim],
+    ) -> Result<(), ImportFailure> {
+        self.store.admin().release_claims(model, &lines.key, stale, true).await?;
+        self.store.admin().take_claims(model, &lines.key, true).await?;
+        Ok(())
+    }
+
     /// Reads the aggregate back, and checks its rows.
     async fn verify(&self, model: &dyn Model, lines: &AggregateLines, read_back: bool) -> Result<(), ImportFailure> {
         if read_back {
-            let Imported { known, new, .. } = self.pass(model, lines, false, &mut 0).await?;
+            let Imported { known, new, .. } = self.pass(model, lines, false, &mut 0, &mut Vec::new()).await?;
             if new > 0 {
                 let end = known + new;
                 return Err(ImportFailure::Failed(format!("events {} to {end} are not in the table", known + 1)));
@@ -135,13 +152,14 @@ impl Importer<'_> {
     }
 
     /// Compares the events with those in the table, and writes the others if `writes`. `in_table` is set to the number of
-    /// events that are in the table.
+    /// events that are in the table, `stale` to the claims before new events.
     async fn pass(
         &self,
         model: &dyn Model,
         lines: &AggregateLines,
         writes: bool,
         in_table: &mut u64,
+        stale: &mut Vec<Claim>,
     ) -> Result<Imported, ImportFailure> {
         let key = &lines.key;
         let metadata = self.store.admin().metadata(key).await?;
@@ -176,6 +194,7 @@ impl Importer<'_> {
                 }
                 None => {
                     if imported.new == 0 {
+                        *stale = model.claims(replay.folded()).map_err(|panic| wrong(panic.to_string()))?;
                         self.check_publication(key, version).await?;
                     }
                     imported.new += 1;

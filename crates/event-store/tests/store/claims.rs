@@ -1,0 +1,167 @@
+//! Claims in groups, with unknown outcomes, and after a change of `claims`.
+
+use daybook_decider::{Aggregate, Claim, Commands, Context, Decision, EventType};
+use daybook_event_store::{EventStore, TransactError, Transacted};
+use daybook_table::{AggregateKey, keys};
+use daybook_test_support::fault_proxy::InjectedFault;
+use daybook_test_support::table::TestTable;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::group::{APPEND, Request, Sent, operations, send_behind, version};
+use crate::support::Subject;
+
+/// An aggregate that has the values that it was given last. Without `CLAIMS`, it is that of an earlier release.
+struct Badge<const CLAIMS: bool = true>;
+
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+struct State {
+    values: Vec<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data")]
+enum Command {
+    Give { values: Vec<String> },
+    GiveAgain { values: Vec<String> },
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+enum Event {
+    Given { values: Vec<String> },
+}
+
+impl<const CLAIMS: bool> Aggregate for Badge<CLAIMS> {
+    const TYPE: &'static str = "badge";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Give", update: Some("GiveAgain"), delete: None };
+    const EVENTS: &'static [EventType] = &[EventType::new("Given", 1)];
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn decide(_: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
+        let (Command::Give { values } | Command::GiveAgain { values }) = command;
+        Ok(vec![Event::Given { values }])
+    }
+
+    fn evolve(_: State, event: &Event) -> State {
+        let Event::Given { values } = event.clone();
+        State { values }
+    }
+
+    fn claims(state: &State) -> Vec<Claim> {
+        let values = state.values.iter().filter(|_| CLAIMS);
+        values.map(|value| Claim::new("badge", value.clone())).collect()
+    }
+}
+
+async fn give(store: &EventStore, badge: &Subject, values: &[&str]) -> Sent {
+    let command = if badge.load(store).await.version() == 0 { "Give" } else { "GiveAgain" };
+    Request::new(badge, command, json!({ "values": values })).send(store).await
+}
+
+fn again<'a>(badge: &'a Subject, values: &[&str]) -> Request<'a> {
+    Request::new(badge, "GiveAgain", json!({ "values": values }))
+}
+
+async fn holder(table: &TestTable, value: &str) -> Option<String> {
+    let claim = Claim::new("badge", value);
+    table.direct_store().claim(&claim).await.unwrap().map(|row| row.holder().id)
+}
+
+/// The value that is taken, and the id of its holder.
+fn taken(sent: &Sent) -> (&str, &str) {
+    match sent {
+        Err(TransactError::ClaimTaken { claim, holder }) => (claim.value(), &holder.id),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn group_takes_each_claim_once_and_a_taken_one_fails_its_own_request_alone() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let (one, other) = (Subject::of::<Badge>("1"), Subject::of::<Badge>("2"));
+    give(&store, &other, &["x"]).await.unwrap();
+    give(&store, &one, &["a"]).await.unwrap();
+    // The second request releases what the first one takes, so they cannot share a transaction.
+    let requests = [again(&one, &["b"]), again(&one, &["c"]), again(&one, &["c", "d"])];
+    let (sent, calls) = send_behind(&table, &store, &again(&one, &["a"]), &requests, &[]).await;
+    assert_eq!(sent.iter().map(version).collect::<Vec<_>>(), [3, 4, 5]);
+    assert_eq!(operations(&calls), [APPEND, APPEND]);
+    for (value, id) in [("a", None), ("b", None), ("c", Some("1")), ("d", Some("1")), ("x", Some("2"))] {
+        assert_eq!(holder(&table, value).await.as_deref(), id, "{value}");
+    }
+
+    let requests = [again(&one, &["e"]), again(&one, &["e", "x"]), again(&one, &["e", "f"])];
+    let (sent, _) = send_behind(&table, &store, &again(&one, &["c"]), &requests, &[]).await;
+    assert_eq!((version(&sent[0]), taken(&sent[1]), version(&sent[2])), (7, ("x", "2"), 8));
+    for (value, id) in [("c", None), ("e", Some("1")), ("f", Some("1")), ("x", Some("2"))] {
+        assert_eq!(holder(&table, value).await.as_deref(), id, "{value}");
+    }
+}
+
+#[tokio::test]
+async fn taken_claim_after_an_unknown_outcome_is_an_unknown_outcome() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let (one, other) = (Subject::of::<Badge>("1"), Subject::of::<Badge>("2"));
+    give(&store, &one, &["a"]).await.unwrap();
+    give(&store, &other, &["x"]).await.unwrap();
+    table.proxy.fail_next(APPEND, InjectedFault::BreakBefore);
+    let sent = again(&one, &["x"]).send(&store).await;
+    assert!(matches!(sent, Err(TransactError::OutcomeUnknown { after: 1, .. })), "{sent:?}");
+    // The one that was lost after it was stored has the claim itself.
+    table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
+    assert_eq!(version(&again(&one, &["y"]).send(&store).await), 2);
+    assert_eq!(holder(&table, "y").await.as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn lost_race_is_decided_again_before_a_claim_is_taken() {
+    let table = TestTable::new().await;
+    let (store, beside) = (table.store(), table.direct_store());
+    let (one, other) = (Subject::of::<Badge>("1"), Subject::of::<Badge>("2"));
+    give(&store, &one, &["a"]).await.unwrap();
+    give(&store, &other, &["x"]).await.unwrap();
+    // The cached state of `store` is outdated.
+    give(&beside, &one, &["b"]).await.unwrap();
+    assert_eq!(taken(&again(&one, &["x"]).send(&store).await), ("x", "2"));
+    assert_eq!(one.load(&store).await.version(), 2);
+    give(&store, &other, &["z"]).await.unwrap();
+    assert_eq!(version(&again(&one, &["x"]).send(&store).await), 3);
+    assert_eq!(holder(&table, "b").await, None);
+}
+
+#[tokio::test]
+async fn value_that_another_aggregate_had_before_there_were_claims_stops_no_command() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let (one, other) = (Subject::of::<Badge>("1"), Subject::of::<Badge>("2"));
+    give(&store, &Subject::of::<Badge<false>>("1"), &["x"]).await.unwrap();
+    give(&store, &other, &["x"]).await.unwrap();
+    // Its state has the value, and it does not have the claim.
+    assert_eq!(version(&again(&one, &["x", "a"]).send(&table.store()).await), 2);
+    assert_eq!(version(&again(&one, &["b"]).send(&table.store()).await), 3);
+    for (value, id) in [("x", Some("2")), ("a", None), ("b", Some("1"))] {
+        assert_eq!(holder(&table, value).await.as_deref(), id, "{value}");
+    }
+}
+
+#[tokio::test]
+async fn invalid_claim_is_an_error_of_the_decision() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let badge = Subject::of::<Badge>("1");
+    let long = "x".repeat(Claim::MAX_VALUE + 1);
+    let sent = give(&store, &badge, &[&long]).await;
+    let Err(TransactError::Decide(error)) = sent else { panic!("{sent:?}") };
+    assert!(error.starts_with("a claim of badge cannot be written: a value of badge must have"), "{error}");
+    assert!(table.rows(&AggregateKey::new("badge", "1"), keys::METADATA).await.is_empty());
+    let sent = give(&store, &badge, &["a"]).await;
+    assert!(matches!(sent, Ok(Transacted::Decided(_))), "{sent:?}");
+}
