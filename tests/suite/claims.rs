@@ -2,13 +2,16 @@
 
 use axum::http::Method;
 use daybook_admin::AdminCalls;
-use daybook_decider::Claim;
+use daybook_decider::{Aggregate, Claim, Commands, Context, Decision, EventType, Registry, Rejection};
+use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_table::AggregateKey;
 use daybook_test_support::fault_proxy::InjectedFault;
 use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::instance::{Instance, send};
+use crate::instance::{Instance, send, settings};
 
 fn ann(id: &str) -> Value {
     json!({"id": id, "email": "Ann@example.com", "name": "Ann"})
@@ -119,4 +122,73 @@ async fn claim_of_an_append_whose_response_was_lost_is_its_own() {
     let model = registry.get("customer").unwrap();
     let verified = store.admin().verify(model, &key, Timestamp::now()).await.unwrap();
     assert_eq!((verified.events, verified.findings), (1, vec![]));
+}
+
+/// A person who has not confirmed a subscription yet has a token, which works once.
+struct SignUp;
+
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "SignUp")]
+struct State {
+    token: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data")]
+#[schemars(rename = "SignUpCommand")]
+enum Command {
+    SignUp {},
+    Confirm { token: String },
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+#[schemars(rename = "SignUpEvent")]
+enum Event {
+    SignedUp { token: String },
+    Confirmed {},
+}
+
+impl Aggregate for SignUp {
+    const TYPE: &'static str = "sign-up";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "SignUp", update: Some("Confirm"), delete: None };
+    const EVENTS: &'static [EventType] = &[EventType::new("SignedUp", 1), EventType::new("Confirmed", 1)];
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn decide(state: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
+        match command {
+            Command::SignUp {} => Ok(vec![Event::SignedUp { token: context.new_id().to_string() }]),
+            Command::Confirm { token } if state.token.as_ref() == Some(&token) => Ok(vec![Event::Confirmed {}]),
+            Command::Confirm { .. } => Err(Rejection::new("TokenInvalid", "the token was used, or is another one")),
+        }
+    }
+
+    fn evolve(_: State, event: &Event) -> State {
+        match event.clone() {
+            Event::SignedUp { token } => State { token: Some(token) },
+            Event::Confirmed {} => State { token: None },
+        }
+    }
+
+    fn claims(state: &State) -> Vec<Claim> {
+        state.token.iter().map(|token| Claim::new("opt-in-token", token.clone())).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opt_in_token_finds_its_aggregate_and_works_once() {
+    let registry = Registry::new().with::<SignUp>().unwrap();
+    let instance = Instance::with(LocalDynamoDb::in_memory().await.unwrap(), registry, settings()).await;
+    let signed_up = instance.post("/sign-up", json!({"id": "1"})).await.expect(201);
+    let token = signed_up.body["state"]["token"].as_str().unwrap();
+    let link = format!("/sign-up?claim=opt-in-token:{token}");
+    assert_eq!(instance.get(&link).await.expect(303).header("location"), "/sign-up/1");
+    instance.post("/sign-up/1", json!({"token": "other"})).await.expect_problem(422, "refused");
+    instance.post("/sign-up/1", json!({ "token": token })).await.expect(200);
+    instance.get(&link).await.expect(404);
+    instance.post("/sign-up/1", json!({ "token": token })).await.expect_problem(422, "refused");
 }

@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn change_replaces_the_claim() {
         let ann = || given::<Customer>([registered("ann@example.com")]);
-        ann().claims([claim("ann@example.com")]).when(change("ann@example.org")).claims([claim("ann@example.org")]);
+        ann().when(change("ann@example.org")).claims([claim("ann@example.org")]);
         ann().when(change("ann@example.com")).then([]).announces([]);
     }
 

@@ -2,12 +2,13 @@
 //! the aggregates.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::slice::from_ref;
 use std::time::Duration;
 
 use daybook_decider::{AggregatePanic, Claim, ClaimChanges, Folded, Model, Registry};
-use daybook_event_store::internal::{Backoff, ImportOptions, Item, NewEvents, is_valid_checksum};
+use daybook_event_store::internal::{Backoff, ImportOptions, Item, NewEvents, is_valid_checksum, text};
 use daybook_event_store::{AppendError, StoreError};
-use daybook_table::{AggregateKey, ClaimItem, keys};
+use daybook_table::{AggregateKey, attributes, keys};
 use tokio::time::Instant;
 
 use crate::handle::{Admin, RowKey};
@@ -18,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The corrected claims of an aggregate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UpdatedClaims {
+pub struct CorrectedClaims {
     /// The claims that it has now, or would have.
     pub taken: Vec<Claim>,
     /// The claims that it had, or would not have any more.
@@ -28,89 +29,50 @@ pub struct UpdatedClaims {
 }
 
 impl Admin<'_> {
-    /// The aggregates that have these claims, strongly consistent.
-    async fn holders(&self, claims: &[Claim]) -> Result<BTreeMap<Claim, AggregateKey>, StoreError> {
-        let rows: BTreeSet<_> = claims.iter().map(|claim| (keys::claim_pk(claim), keys::CLAIM.to_owned())).collect();
-        let rows = self.items("read claims", rows, None).await?;
-        let holder = |((pk, _), row): (RowKey, Item)| -> Result<Option<(Claim, AggregateKey)>, StoreError> {
-            let corrupt = |error: serde_dynamo::Error| StoreError::Corrupt { item: pk.clone(), source: error.into() };
-            let row: ClaimItem = serde_dynamo::from_item(row).map_err(corrupt)?;
-            Ok(keys::claim_of_pk(&pk).map(|claim| (claim, row.holder())))
-        };
-        rows.into_iter().filter_map(|row| holder(row).transpose()).collect()
-    }
-
-    /// The claims of this state that the aggregate does not have, each with the aggregate that has it.
-    pub(crate) async fn missing_claims(
+    /// The corrections of an aggregate with this state: takes the claims that nobody has, and releases those of `suspects` that
+    /// it has and its state does not have.
+    pub(crate) async fn claims_to_correct(
         &self,
         model: &dyn Model,
         key: &AggregateKey,
         folded: &Folded,
-    ) -> Result<Vec<(Claim, Option<AggregateKey>)>, StoreError> {
-        let claims = claims(model, key, folded)?;
-        let mut holders = if claims.is_empty() { BTreeMap::new() } else { self.holders(&claims).await? };
-        let holders = claims.into_iter().map(|claim| {
-            let holder = holders.remove(&claim);
-            (claim, holder)
-        });
-        Ok(holders.filter(|(_, holder)| holder.as_ref() != Some(key)).collect())
-    }
-
-    /// Takes the claims of an aggregate that nobody has. With `writes` unset, it only reports them. It is safe beside writers:
-    /// the transaction is conditional on the version of the aggregate, and on the holders of the claims.
-    pub async fn take_claims(
-        &self,
-        model: &dyn Model,
-        key: &AggregateKey,
-        writes: bool,
-    ) -> Result<UpdatedClaims, StoreError> {
-        self.update_claims(model, key, writes, async |folded: &Folded| {
-            let mut updated = UpdatedClaims::default();
-            for (claim, holder) in self.missing_claims(model, key, folded).await? {
-                match holder {
-                    Some(holder) => updated.elsewhere.push((claim, holder)),
-                    None => updated.taken.push(claim),
-                }
+        suspects: &[Claim],
+    ) -> Result<CorrectedClaims, StoreError> {
+        let panicked = |panic: AggregatePanic| StoreError::Panicked { item: key.to_string(), source: Box::new(panic) };
+        let claims = model.claims(folded).map_err(panicked)?;
+        let rows: BTreeSet<_> = claims.iter().chain(suspects).map(row_key).collect();
+        let rows = self.items("read claims", rows, None).await?.into_iter();
+        let holders = rows.filter_map(|((pk, _), row)| Some((keys::claim_of_pk(&pk)?, holder(&row))));
+        let (mut holders, mut corrected) = (holders.collect::<BTreeMap<_, _>>(), CorrectedClaims::default());
+        for claim in claims {
+            match holders.remove(&claim) {
+                Some(holder) if holder == *key => {}
+                Some(holder) => corrected.elsewhere.push((claim, holder)),
+                None => corrected.taken.push(claim),
             }
-            Ok(updated)
-        })
-        .await
+        }
+        corrected.released = holders.into_iter().filter(|(_, holder)| holder == key).map(|(claim, _)| claim).collect();
+        Ok(corrected)
     }
 
-    /// Releases those of these claims that an aggregate has and should not have; otherwise like
-    /// [`take_claims`](Self::take_claims).
-    pub async fn release_claims(
+    /// Corrects the claims of an aggregate, or with `writes` unset returns what it would correct. It is safe beside writers: the
+    /// transaction is conditional on the version of the aggregate and the holders of the claims, and repeated with what is read
+    /// again.
+    pub async fn correct_claims(
         &self,
         model: &dyn Model,
         key: &AggregateKey,
-        stale: &[Claim],
+        suspects: &[Claim],
         writes: bool,
-    ) -> Result<UpdatedClaims, StoreError> {
-        self.update_claims(model, key, writes, async |folded: &Folded| {
-            let (claimed, holders) = (claims(model, key, folded)?, self.holders(stale).await?);
-            let held = holders.into_iter().filter(|(claim, holder)| holder == key && !claimed.contains(claim));
-            Ok(UpdatedClaims { released: held.map(|(claim, _)| claim).collect(), ..UpdatedClaims::default() })
-        })
-        .await
-    }
-
-    /// Writes the changes of the claims of an aggregate, or returns those that would be written. It begins again if another writer
-    /// was faster, also without writing: states and rows that were read at different versions may differ.
-    async fn update_claims(
-        &self,
-        model: &dyn Model,
-        key: &AggregateKey,
-        writes: bool,
-        updates: impl AsyncFn(&Folded) -> Result<UpdatedClaims, StoreError>,
-    ) -> Result<UpdatedClaims, StoreError> {
+    ) -> Result<CorrectedClaims, StoreError> {
         let mut backoff = Backoff::until(Instant::now() + PATIENCE);
         loop {
             let folded = self.store.load(model, key).await?.folded;
-            let updated = updates(&folded).await?;
-            if updated == UpdatedClaims::default() {
-                return Ok(updated);
+            let corrected = self.claims_to_correct(model, key, &folded, suspects).await?;
+            if corrected == CorrectedClaims::default() {
+                return Ok(corrected);
             }
-            let UpdatedClaims { taken, released, .. } = updated.clone();
+            let CorrectedClaims { taken, released, .. } = corrected.clone();
             let changes = ClaimChanges { taken, released };
             let result = if !writes || changes == ClaimChanges::default() {
                 let actual = self.version_in_metadata(key).await?.unwrap_or(0);
@@ -121,7 +83,7 @@ impl Admin<'_> {
                 self.store.import(model, key, folded.version(), new, options, Instant::now() + PATIENCE).await
             };
             match result {
-                Ok(()) => return Ok(updated),
+                Ok(()) => return Ok(corrected),
                 Err(AppendError::Store(error)) => return Err(error),
                 // Another writer was faster, or the outcome is unknown: the rows decide.
                 Err(_) if backoff.wait().await => {}
@@ -130,40 +92,33 @@ impl Admin<'_> {
         }
     }
 
-    /// Checks the row of a claim, and that the aggregate that has it has it in its state.
+    /// Checks the row of a claim, and that the state of its holder has the claim.
     pub async fn verify_claim(&self, registry: &Registry, claim: &Claim) -> Result<Verified, StoreError> {
         let mut verified = Verified { rows: 1, ..Verified::default() };
-        let key = (keys::claim_pk(claim), keys::CLAIM.to_owned());
-        let Some(row) = self.items("read a claim", [key.clone()].into(), None).await?.remove(&key) else {
-            return Ok(verified);
+        let row = self.items("read a claim", [row_key(claim)].into(), None).await?.remove(&row_key(claim));
+        let Some(row) = row else { return Ok(verified) };
+        let aggregate = holder(&row);
+        let stale = match registry.get(&aggregate.aggregate_type) {
+            Some(model) => self.correct_claims(model, &aggregate, from_ref(claim), false).await.map(|of| of.released),
+            None => Ok(vec![claim.clone()]),
         };
-        let is_unchanged = is_valid_checksum(&row);
-        let (aggregate, discrepancy) = match serde_dynamo::from_item::<_, ClaimItem>(row).map(|row| row.holder()) {
-            Err(error) => (AggregateKey::new("", ""), Some(Discrepancy::Unreadable { reason: error.to_string() })),
-            Ok(holder) => {
-                let stale = match registry.get(&holder.aggregate_type) {
-                    Some(model) => self.release_claims(model, &holder, std::slice::from_ref(claim), false).await,
-                    None => Ok(UpdatedClaims { released: vec![claim.clone()], ..UpdatedClaims::default() }),
-                };
-                let discrepancy = match stale {
-                    Err(StoreError::Unavailable { doing, source }) => {
-                        return Err(StoreError::Unavailable { doing, source });
-                    }
-                    Err(error) => Some(Discrepancy::Unreadable { reason: error.to_string() }),
-                    Ok(_) if !is_unchanged => Some(Discrepancy::Changed),
-                    Ok(updated) if updated.released.is_empty() => None,
-                    Ok(_) => Some(Discrepancy::ClaimStale { holder: holder.to_string() }),
-                };
-                (holder, discrepancy)
-            }
+        let discrepancy = match stale {
+            _ if !is_valid_checksum(&row) => Discrepancy::Changed,
+            Ok(stale) if stale.is_empty() => return Ok(verified),
+            Ok(_) => Discrepancy::ClaimStale { holder: aggregate.to_string() },
+            Err(error @ StoreError::Unavailable { .. }) => return Err(error),
+            Err(error) => Discrepancy::Unreadable { reason: error.to_string() },
         };
-        let finding = |discrepancy| Finding { aggregate, item: keys::CLAIM.to_owned(), discrepancy };
-        verified.findings.extend(discrepancy.map(finding));
+        verified.findings.push(Finding { aggregate, item: keys::CLAIM.to_owned(), discrepancy });
         Ok(verified)
     }
 }
 
-fn claims(model: &dyn Model, key: &AggregateKey, folded: &Folded) -> Result<Vec<Claim>, StoreError> {
-    let panicked = |panic: AggregatePanic| StoreError::Panicked { item: key.to_string(), source: Box::new(panic) };
-    model.claims(folded).map_err(panicked)
+fn row_key(claim: &Claim) -> RowKey {
+    (keys::claim_pk(claim), keys::CLAIM.to_owned())
+}
+
+/// The aggregate in the row of a claim.
+fn holder(row: &Item) -> AggregateKey {
+    AggregateKey::new(text(row, attributes::AGGREGATE_TYPE), text(row, attributes::AGGREGATE_ID))
 }

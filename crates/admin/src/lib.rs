@@ -27,7 +27,7 @@ mod verify;
 
 pub use daybook_event_store::internal::ImportOptions;
 
-pub use self::claims::UpdatedClaims;
+pub use self::claims::CorrectedClaims;
 pub use self::handle::{Admin, AdminCalls};
 pub use self::import::ImportBatch;
 pub use self::index::{IndexEntry, IndexPartition};

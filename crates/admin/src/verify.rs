@@ -30,6 +30,7 @@ pub use self::finding::{Discrepancy, Finding, Verified};
 use self::messages::Messages;
 use self::metadata::MetadataRow;
 use self::snapshots::Snapshots;
+use crate::claims::CorrectedClaims;
 use crate::handle::Admin;
 
 /// Number of reads. A query during a transaction may return some of its rows and not others, so only a finding of
@@ -96,13 +97,20 @@ impl Admin<'_> {
             let version = self.version_in_metadata(key).await?.unwrap_or(known);
             rows.events.version_after = Some(version);
         }
-        let claims = match rows.events.folded() {
-            Some(folded) => self.missing_claims(model, key, folded).await?,
-            None => Vec::new(),
-        };
-        for (claim, holder) in claims {
-            let holder = holder.map(|holder| holder.to_string());
-            rows.report.add(keys::claim_pk(&claim), Discrepancy::ClaimMissing { holder });
+        if let Some(folded) = rows.events.folded() {
+            let correct = self.claims_to_correct(model, key, folded, &[]).await;
+            let CorrectedClaims { taken, elsewhere, .. } = match correct {
+                Err(StoreError::Panicked { source, .. }) => {
+                    let reason = source.to_string();
+                    rows.report.add(keys::METADATA.to_owned(), Discrepancy::Unreadable { reason });
+                    CorrectedClaims::default()
+                }
+                correct => correct?,
+            };
+            let nobody = taken.into_iter().map(|claim| (claim, "no aggregate".to_owned()));
+            for (claim, holder) in nobody.chain(elsewhere.into_iter().map(|(claim, of)| (claim, of.to_string()))) {
+                rows.report.add(keys::claim_pk(&claim), Discrepancy::ClaimMissing { holder });
+            }
         }
         Ok(rows.finish())
     }

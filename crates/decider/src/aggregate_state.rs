@@ -19,8 +19,11 @@ impl<A: Aggregate> AggregateState<A> {
         calling("is_deleted", || A::is_deleted(&self.state))
     }
 
-    /// The claims of an aggregate that exists and is not deleted, each once.
-    pub(crate) fn claims(&self) -> Vec<Claim> {
+    /// The claims of an aggregate at this version, sorted and each once. None before the first event and after a deletion.
+    pub(crate) fn claims(&self, version: u64) -> Vec<Claim> {
+        if version == 0 || self.is_deleted() {
+            return Vec::new();
+        }
         let mut claims = calling("claims", || A::claims(&self.state));
         claims.sort();
         claims.dedup();

@@ -143,8 +143,7 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         }
         let (version, message_seq) = (self.version(), self.message_seq());
         let is_deleted = version > 0 && self.after.is_deleted();
-        let had = if self.before.version > 0 && !self.before.is_deleted { self.state_before.claims() } else { vec![] };
-        let has = if version > 0 && !is_deleted { self.after.claims() } else { vec![] };
+        let (had, has) = (self.state_before.claims(self.before.version), self.after.claims(version));
         let claims = ClaimChanges::between(&had, &has)
             .map_err(|reason| CommandError::Unwritable { event: format!("a claim of {}", A::TYPE), reason })?;
         let last_event = self.events.last().map(Into::into).or(self.before.last_event);

@@ -195,10 +195,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
     }
 
     fn claims(&self, folded: &Folded) -> Result<Vec<Claim>, AggregatePanic> {
-        if folded.version == 0 || folded.is_deleted {
-            return Ok(Vec::new());
-        }
-        let mut claims = catch(A::TYPE, || Self::state_of(folded).claims())?;
+        let mut claims = catch(A::TYPE, || Self::state_of(folded).claims(folded.version))?;
         claims.retain(|claim| claim.check().is_ok());
         Ok(claims)
     }

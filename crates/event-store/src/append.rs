@@ -1,7 +1,8 @@
 //! The append: one transaction that updates the metadata, puts the events, and puts the messages into the outbox.
 //!
-//! In reading order: `transaction`: its items; `claims`: those of unique values; `batch`: the items of several decisions; `call`: sends the transaction and
-//! interprets a failure; `error`: the errors of an append; `import`: appends of events that exist already.
+//! In reading order: `transaction`: its items; `claims`: those of unique values; `batch`: the items of several decisions;
+//! `call`: sends the transaction and interprets a failure; `error`: the errors of an append; `import`: appends of events that
+//! exist already.
 
 pub(crate) mod batch;
 mod call;

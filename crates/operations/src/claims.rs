@@ -1,10 +1,9 @@
 //! Corrects who has the claims of a type: after claims were introduced, or `Aggregate::claims` was changed.
 
 use std::io;
-use std::num::{NonZeroU32, NonZeroUsize};
 
 use daybook_admin::AdminCalls;
-pub use daybook_admin::UpdatedClaims;
+pub use daybook_admin::CorrectedClaims;
 use daybook_decider::{Claim, Model};
 use daybook_event_store::{EventStore, StoreError};
 use daybook_function_runtime::with_causes;
@@ -15,22 +14,11 @@ use serde_json::json;
 use crate::error::OperatorError;
 use crate::listing::ListedAggregate;
 use crate::pacing::Pacer;
-use crate::selection::Selection;
 use crate::stack::{SETTINGS_TO_FIND, Stack};
 use crate::walk::{WalkOptions, Walked};
 
-#[derive(Clone, Debug)]
-pub struct ClaimOptions {
-    pub aggregate_type: String,
-    /// Whether claims are written; otherwise they are only compared.
-    pub writes: bool,
-    /// Maximum aggregates and claims per second.
-    pub rate: NonZeroU32,
-    pub concurrency: NonZeroUsize,
-}
-
 /// The corrections of an aggregate, or why its state cannot be read.
-pub type ClaimResult = Result<UpdatedClaims, String>;
+pub type ClaimResult = Result<CorrectedClaims, String>;
 
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -42,37 +30,38 @@ pub struct ClaimCounts {
     pub failed: u64,
 }
 
-/// Releases the claims of aggregates of the type whose states do not have them any more, which it finds by a scan of the table.
-/// Then takes those that states have. Reports each change, and each claim that two aggregates should have.
+/// Releases the claims of aggregates of the selected type whose states do not have them any more, which it finds by a scan of the
+/// table. Then takes those that states have. Reports each change, and each claim that two aggregates should have. With `writes`
+/// unset, it changes nothing.
 pub async fn rebuild_claims(
     stack: &Stack,
-    options: &ClaimOptions,
+    options: &WalkOptions,
+    writes: bool,
     mut report: impl FnMut(&str, &ClaimResult) -> io::Result<()>,
 ) -> Result<Walked<ClaimCounts>, OperatorError> {
-    let ClaimOptions { aggregate_type, writes, rate, concurrency } = options.clone();
     let store = stack.store(SETTINGS_TO_FIND).await?;
-    let selection = Selection { types: vec![aggregate_type.clone()], ..Selection::default() };
-    let walk = WalkOptions { selection, rate, concurrency, checkpoint: None };
     let mut counts = ClaimCounts { dry_run: !writes, ..ClaimCounts::default() };
-    for releases in [true, false] {
-        let pacer = Pacer::new(rate, stack.interrupt.clone());
+    for scan in [true, false] {
+        let pacer = Pacer::new(options.rate, stack.interrupt.clone());
         let visit = async |listed: &ListedAggregate, model: Option<&dyn Model>| {
-            let updated = match (keys::claim_of_pk(&listed.name), &listed.key, model) {
+            let corrected = match (keys::claim_of_pk(&listed.name), &listed.key, model) {
                 _ if let Some(row) = &listed.unreadable => return Some(Ok(Err(row.reason.clone()))),
-                (Some(claim), ..) if releases => {
+                (Some(claim), ..) if scan => {
                     pacer.turn().await?;
-                    release(stack, &store, options, claim).await
+                    release(stack, &store, options, claim, writes).await
                 }
-                (None, Some(key), Some(model)) if !releases => {
+                (None, Some(key), Some(model)) if !scan => {
                     pacer.turn().await?;
-                    store.admin().take_claims(model, key, writes).await
+                    store.admin().correct_claims(model, key, &[], writes).await
                 }
-                _ => Ok(UpdatedClaims::default()),
+                _ => Ok(CorrectedClaims::default()),
             };
-            Some(readable(updated))
+            Some(match corrected {
+                Err(error @ (StoreError::Unavailable { .. } | StoreError::InvalidRequest { .. })) => Err(error),
+                unreadable_or_corrected => Ok(unreadable_or_corrected.map_err(|error| with_causes(&error))),
+            })
         };
-        let command = ("claims rebuild", json!({}));
-        let walked = walk.walk((stack, &store), command, releases, visit, |(), listed, result| {
+        let walked = options.walk((stack, &store), ("claims rebuild", json!({})), scan, visit, |(), listed, result| {
             counts.add(&result);
             report(&listed.name, &result)
         });
@@ -83,33 +72,33 @@ pub async fn rebuild_claims(
     Ok(Walked { counts, how_to_go_on: None })
 }
 
-/// Releases a claim if an aggregate of the type has it and its state does not.
+/// Releases a claim if an aggregate of the type has it and its state does not. What else is to correct is reported later.
 async fn release(
     stack: &Stack,
     store: &EventStore,
-    options: &ClaimOptions,
+    options: &WalkOptions,
     claim: Claim,
-) -> Result<UpdatedClaims, StoreError> {
+    writes: bool,
+) -> Result<CorrectedClaims, StoreError> {
     let holder = store.claim(&claim).await?.map(|row| row.holder());
-    let holder = holder.filter(|holder| holder.aggregate_type == options.aggregate_type);
-    let model = stack.registry.get(&options.aggregate_type);
-    let Some((model, holder)) = model.zip(holder) else { return Ok(UpdatedClaims::default()) };
-    store.admin().release_claims(model, &holder, &[claim], options.writes).await
-}
-
-fn readable(updated: Result<UpdatedClaims, StoreError>) -> Result<ClaimResult, StoreError> {
-    match updated {
-        Err(error @ (StoreError::Corrupt { .. } | StoreError::Newer { .. } | StoreError::Panicked { .. })) => {
-            Ok(Err(with_causes(&error)))
-        }
-        other => other.map(Ok),
+    let holder = holder.filter(|holder| options.selection.types.contains(&holder.aggregate_type));
+    let Some((holder, model)) =
+        holder.and_then(|holder| Some((holder.clone(), stack.registry.get(&holder.aggregate_type)?)))
+    else {
+        return Ok(CorrectedClaims::default());
+    };
+    let mut corrected = store.admin().correct_claims(model, &holder, &[claim], writes).await?;
+    corrected.elsewhere.clear();
+    if !writes {
+        corrected.taken.clear();
     }
+    Ok(corrected)
 }
 
 impl ClaimCounts {
     fn add(&mut self, result: &ClaimResult) {
         match result {
-            Ok(UpdatedClaims { taken, released, elsewhere }) => {
+            Ok(CorrectedClaims { taken, released, elsewhere }) => {
                 self.taken += taken.len() as u64;
                 self.released += released.len() as u64;
                 self.elsewhere += elsewhere.len() as u64;

@@ -57,8 +57,8 @@ pub enum Discrepancy {
         "{attribute} is not what this release publishes for event {seq_num}; another release may have written the row"
     )]
     DiffersFromCode { attribute: &'static str, seq_num: u64 },
-    #[error("the aggregate does not have it, {} does", holder.as_deref().unwrap_or("no aggregate"))]
-    ClaimMissing { holder: Option<String> },
+    #[error("the aggregate does not have it, {holder} does")]
+    ClaimMissing { holder: String },
     #[error("{holder} has it, and not in its state")]
     ClaimStale { holder: String },
     #[error("this code writes no row with such a sort key")]

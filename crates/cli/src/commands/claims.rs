@@ -3,8 +3,9 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::{Args, Subcommand};
-use daybook_operations::claims::{ClaimCounts, ClaimOptions, UpdatedClaims, rebuild_claims};
-use daybook_operations::walk::Walked;
+use daybook_operations::claims::{ClaimCounts, CorrectedClaims, rebuild_claims};
+use daybook_operations::selection::Selection;
+use daybook_operations::walk::{WalkOptions, Walked};
 use serde_json::json;
 
 use crate::operator::{Exit, OnStack, OperatorError, Session};
@@ -17,12 +18,9 @@ pub enum ClaimsCommand {
 
 /// Correct the claims of a type after `Aggregate::claims` was introduced or changed.
 ///
-/// Run it after the deployment, when no instance of the earlier release writes any more. It scans the table for claims that
-/// states do not have any more and releases them. Then it loads each aggregate of the type and takes the claims that nobody
-/// has. It reports each claim that two aggregates should have: the one that has it keeps it, and the other one can be changed
-/// or deleted.
-///
-/// A dry run by default; `--yes` writes. It is safe beside writers, and can be repeated.
+/// Run it after the deployment, when no instance of the earlier release writes any more. It releases the claims that states do not
+/// have any more, takes those that nobody has, and reports each claim that two aggregates should have: the one that has it
+/// keeps it. It is safe beside writers, and can be repeated.
 #[derive(Clone, Debug, Args)]
 pub struct ClaimsRebuildArgs {
     /// The aggregate type.
@@ -44,11 +42,12 @@ pub(super) async fn rebuild(
     Session { stack, mut out }: Session<'_>,
 ) -> Result<Exit, OperatorError> {
     let ClaimsRebuildArgs { aggregate_type, yes: writes, rate, concurrency } = args;
-    let options = ClaimOptions { aggregate_type, writes, rate, concurrency };
+    let selection = Selection { types: vec![aggregate_type], ..Selection::default() };
+    let options = WalkOptions { selection, rate, concurrency, checkpoint: None };
     let would_be = if writes { "" } else { "would be " };
-    let rebuilt = rebuild_claims(&stack, &options, |aggregate, result| {
+    let rebuilt = rebuild_claims(&stack, &options, writes, |aggregate, result| {
         let lines = match result {
-            Ok(UpdatedClaims { taken, released, elsewhere }) => {
+            Ok(CorrectedClaims { taken, released, elsewhere }) => {
                 let released = released.iter().map(|claim| ("released", format!("{would_be}released: {claim}")));
                 let taken = taken.iter().map(|claim| ("taken", format!("{would_be}taken: {claim}")));
                 let elsewhere = elsewhere.iter().map(|(claim, holder)| ("elsewhere", format!("{holder} has {claim}")));

@@ -4,6 +4,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_cli::operator::Exit;
 use daybook_decider::Claim;
 use daybook_table::{AggregateKey, ClaimItem, keys};
+use daybook_test_support::row::sealed;
 use daybook_test_support::table::TABLE;
 use serde_json::json;
 
@@ -27,7 +28,7 @@ async fn forget(setup: &Setup, email: &str) {
 /// Puts a claim that the state of the aggregate does not have.
 async fn give(setup: &Setup, id: &str, email: &str) {
     let row = ClaimItem::new(&claim(email), &AggregateKey::new("customer", id));
-    setup.table.put(serde_dynamo::to_item(row).unwrap()).await;
+    setup.table.put(sealed(serde_dynamo::to_item(row).unwrap())).await;
 }
 
 async fn holder(setup: &Setup, email: &str) -> Option<String> {
@@ -68,10 +69,20 @@ async fn rebuild_takes_missing_claims_releases_stale_ones_and_reports_collisions
     assert_eq!(lines, expected);
     assert_eq!(holder(&setup, "c@example.com").await.as_deref(), Some("3"));
 
+    // A row that no append has written.
+    let row = ClaimItem::new(&claim("e@example.com"), &AggregateKey::new("customer", "1"));
+    setup.table.put(serde_dynamo::to_item(row).unwrap()).await;
+    let lines = setup.daybook("verify --scan").await.expect(Exit::Findings);
+    let changed = "CLAIM#customer-email#e@example.com #CLAIM changed: it is not as it was written";
+    assert!(lines.iter().any(|line| line.starts_with(changed)), "{lines:?}");
+
     // The collision is resolved.
     setup.command("customer/1", "ChangeEmail", json!({"email": "d@example.com"})).await;
     let lines = setup.daybook("claims rebuild customer --yes").await.expect(Exit::Clean);
-    assert_eq!(lines, ["0 claims released, 0 taken; other aggregates have 0, 0 aggregates cannot be read"]);
+    assert_eq!(
+        lines.last().unwrap(),
+        "1 claims released, 0 taken; other aggregates have 0, 0 aggregates cannot be read"
+    );
     setup.daybook("verify --scan").await.expect(Exit::Clean);
     setup.daybook("claims rebuild todo").await.expect(Exit::Clean);
 }
@@ -99,6 +110,12 @@ async fn import_takes_the_claims_of_the_last_state_alone() {
     from.daybook(&format!("export {path}")).await.expect(Exit::Clean);
     to.daybook(&format!("import {path} --no-publish --yes")).await.expect(Exit::Clean);
     assert_eq!(holder(&to, "a@example.com").await, None);
+
+    // An import that ended between the events and the claims is continued.
+    give(&to, "1", "a@example.com").await;
+    to.daybook(&format!("import {path} --no-publish --yes")).await.expect(Exit::Clean);
+    assert_eq!(holder(&to, "a@example.com").await, None);
+    to.daybook("verify --scan").await.expect(Exit::Clean);
 
     // A value that another aggregate of the table has.
     let other = Setup::new().await;

@@ -152,7 +152,8 @@ pub(super) async fn execute(
             write_response(transacted, &key)
         }
         Err(TransactError::ClaimTaken { claim, holder }) => {
-            let shown = may_read(api, &holder, Some(&request.caller)).await?.then(|| holder.to_string());
+            let may_read = may_read(api, &holder, Some(&request.caller)).await.unwrap_or(false);
+            let shown = may_read.then(|| holder.to_string());
             Err(problem::claim_taken(claim.name(), shown))
         }
         Err(error) => Err(Problem { state_version: Some(model.state_version()), ..Problem::of_write(error, &key) }),

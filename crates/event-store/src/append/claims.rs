@@ -1,5 +1,8 @@
 //! The rows of claims: items of the transaction by the difference of claims, each on condition of its holder, and the meaning
 //! of their failed conditions.
+//!
+//! Invariant: the row of a claim has one holder, and exists exactly while the state of that aggregate has the claim. After a
+//! change of `Aggregate::claims`, that holds again when `daybook claims rebuild` has ended.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! Claims in groups, with unknown outcomes, and after a change of `claims`.
 
-use daybook_decider::{Aggregate, Claim, Commands, Context, Decision, EventType};
+use daybook_decider::{Aggregate, Claim, Commands, Context, Decision, EventType, Rejection};
 use daybook_event_store::{EventStore, TransactError, Transacted};
 use daybook_table::{AggregateKey, keys};
 use daybook_test_support::fault_proxy::InjectedFault;
@@ -23,8 +23,16 @@ struct State {
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data")]
 enum Command {
-    Give { values: Vec<String> },
-    GiveAgain { values: Vec<String> },
+    Give {
+        values: Vec<String>,
+    },
+    GiveAgain {
+        values: Vec<String>,
+    },
+    /// Is rejected, and records the values.
+    Refuse {
+        values: Vec<String>,
+    },
 }
 
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
@@ -44,8 +52,10 @@ impl<const CLAIMS: bool> Aggregate for Badge<CLAIMS> {
     type Event = Event;
 
     fn decide(_: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
-        let (Command::Give { values } | Command::GiveAgain { values }) = command;
-        Ok(vec![Event::Given { values }])
+        match command {
+            Command::Give { values } | Command::GiveAgain { values } => Ok(vec![Event::Given { values }]),
+            Command::Refuse { values } => Err(Rejection::new("Refused", "refused").recording(Event::Given { values })),
+        }
     }
 
     fn evolve(_: State, event: &Event) -> State {
@@ -54,6 +64,7 @@ impl<const CLAIMS: bool> Aggregate for Badge<CLAIMS> {
     }
 
     fn claims(state: &State) -> Vec<Claim> {
+        assert!(!state.values.contains(&"panic".to_owned()));
         let values = state.values.iter().filter(|_| CLAIMS);
         values.map(|value| Claim::new("badge", value.clone())).collect()
     }
@@ -153,15 +164,81 @@ async fn value_that_another_aggregate_had_before_there_were_claims_stops_no_comm
 }
 
 #[tokio::test]
-async fn invalid_claim_is_an_error_of_the_decision() {
+async fn claims_that_cannot_be_stored_are_errors_of_the_decision() {
     let table = TestTable::new().await;
     let store = table.store();
     let badge = Subject::of::<Badge>("1");
-    let long = "x".repeat(Claim::MAX_VALUE + 1);
-    let sent = give(&store, &badge, &[&long]).await;
-    let Err(TransactError::Decide(error)) = sent else { panic!("{sent:?}") };
-    assert!(error.starts_with("a claim of badge cannot be written: a value of badge must have"), "{error}");
-    assert!(table.rows(&AggregateKey::new("badge", "1"), keys::METADATA).await.is_empty());
-    let sent = give(&store, &badge, &["a"]).await;
+    let (long, many) = ("x".repeat(Claim::MAX_VALUE + 1), ["a", "b", "c"].repeat(7));
+    let many: Vec<_> = many.iter().zip(0..).map(|(name, number)| format!("{name}{number}")).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    for (values, reason) in [
+        (vec![&*long], "a claim of badge cannot be written: a value of badge must have 1 to 512 bytes"),
+        (vec![""], "a claim of badge cannot be written: a value of badge must have 1 to 512 bytes"),
+        (many, "a claim of badge cannot be written: it would have 21 claims, the maximum is 20"),
+        (vec!["panic"], "claims"),
+    ] {
+        let sent = give(&store, &badge, &values).await;
+        let Err(TransactError::Decide(error)) = sent else { panic!("{sent:?}") };
+        assert!(error.contains(reason), "{error}");
+        assert!(table.rows(&AggregateKey::new("badge", "1"), keys::METADATA).await.is_empty());
+    }
+    // A value that is returned twice is one claim.
+    let sent = give(&store, &badge, &["a", "b", "a"]).await;
     assert!(matches!(sent, Ok(Transacted::Decided(_))), "{sent:?}");
+    assert_eq!(holder(&table, "a").await.as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn one_of_two_processes_takes_a_value_and_the_other_one_when_it_is_free() {
+    let table = TestTable::new().await;
+    let (store, beside) = (table.store(), table.direct_store());
+    let (one, other) = (Subject::of::<Badge>("1"), Subject::of::<Badge>("2"));
+    give(&store, &one, &["a"]).await.unwrap();
+    give(&beside, &other, &["b"]).await.unwrap();
+    let (to_one, to_other) = (again(&one, &["x"]), again(&other, &["x"]));
+    let (sent, at_the_same_time) = tokio::join!(to_one.send(&store), to_other.send(&beside));
+    let (winner, loser, error) = match (&sent, &at_the_same_time) {
+        (Ok(_), error) => (&one, &other, error),
+        (error, _) => (&other, &one, error),
+    };
+    assert_eq!(taken(error), ("x", &*winner.key.id));
+    assert_eq!(holder(&table, "x").await.as_ref(), Some(&winner.key.id));
+    // The two exchange their values: each value is free before it is taken.
+    assert_eq!(
+        taken(&again(winner, &[if loser.key.id == "1" { "a" } else { "b" }]).send(&store).await).1,
+        loser.key.id
+    );
+    again(winner, &["y"]).send(&store).await.unwrap();
+    again(loser, &["x"]).send(&store).await.unwrap();
+    assert_eq!(holder(&table, "x").await.as_ref(), Some(&loser.key.id));
+}
+
+#[tokio::test]
+async fn recorded_rejection_changes_claims_like_an_accepted_command_and_is_not_recorded_with_a_taken_one() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let (one, other) = (Subject::of::<Badge>("1"), Subject::of::<Badge>("2"));
+    give(&store, &one, &["a"]).await.unwrap();
+    give(&store, &other, &["x"]).await.unwrap();
+    let refuse = |values: &[&str]| Request::new(&one, "Refuse", json!({ "values": values })).with_key("key", "digest");
+    assert_eq!(taken(&refuse(&["x"]).send(&store).await), ("x", "2"));
+    assert_eq!(one.load(&store).await.version(), 1);
+    assert_eq!(version(&refuse(&["b"]).send(&store).await), 2);
+    assert_eq!((holder(&table, "a").await, holder(&table, "b").await.as_deref()), (None, Some("1")));
+}
+
+#[tokio::test]
+async fn repeated_request_gets_its_response_after_its_claim_belongs_to_another_aggregate() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let (one, other) = (Subject::of::<Badge>("1"), Subject::of::<Badge>("2"));
+    give(&store, &one, &["a"]).await.unwrap();
+    let take = || again(&one, &["x"]).with_key("key", "digest");
+    assert_eq!(version(&take().send(&store).await), 2);
+    again(&one, &["b"]).send(&store).await.unwrap();
+    give(&store, &other, &["x"]).await.unwrap();
+    for repeated in [take().send(&store).await, take().send(&table.direct_store()).await] {
+        assert!(matches!(repeated, Ok(Transacted::Replayed(_))), "{repeated:?}");
+    }
+    assert_eq!((one.load(&store).await.version(), holder(&table, "x").await.as_deref()), (3, Some("2")));
 }

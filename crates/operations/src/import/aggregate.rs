@@ -1,7 +1,7 @@
 //! The import of one aggregate: compares the events that are in the table with those of the file, writes the others, and
 //! reads everything back.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use daybook_admin::{AdminCalls, ImportBatch, ImportOptions};
 use daybook_decider::record::timestamp;
@@ -108,34 +108,29 @@ impl Importer<'_> {
         lines: &AggregateLines,
     ) -> (u64, Result<Imported, ImportFailure>) {
         let mut in_table = 0;
-        let mut stale = Vec::new();
-        let imported = match self.pass(model, lines, self.writes, &mut in_table, &mut stale).await {
-            Ok(imported) if self.writes => self.update_claims(model, lines, &stale).await.map(|()| imported),
-            imported => imported,
-        };
-        let imported = match imported {
-            Ok(imported) if self.writes => self.verify(model, lines, imported.new > 0).await.map(|()| imported),
+        let mut had = BTreeSet::new();
+        let imported = match self.pass(model, lines, self.writes, &mut in_table, &mut had).await {
+            Ok(imported) if self.writes => self.verify(model, lines, imported.new > 0, had).await.map(|()| imported),
             imported => imported,
         };
         (in_table, imported)
     }
 
-    /// Corrects the claims after all events are written: earlier states may have values that another aggregate has now.
-    async fn update_claims(
+    /// Corrects the claims, reads the aggregate back, and checks its rows. Claims are corrected after all events are written,
+    /// because earlier states may have values that another aggregate has now.
+    async fn verify(
         &self,
         model: &dyn Model,
         lines: &AggregateLines,
-        stale: &[Claim],
+        read_back: bool,
+        had: BTreeSet<Claim>,
     ) -> Result<(), ImportFailure> {
-        self.store.admin().release_claims(model, &lines.key, stale, true).await?;
-        self.store.admin().take_claims(model, &lines.key, true).await?;
-        Ok(())
-    }
-
-    /// Reads the aggregate back, and checks its rows.
-    async fn verify(&self, model: &dyn Model, lines: &AggregateLines, read_back: bool) -> Result<(), ImportFailure> {
+        if !had.is_empty() {
+            let had: Vec<_> = had.into_iter().collect();
+            self.store.admin().correct_claims(model, &lines.key, &had, true).await?;
+        }
         if read_back {
-            let Imported { known, new, .. } = self.pass(model, lines, false, &mut 0, &mut Vec::new()).await?;
+            let Imported { known, new, .. } = self.pass(model, lines, false, &mut 0, &mut BTreeSet::new()).await?;
             if new > 0 {
                 let end = known + new;
                 return Err(ImportFailure::Failed(format!("events {} to {end} are not in the table", known + 1)));
@@ -152,14 +147,15 @@ impl Importer<'_> {
     }
 
     /// Compares the events with those in the table, and writes the others if `writes`. `in_table` is set to the number of
-    /// events that are in the table, `stale` to the claims before new events.
+    /// events that are in the table, `had` to the claims of all its states: an earlier
+    /// import may have ended between the events and their claims.
     async fn pass(
         &self,
         model: &dyn Model,
         lines: &AggregateLines,
         writes: bool,
         in_table: &mut u64,
-        stale: &mut Vec<Claim>,
+        had: &mut BTreeSet<Claim>,
     ) -> Result<Imported, ImportFailure> {
         let key = &lines.key;
         let metadata = self.store.admin().metadata(key).await?;
@@ -194,7 +190,6 @@ impl Importer<'_> {
                 }
                 None => {
                     if imported.new == 0 {
-                        *stale = model.claims(replay.folded()).map_err(|panic| wrong(panic.to_string()))?;
                         self.check_publication(key, version).await?;
                     }
                     imported.new += 1;
@@ -206,6 +201,7 @@ impl Importer<'_> {
                 }
             }
             replay.fold(&event, &messages).map_err(wrong)?;
+            had.extend(model.claims(replay.folded()).map_err(|panic| wrong(panic.to_string()))?);
         }
         if !batch.is_empty() {
             self.send(&mut batch, &replay, in_table).await?;
