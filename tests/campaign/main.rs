@@ -14,6 +14,7 @@
 //! - A request with an idempotency key that is repeated after a lost answer, is sent twice at the same time, or is repeated
 //!   later by any process, takes effect at most once. Every answer to it equals the first, and its response is stored exactly
 //!   if it took effect.
+//! - A claim belongs to at most one aggregate, whose state has it, and each state has its claims.
 //! - Within an aggregate, the times and ids of events never run backwards, although the clocks of the writers differ. An
 //!   event is visible within `SETTLE_WRITES` of its time plus that difference, unless its call arrived later than calls
 //!   should.

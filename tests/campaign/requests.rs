@@ -203,7 +203,7 @@ impl Decisions<'_> {
                 Some(response.body.as_str())
             }
             Err(TransactError::OutcomeUnknown { .. }) => None,
-            Err(TransactError::Decide(_) | TransactError::Contended) => Some(""),
+            Err(TransactError::Decide(_) | TransactError::Contended | TransactError::ClaimTaken { .. }) => Some(""),
             Err(TransactError::Store(StoreError::Unavailable { .. })) => Some(""),
             Ok(Transacted::Replayed(_)) | Err(_) => {
                 work.log.violation(format!("an append to {}: {outcome:?}", request.key));
@@ -226,8 +226,10 @@ impl Decisions<'_> {
             };
             work.log.count(&format!("append {:?}", attempt.result));
         }
-        if let Err(TransactError::Contended) = outcome {
-            work.log.count("append contended");
+        match outcome {
+            Err(TransactError::Contended) => work.log.count("append contended"),
+            Err(TransactError::ClaimTaken { .. }) => work.log.count("claim taken"),
+            _ => {}
         }
     }
 }

@@ -1,9 +1,11 @@
 //! One schedule: the run of one seed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use daybook_admin::AdminCalls;
+use daybook_decider::Claim;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_table::AggregateKey;
 use futures_util::future::OptionFuture;
@@ -21,7 +23,7 @@ use crate::expiry::check_expiry;
 use crate::log::{Log, LogContents};
 use crate::requests::Written;
 use crate::snapshots::SnapshotFunction;
-use crate::writers::Work;
+use crate::writers::{EMAILS, Work};
 
 /// Runs the schedule of a seed and returns its log.
 pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
@@ -52,11 +54,13 @@ pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
 /// The aggregates of a schedule.
 fn work(seed: u64, dice: &mut Dice, clock: Clock, log: &Arc<Log>, database: &Database) -> Work {
     // Large: the messages of a few aggregates exceed the size of a request. Many: they exceed its number of entries.
-    let (large, many) = (dice.chance(0.028), dice.chance(0.03));
-    let types: &[&str] = match (large, many) {
-        (true, _) => &["bell"; 6],
-        (false, true) => &["todo"; 24],
-        (false, false) => &["account", "todo", "order", "bell", "bell", "order"],
+    // Claims: customers take the same few addresses.
+    let (large, many, claims) = (dice.chance(0.028), dice.chance(0.03), dice.chance(0.15));
+    let types: &[&str] = match (large, many, claims) {
+        (true, ..) => &["bell"; 6],
+        (false, true, _) => &["todo"; 24],
+        (false, false, true) => &["customer", "customer", "customer", "order"],
+        (false, false, false) => &["account", "todo", "order", "bell", "bell", "order"],
     };
     let mut keys: Vec<_> = types.iter().zip(0..).map(|(&of, id)| AggregateKey::new(of, format!("{id}"))).collect();
     dice.shuffle(&mut keys);
@@ -98,6 +102,7 @@ async fn write(work: &Arc<Work>, dice: &mut Dice, snapshotter: Option<&SnapshotF
     let rows = keys.iter().map(|key| (key.clone(), database.rows(&key.pk()))).collect();
     check_table(&rows, &written.attempts, log);
     check_responses(&rows, &written, log);
+    check_claims(work).await;
     if let Some(republish) = republish {
         republish.check(work);
     }
@@ -112,6 +117,28 @@ pub(crate) async fn verify(work: &Work) {
         let model = work.registry.get(&key.aggregate_type).unwrap();
         let verified = store.admin().verify(model, key, work.clock.timestamp()).await.unwrap();
         log.expect(verified.findings.is_empty(), || format!("{key}: {:?}", verified.findings));
+    }
+}
+
+/// Checks that the customer of each claim has it in its state, and that each customer has the claims of its state.
+async fn check_claims(work: &Work) {
+    let store = store(&work.database);
+    let mut claimed = BTreeMap::new();
+    for key in work.keys.iter().filter(|key| key.aggregate_type == "customer") {
+        let model = work.registry.get("customer").unwrap();
+        let loaded = store.load(model, key).await.unwrap();
+        for claim in model.claims(&loaded.folded).unwrap() {
+            let other = claimed.insert(claim.clone(), key.clone());
+            work.log.expect(other.is_none(), || format!("{key} and {other:?} have {claim}"));
+            work.log.count("claim held");
+        }
+    }
+    for email in EMAILS {
+        let claim = Claim::new("customer-email", email.to_lowercase());
+        let holder = store.claim(&claim).await.unwrap().map(|row| row.holder());
+        work.log.expect(holder.as_ref() == claimed.get(&claim), || {
+            format!("{holder:?} has {claim}, but by the states {:?} has it", claimed.get(&claim))
+        });
     }
 }
 

@@ -29,7 +29,7 @@ const MIN_SHARE: f64 = 0.021;
 const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const REQUIRED_KINDS: [&str; 106] = [
+const REQUIRED_KINDS: [&str; 108] = [
     "aggregate goes on in another shard",
     "aggregate resumed",
     "aggregate suspended",
@@ -61,6 +61,8 @@ const REQUIRED_KINDS: [&str; 106] = [
     "change received again",
     "change redriven",
     "change returned to the queue",
+    "claim held",
+    "claim taken",
     "damaged row Unreadable",
     "damaged row Unsendable",
     "database Conflict",

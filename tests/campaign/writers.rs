@@ -21,6 +21,9 @@ use crate::requests::{Request, Written, execute};
 /// The maximum by which the clock of a writer is ahead or behind.
 pub(crate) const CLOCK_ERROR: Duration = Duration::from_secs(3);
 
+/// The e-mail addresses of all customers: few, so that they collide.
+pub(crate) const EMAILS: [&str; 3] = ["a@example.com", "B@example.com", "b@example.com"];
+
 /// The work of a schedule's writers.
 pub(crate) struct Work {
     pub(crate) seed: u64,
@@ -265,6 +268,9 @@ fn command(dice: &mut Dice, aggregate_type: &str, creates: bool, volume: usize) 
         ("order", 7..=12) => ("ShipOrder", json!({"trackingNumber": text})),
         ("order", 13..=18) => ("DeliverOrder", json!({})),
         ("order", _) => ("RefundOrder", json!({"amount": 100})),
+        ("customer", 0) => ("RegisterCustomer", json!({"email": dice.one_of(&EMAILS), "name": text})),
+        ("customer", 1) => ("DeleteCustomer", json!({})),
+        ("customer", _) => ("ChangeEmail", json!({"email": dice.one_of(&EMAILS)})),
         ("bell", 0) => ("Hang", json!({})),
         ("bell", _) if volume > 1_000 => ("Ring", json!({"strokes": 1, "volume": volume})),
         ("bell", _) => ("Ring", json!({"strokes": dice.number(0..=3), "volume": volume})),

@@ -91,6 +91,8 @@ async fn write_rows() -> Instance {
     instance.post("/todo", json!({"id": "gone", "title": "A", "message": "B"})).await.expect(201);
     send(&instance.router, Method::DELETE, "/todo/gone", &[], None).await.expect(200);
 
+    let customer = json!({"id": "1", "email": "Ann@example.com", "name": "Ann"});
+    instance.post("/customer", customer).await.expect(201);
     for id in ["1", "2"] {
         instance.post("/order", order(id)).await.expect(201);
     }
@@ -158,6 +160,7 @@ async fn golden_rows_have_every_kind_of_row() {
         keys::OUTBOX_PREFIX,
         keys::IDEMPOTENCY_PREFIX,
         keys::KEPT_SNAPSHOT_PREFIX,
+        keys::CLAIM,
     ] {
         assert!(sort_keys.iter().any(|sk| sk.starts_with(prefix)), "{prefix} in {sort_keys:?}");
     }
@@ -194,6 +197,7 @@ async fn states_events_and_lists_of_each_release_are_read_and_appended_to() {
         let accepted = "TransactionAccepted";
         assert_eq!(types, ["AccountOpened", accepted, accepted, accepted, "TransactionFailed"], "{release}");
         assert_eq!(events.body["events"][1]["meta"]["correlationId"], "golden");
+        instance.get("/customer?claim=customer-email:ann@example.com").await.expect(303);
         let listed = instance.get("/order").await.expect(200);
         assert_eq!(listed.body["aggregates"].as_array().unwrap().len(), 2, "{release}");
         let feed = instance.get("/events?type=TransactionAccepted").await.expect(200);

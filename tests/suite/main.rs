@@ -13,6 +13,7 @@ mod bus_failures;
 mod caches;
 mod callers;
 mod canary;
+mod claims;
 mod connections;
 mod costs;
 #[expect(unreachable_pub, reason = "it is written to be a module of `aggregates`")]

@@ -195,6 +195,7 @@ async fn each_problem_is_returned_as_its_example() {
         ("/todo/123", update("3")),
         ("/todo", json!({"id": "gone", "title": "TODO", "message": "Make coffee"})),
         ("/account", json!({"id": "123"})),
+        ("/customer", json!({"id": "1", "email": "ann@example.com", "name": "Ann"})),
     ] {
         instance.post(path, body).await.expect(if path.matches('/').count() == 1 { 201 } else { 200 });
     }
@@ -227,6 +228,7 @@ async fn each_problem_is_returned_as_its_example() {
         ("MethodNotAllowed", request(Method::PUT, "/events", &[], None)),
         ("VersionConflict", post("/todo/123", &[("if-match", "\"2\"")], update("4"))),
         ("AlreadyExists", post("/todo", &[], json!({"id": "123", "title": "TODO", "message": ""}))),
+        ("ClaimTaken", post("/customer", &[], json!({"email": "Ann@example.com", "name": "Ann"}))),
         ("Deleted", get("/todo/gone")),
         ("TooLarge", post("/account/123/commands", &[], vec![transaction; 100].into())),
         ("PreconditionFailed", post("/todo", &[("if-match", "*")], todo.clone())),

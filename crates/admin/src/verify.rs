@@ -30,6 +30,7 @@ pub use self::finding::{Discrepancy, Finding, Verified};
 use self::messages::Messages;
 use self::metadata::MetadataRow;
 use self::snapshots::Snapshots;
+use crate::claims::CorrectedClaims;
 use crate::handle::Admin;
 
 /// Number of reads. A query during a transaction may return some of its rows and not others, so only a finding of
@@ -53,6 +54,7 @@ impl Admin<'_> {
     ///   A message that is not the one that this code publishes for its event is a warning, because another release may have
     ///   written it.
     ///   Its epoch is not lower than that of an earlier message, nor higher than that of the settings.
+    /// - **Claims**: the aggregate has those that the code returns for its state.
     /// - **Snapshots**, including kept ones: equal to the fold of the events up to theirs. A snapshot of another state
     ///   version is only counted.
     ///
@@ -95,10 +97,25 @@ impl Admin<'_> {
             let version = self.version_in_metadata(key).await?.unwrap_or(known);
             rows.events.version_after = Some(version);
         }
+        if let Some(folded) = rows.events.folded() {
+            let correct = self.claims_to_correct(model, key, folded, &[]).await;
+            let CorrectedClaims { taken, elsewhere, .. } = match correct {
+                Err(StoreError::Panicked { source, .. }) => {
+                    let reason = source.to_string();
+                    rows.report.add(keys::METADATA.to_owned(), Discrepancy::Unreadable { reason });
+                    CorrectedClaims::default()
+                }
+                correct => correct?,
+            };
+            let nobody = taken.into_iter().map(|claim| (claim, "no aggregate".to_owned()));
+            for (claim, holder) in nobody.chain(elsewhere.into_iter().map(|(claim, of)| (claim, of.to_string()))) {
+                rows.report.add(keys::claim_pk(&claim), Discrepancy::ClaimMissing { holder });
+            }
+        }
         Ok(rows.finish())
     }
 
-    async fn version_in_metadata(&self, key: &AggregateKey) -> Result<Option<u64>, StoreError> {
+    pub(crate) async fn version_in_metadata(&self, key: &AggregateKey) -> Result<Option<u64>, StoreError> {
         let output = self.store.row(key, keys::METADATA.to_owned()).send().await;
         let row = output.map_err(|error| StoreError::of_call("read an aggregate's metadata", error))?.item;
         Ok(row.and_then(|row| MetadataRow::read(row).ok()).map(|metadata| metadata.current_seq_num))

@@ -6,11 +6,12 @@
 //! - `new`, `add`, `upgrade`: write the files of a project.
 //! - `console`: serves the console of a stack until Ctrl-C.
 //! - `deploy`: deploys the stack of a project.
-//! - `reads`, `verify`, `dlq`, `discarded`, `relay`, `republish`, `restore`, `snapshot`, `load`, `check_deployment`, `export`,
+//! - `reads`, `verify`, `claims`, `dlq`, `discarded`, `relay`, `republish`, `restore`, `snapshot`, `load`, `check_deployment`, `export`,
 //!   `import`, `projection`: the operator commands.
 
 mod add;
 mod check_deployment;
+mod claims;
 mod console;
 mod deploy;
 mod dev;
@@ -40,6 +41,7 @@ use daybook_scaffold::ScaffoldError;
 
 use self::add::AddCommand;
 use self::check_deployment::CheckDeploymentArgs;
+use self::claims::ClaimsCommand;
 use self::console::ConsoleArgs;
 use self::deploy::DeployArgs;
 use self::dev::{DevCommandArgs, DevFunctionsArgs};
@@ -94,6 +96,8 @@ pub enum OperatorCommand {
     Feed(OnStack<FeedArgs>),
     Console(ConsoleArgs),
     Verify(OnStack<VerifyArgs>),
+    #[command(subcommand)]
+    Claims(ClaimsCommand),
     #[command(subcommand)]
     Dlq(DlqCommand),
     Republish(OnStack<RepublishOptions>),
@@ -173,6 +177,7 @@ impl OperatorCommand {
                 context.run(&stack, false, async |session| console::run(args, session).await).await
             }
             Self::Verify(command) => command.run(context, verify::run).await,
+            Self::Claims(ClaimsCommand::Rebuild(command)) => command.run(context, claims::rebuild).await,
             Self::Dlq(command) => command.run(context).await,
             Self::Discarded(command) => command.run(context).await,
             Self::Relay(RelayCommand::Status(command)) => command.run(context, relay::status).await,

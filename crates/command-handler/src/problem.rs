@@ -64,6 +64,7 @@ impl Problem {
             TransactError::Decide(problem) => problem,
             TransactError::Conflict { expected, actual } => version_conflict(expected, actual),
             TransactError::KeyReused => key_reused(),
+            TransactError::ClaimTaken { claim, .. } => claim_taken(claim.name(), None),
             TransactError::Contended => contended(),
             TransactError::OutcomeUnknown { after, has_key, source } => {
                 let cause = daybook_function_runtime::with_causes(source.as_ref());

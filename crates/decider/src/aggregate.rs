@@ -11,6 +11,7 @@ use ulid::Ulid;
 
 use crate::access::{Access, Authorization};
 use crate::caller::Caller;
+use crate::claim::Claim;
 use crate::json::{Json, tagged};
 use crate::record::Meta;
 
@@ -93,6 +94,16 @@ pub trait Aggregate: Send + Sync + 'static {
     /// Whether the aggregate has been deleted. Its events stay readable, but it accepts no further command.
     fn is_deleted(_state: &Self::State) -> bool {
         false
+    }
+
+    /// The values that belong to this aggregate alone while it is in this state, at most [`Claim::MAX`]. A deleted aggregate
+    /// has none. An append that takes a value of another aggregate fails, and the caller gets 409.
+    ///
+    /// Pure, like [`decide`](Self::decide), which rejects values that are too long. Values are compared byte by byte, so
+    /// this function normalizes them: `state.email.to_lowercase()`. If it returns other claims for a state than before,
+    /// `daybook claims rebuild` is needed after the deployment.
+    fn claims(_state: &Self::State) -> Vec<Claim> {
+        Vec::new()
     }
 
     /// Converts a stored event one step towards the form that this code writes: an older version up, a version that it

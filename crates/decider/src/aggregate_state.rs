@@ -1,6 +1,7 @@
 //! The typed state of an aggregate, which [`Folded`](crate::Folded) holds with its type erased.
 
 use crate::aggregate::Aggregate;
+use crate::claim::Claim;
 use crate::panics::calling;
 
 pub(crate) struct AggregateState<A: Aggregate> {
@@ -16,6 +17,17 @@ impl<A: Aggregate> AggregateState<A> {
 
     pub(crate) fn is_deleted(&self) -> bool {
         calling("is_deleted", || A::is_deleted(&self.state))
+    }
+
+    /// The claims of an aggregate at this version, sorted and each once. None before the first event and after a deletion.
+    pub(crate) fn claims(&self, version: u64) -> Vec<Claim> {
+        if version == 0 || self.is_deleted() {
+            return Vec::new();
+        }
+        let mut claims = calling("claims", || A::claims(&self.state));
+        claims.sort();
+        claims.dedup();
+        claims
     }
 
     pub(crate) fn apply(&mut self, event: &A::Event) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::aggregate::{Aggregate, Ids, Message};
 use crate::aggregate_state::AggregateState;
+use crate::claim::ClaimChanges;
 use crate::json::{Json, tagged};
 use crate::model::{CommandError, Decided, DecisionInput, DomainRejection, Folded};
 use crate::outbox_message::outbox_message;
@@ -16,6 +17,7 @@ pub(crate) struct Draft<'a, A: Aggregate> {
     input: &'a DecisionInput,
     ids: &'a Ids,
     before: &'a Folded,
+    state_before: &'a AggregateState<A>,
     pub(crate) after: AggregateState<A>,
     events: Vec<RecordedEvent>,
     messages: Vec<OutboxMessage>,
@@ -25,16 +27,16 @@ pub(crate) struct Draft<'a, A: Aggregate> {
 }
 
 impl<'a, A: Aggregate> Draft<'a, A> {
-    /// A draft on `before`, whose state is `state`.
+    /// A draft on `before`, whose state is `state_before`.
     pub(crate) fn new(
         before: &'a Folded,
-        state: &AggregateState<A>,
+        state_before: &'a AggregateState<A>,
         id: &'a str,
         input: &'a DecisionInput,
         ids: &'a Ids,
     ) -> Self {
-        let after = state.clone();
-        Self { id, input, ids, before, after, events: Vec::new(), messages: Vec::new(), records: 0, bytes: 0 }
+        let (after, events, messages) = (state_before.clone(), Vec::new(), Vec::new());
+        Self { id, input, ids, before, state_before, after, events, messages, records: 0, bytes: 0 }
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -141,8 +143,11 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         }
         let (version, message_seq) = (self.version(), self.message_seq());
         let is_deleted = version > 0 && self.after.is_deleted();
+        let (had, has) = (self.state_before.claims(self.before.version), self.after.claims(version));
+        let claims = ClaimChanges::between(&had, &has)
+            .map_err(|reason| CommandError::Unwritable { event: format!("a claim of {}", A::TYPE), reason })?;
         let last_event = self.events.last().map(Into::into).or(self.before.last_event);
         let after = Folded { version, message_seq, history_bytes, is_deleted, last_event, state: Arc::new(self.after) };
-        Ok(Decided { events: self.events, messages: self.messages, after, state, rejection })
+        Ok(Decided { events: self.events, messages: self.messages, claims, after, state, rejection })
     }
 }

@@ -11,6 +11,7 @@ use crate::access::{Access, Authorization};
 use crate::aggregate::{Aggregate, Commands, Context, EventType, Ids, Rejection};
 use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
+use crate::claim::Claim;
 use crate::draft::Draft;
 use crate::json::{Json, tagged};
 use crate::model::{
@@ -191,6 +192,12 @@ impl<A: Aggregate> Model for ModelOf<A> {
 
     fn state(&self, folded: &Folded) -> Result<Json, StateError> {
         Ok(catch(A::TYPE, || Json::of(&Self::state_of(folded).state))??)
+    }
+
+    fn claims(&self, folded: &Folded) -> Result<Vec<Claim>, AggregatePanic> {
+        let mut claims = catch(A::TYPE, || Self::state_of(folded).claims(folded.version))?;
+        claims.retain(|claim| claim.check().is_ok());
+        Ok(claims)
     }
 
     fn authorize(

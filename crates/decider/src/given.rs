@@ -5,6 +5,7 @@
 //!     .when(Command::RecordTransaction { desc: "A".into(), amount: -1 })
 //!     .then([Event::TransactionAccepted { desc: "A".into(), amount: -1 }])
 //!     .announces(["accountOverdrawn"]);
+//! given::<Customer>([]).beside([Claim::new("customer-email", "a@example.com")]).when(create()).then_taken("customer-email");
 //! given::<Todo>([created_by("ann")]).by(Caller::named("bob")).forbids(Access::Read);
 //! ```
 
@@ -15,7 +16,9 @@ use ulid::Ulid;
 
 use crate::access::Access;
 use crate::aggregate::{Aggregate, Context, Decision, Ids};
+use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
+use crate::claim::Claim;
 use crate::json::Json;
 use crate::record::Meta;
 
@@ -26,7 +29,8 @@ pub const ID: &str = "given-1";
 pub fn given<A: Aggregate>(events: impl IntoIterator<Item = A::Event>) -> Given<A> {
     let history: Vec<_> = events.into_iter().collect();
     let state = history.iter().fold(A::State::default(), A::evolve);
-    Given { state, history, caller: Caller::anonymous(), id: ID.to_owned(), now: Timestamp::UNIX_EPOCH }
+    let (caller, id, now, taken) = (Caller::anonymous(), ID.to_owned(), Timestamp::UNIX_EPOCH, Vec::new());
+    Given { state, history, caller, id, now, taken }
 }
 
 /// An aggregate under test, which [`given`] returns.
@@ -36,6 +40,8 @@ pub struct Given<A: Aggregate> {
     caller: Caller,
     id: String,
     now: Timestamp,
+    /// The claims of other aggregates.
+    taken: Vec<Claim>,
 }
 
 impl<A: Aggregate> Given<A> {
@@ -60,6 +66,12 @@ impl<A: Aggregate> Given<A> {
     #[must_use]
     pub fn by(self, caller: Caller) -> Self {
         Self { caller, ..self }
+    }
+
+    /// Sets the claims of other aggregates. There are none otherwise.
+    #[must_use]
+    pub fn beside(self, claims: impl IntoIterator<Item = Claim>) -> Self {
+        Self { taken: claims.into_iter().collect(), ..self }
     }
 
     /// Expects that the caller may do this.
@@ -100,7 +112,7 @@ impl<A: Aggregate> Given<A> {
     {
         let restored = (!A::FULL_HISTORY).then(|| self.decide(&restored::<A>(&self.state), command.clone()));
         let decision = self.decide(&self.state, command);
-        TestedDecision { state: self.state, decision, restored }
+        TestedDecision { state: self.state, decision, restored, taken: self.taken }
     }
 
     fn decide(&self, state: &A::State, command: A::Command) -> Decision<A::Event> {
@@ -130,6 +142,8 @@ pub struct TestedDecision<A: Aggregate> {
     decision: Decision<A::Event>,
     /// The decision on the state as a snapshot stores it; `None` for a type without snapshots.
     restored: Option<Decision<A::Event>>,
+    /// The claims of other aggregates.
+    taken: Vec<Claim>,
 }
 
 impl<A: Aggregate> TestedDecision<A>
@@ -140,12 +154,50 @@ where
     ///
     /// # Panics
     ///
-    /// When the decision differs.
+    /// When the decision differs, or takes a claim of another aggregate.
     #[track_caller]
     pub fn then(self, expected: impl IntoIterator<Item = A::Event>) -> Announced {
         self.require_equal_with_a_snapshot();
         assert_eq!(self.decision, Ok(expected.into_iter().collect()));
+        assert_eq!(self.taken_claim(), None, "another aggregate has the claim");
         self.announced()
+    }
+
+    /// Expects events that take a claim of another aggregate, with this name. Nothing is then appended.
+    ///
+    /// # Panics
+    ///
+    /// When the decision is a rejection that is not recorded, or takes no such claim.
+    #[track_caller]
+    pub fn then_taken(self, name: &str) {
+        self.require_equal_with_a_snapshot();
+        let taken = self.taken_claim();
+        assert_eq!(taken.as_ref().map(Claim::name), Some(name), "{:?}", self.decision);
+    }
+
+    /// Expects that the aggregate has exactly these claims after the decision, in any order.
+    ///
+    /// # Panics
+    ///
+    /// When they differ.
+    #[track_caller]
+    pub fn claims(self, expected: impl IntoIterator<Item = Claim>) -> Self {
+        let mut expected: Vec<_> = expected.into_iter().collect();
+        expected.sort();
+        assert_eq!(claims::<A>(&self.after()), expected);
+        self
+    }
+
+    /// The state after the decision.
+    fn after(&self) -> A::State {
+        let events = self.decision.as_ref().unwrap_or_else(|rejection| &rejection.recorded);
+        events.iter().fold(self.state.clone(), A::evolve)
+    }
+
+    /// The first claim of another aggregate that the decision takes.
+    fn taken_claim(&self) -> Option<Claim> {
+        let had = claims::<A>(&self.state);
+        claims::<A>(&self.after()).into_iter().find(|claim| !had.contains(claim) && self.taken.contains(claim))
     }
 
     /// Expects a rejection with that name that records exactly these events.
@@ -188,6 +240,10 @@ where
         }
         Announced(messages.into_iter().map(|message| message.0.expect("a message can be written as JSON")).collect())
     }
+}
+
+fn claims<A: Aggregate>(state: &A::State) -> Vec<Claim> {
+    AggregateState::<A>::new(state.clone()).claims(1)
 }
 
 /// The messages to publish, for the test to check.

@@ -6,7 +6,8 @@
 //!
 //! In reading order:
 //! - [`aggregate`]: the [`Aggregate`] trait, which is all that a new aggregate implements.
-//! - [`caller`]: the sender of a request; [`access`]: what the sender asks to do.
+//! - [`caller`]: the sender of a request; [`access`]: what the sender asks to do. [`claim`]: values that belong to one
+//!   aggregate alone.
 //! - [`record`]: the result of an accepted command: [`RecordedEvent`]s and [`OutboxMessage`]s.
 //! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
 //!   `erased` implements it for every aggregate, `aggregate_state` holds the types that it hides, `draft` is a
@@ -25,6 +26,7 @@ pub mod access;
 pub mod aggregate;
 mod aggregate_state;
 pub mod caller;
+pub mod claim;
 mod draft;
 mod erased;
 pub mod given;
@@ -41,6 +43,7 @@ mod variant_names;
 pub use access::{Access, Authorization};
 pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent, Upcast};
 pub use caller::{Caller, IamIdentity, PoolUser};
+pub use claim::{Claim, ClaimChanges};
 pub use json::Json;
 pub use last_event::LastEvent;
 pub use model::{

@@ -12,6 +12,7 @@ use ulid::Ulid;
 use crate::access::{Access, Authorization};
 use crate::aggregate::{Commands, EventType};
 use crate::caller::Caller;
+use crate::claim::{Claim, ClaimChanges};
 use crate::json::Json;
 use crate::last_event::LastEvent;
 use crate::panics::AggregatePanic;
@@ -118,6 +119,14 @@ pub trait Model: Send + Sync {
         folded.is_deleted
     }
 
+    /// [`Aggregate::claims`](crate::Aggregate::claims), those that can be stored, sorted and each once; none before
+    /// the first event and after a deletion.
+    ///
+    /// # Errors
+    ///
+    /// When it panics.
+    fn claims(&self, folded: &Folded) -> Result<Vec<Claim>, AggregatePanic>;
+
     /// [`Aggregate::authorize`](crate::Aggregate::authorize).
     ///
     /// # Errors
@@ -199,6 +208,8 @@ pub struct Decided {
     pub events: Vec<RecordedEvent>,
     /// The messages to publish.
     pub messages: Vec<OutboxMessage>,
+    /// The claims to take and to release.
+    pub claims: ClaimChanges,
     /// The aggregate after these events.
     pub after: Folded,
     /// The state after these events as JSON, as responses and snapshots contain it.
@@ -282,8 +293,8 @@ pub enum CommandError {
     /// The aggregate's code panicked.
     #[error(transparent)]
     Panicked(#[from] AggregatePanic),
-    /// The aggregate's code returned something that cannot be stored: an event or a message that has no JSON form, or
-    /// a creation that does not begin with the opening event.
+    /// The aggregate's code returned something that cannot be stored: an event or a message that has no JSON form, a
+    /// claim that is too long, or a creation that does not begin with the opening event.
     #[error("{event} cannot be written: {reason}")]
     Unwritable {
         /// The event, the event of the message, or the aggregate that got no event.

@@ -17,7 +17,7 @@
 //!   time after which a write is visible or never will be; `in_flight`: the decisions whose events are not visible yet.
 //! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events; `loaded`: the
 //!   result.
-//! - `append`: the transaction, and the meaning of its failures.
+//! - `append`: the transaction, and the meaning of its failures. `claim`: the aggregate that has a unique value.
 //! - `idempotency`: responses that are stored in the transaction of their command; `stored_response`: their form.
 //! - `snapshot`: taking and reading snapshots.
 //! - `feed`: events of one aggregate, events of a type; `page`: their pages; `unreadable_row`: the rows that they leave
@@ -34,6 +34,7 @@ mod backoff;
 mod batch_get;
 pub mod cache;
 mod checksum;
+mod claim;
 mod contention;
 mod error;
 mod event_stream;

@@ -2,8 +2,8 @@
 //! change without a new `STATE_VERSION`, because snapshots of the same version are trusted, and clients compare `ETag`s
 //! that contain it.
 //!
-//! A file contains the shape of the state, and the state after each golden event, folded one after the other. Files of
-//! earlier state versions stay, so that no version is used twice.
+//! A file contains the shape of the state, and the state and the claims after each golden event, folded one after the other.
+//! Files of earlier state versions stay, so that no version is used twice.
 
 use std::fs;
 use std::path::PathBuf;
@@ -33,6 +33,8 @@ struct Step {
     event: String,
     version: u32,
     state: Value,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    claims: Vec<String>,
 }
 
 impl GoldenFiles {
@@ -89,7 +91,8 @@ impl GoldenFiles {
             );
             restored = if model.full_history() { after.clone() } else { from_snapshot(model, &after) };
             folded = after;
-            states.push(Step { event: golden.name, version: golden.version, state: effect.0 });
+            let claims = model.claims(&folded).unwrap().iter().map(ToString::to_string).collect();
+            states.push(Step { event: golden.name, version: golden.version, state: effect.0, claims });
         }
         Fold { shape: shape::of(&schema, &schema), states }
     }
@@ -115,6 +118,14 @@ impl GoldenFiles {
             return changed("the shape of the state", &pinned.shape.to_string(), &today.shape.to_string());
         }
         for (index, before) in pinned.states.iter().enumerate() {
+            if let Some(step) = today.states.get(index).filter(|step| step.claims != before.claims) {
+                let what = format!(
+                    "what `claims` returns after {} version {}: `daybook claims rebuild {type_name}` is needed after the \
+                     deployment, and it",
+                    before.event, before.version
+                );
+                return changed(&what, &format!("{:?}", before.claims), &format!("{:?}", step.claims));
+            }
             if today.states.get(index) != Some(before) {
                 let what = format!("the state after {} version {}", before.event, before.version);
                 let state = today.states.get(index).map(|step| step.state.to_string()).unwrap_or_default();
@@ -161,11 +172,13 @@ mod tests {
             other_state.states.last_mut().unwrap().state = Value::Null;
             let mut other_shape = today.clone();
             other_shape.shape = Value::Null;
+            let mut other_claims = today.clone();
+            other_claims.states[0].claims.push("other:claim".to_owned());
             let mut other_order = today.clone();
             other_order.states.reverse();
             let mut lost = today.clone();
             lost.states.push(lost.states[0].clone());
-            for pinned in [other_state, other_shape, other_order, lost] {
+            for pinned in [other_state, other_shape, other_claims, other_order, lost] {
                 let what_to_do = files.compare(model, &pinned, &today).unwrap_err();
                 assert!(what_to_do.contains("Raise STATE_VERSION") && what_to_do.contains(COMMAND), "{what_to_do}");
             }

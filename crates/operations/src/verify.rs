@@ -4,6 +4,7 @@ use std::io;
 
 use daybook_admin::{AdminCalls, Verified};
 use daybook_decider::Model;
+use daybook_table::keys;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -50,6 +51,9 @@ pub async fn verify(
         pacer.turn().await?;
         Some(match (model, &aggregate.key) {
             (Some(model), Some(key)) => store.admin().verify(model, key, Timestamp::now()).await.map(Some),
+            _ if let Some(claim) = keys::claim_of_pk(&aggregate.name) => {
+                store.admin().verify_claim(&stack.registry, &claim).await.map(Some)
+            }
             // The type is not registered, the rows belong to no aggregate, or a row of the index cannot be read.
             _ => Ok(None),
         })
@@ -58,6 +62,7 @@ pub async fn verify(
     let walked =
         options.walk((stack, &store), command, scan, visit, |counts: &mut VerifyCounts, aggregate, verified| {
             let (findings, warnings) = found(aggregate, verified.as_ref(), named);
+            counts.aggregates += u64::from(keys::claim_of_pk(&aggregate.name).is_none());
             counts.add(verified.as_ref(), findings.len() as u64, warnings.len() as u64);
             findings.into_iter().chain(warnings).try_for_each(|finding| report(&aggregate.name, finding))
         });
@@ -92,7 +97,6 @@ fn found(
 
 impl VerifyCounts {
     fn add(&mut self, verified: Option<&Verified>, findings: u64, warnings: u64) {
-        self.aggregates += 1;
         self.findings += findings;
         self.warnings += warnings;
         self.aggregates_with_findings += u64::from(findings > 0);

@@ -1,7 +1,7 @@
 //! The items as structs, which `serde_dynamo` converts to attribute values and back.
 
 use daybook_decider::record::{FIRST_EPOCH, timestamp};
-use daybook_decider::{Json, Meta, OutboxMessage, RecordedEvent};
+use daybook_decider::{Claim, Json, Meta, OutboxMessage, RecordedEvent};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -200,6 +200,33 @@ pub struct IdempotencyItem {
     pub body: StoredText,
     /// Seconds since 1970. DynamoDB may delete late: an item whose TTL has passed counts as deleted.
     pub ttl: i64,
+}
+
+/// `#CLAIM`: the aggregate that has a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimItem {
+    /// The name and the value of the claim.
+    pub pk: String,
+    /// [`keys::CLAIM`].
+    pub sk: String,
+    /// The type of the aggregate.
+    pub aggregate_type: String,
+    /// Its id.
+    pub aggregate_id: String,
+}
+
+impl ClaimItem {
+    /// The item of a claim of an aggregate.
+    pub fn new(claim: &Claim, holder: &AggregateKey) -> Self {
+        let AggregateKey { aggregate_type, id: aggregate_id } = holder.clone();
+        Self { pk: keys::claim_pk(claim), sk: keys::CLAIM.to_owned(), aggregate_type, aggregate_id }
+    }
+
+    /// The aggregate that has the claim.
+    pub fn holder(&self) -> AggregateKey {
+        AggregateKey::new(&*self.aggregate_type, &*self.aggregate_id)
+    }
 }
 
 /// An item with an attribute that has no valid value.

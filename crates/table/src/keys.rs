@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use daybook_decider::Claim;
 use daybook_decider::registry::RESERVED_PREFIX;
 use ulid::Ulid;
 
@@ -18,6 +19,10 @@ pub const IDEMPOTENCY_PREFIX: &str = "IDEMPOTENCY#";
 /// The prefix of the sort keys of kept snapshots: those that `SNAPSHOT_KEEP` retains, and those of another state
 /// version.
 pub const KEPT_SNAPSHOT_PREFIX: &str = "SNAPSHOT#";
+/// The sort key of a claim, the only row of its partition.
+pub const CLAIM: &str = "#CLAIM";
+/// The prefix of the partition keys of claims.
+pub const CLAIM_PREFIX: &str = "CLAIM#";
 
 /// The last number that fits the padding.
 pub const MAX_SEQ_NUM: u64 = 999_999_999_999;
@@ -77,6 +82,17 @@ pub fn partition_name(pk: &str) -> String {
 pub fn is_id(id: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
     (1..=MAX_ID).contains(&id.len()) && id.bytes().all(allowed) && id != "." && id != ".."
+}
+
+/// The partition key of a claim.
+pub fn claim_pk(claim: &Claim) -> String {
+    format!("{CLAIM_PREFIX}{}#{}", claim.name(), claim.value())
+}
+
+/// The claim of a partition key; `None` when the key is not that of a claim.
+pub fn claim_of_pk(pk: &str) -> Option<Claim> {
+    let (name, value) = pk.strip_prefix(CLAIM_PREFIX)?.split_once('#')?;
+    Some(Claim::new(name.to_owned(), value))
 }
 
 pub fn event_sk(seq_num: u64) -> String {
@@ -204,6 +220,14 @@ mod tests {
         for pk in ["", "AGGREGATE#", "AGGREGATE#account", "AGGREGATE#account#", "AGGREGATE##1", "OTHER#account#1"] {
             assert_eq!(AggregateKey::from_pk(pk), None, "{pk}");
         }
+    }
+
+    #[test]
+    fn partition_key_and_claim_convert_into_each_other() {
+        let claim = Claim::new("customer-email", "a#b:c@example.com");
+        assert_eq!(claim_pk(&claim), "CLAIM#customer-email#a#b:c@example.com");
+        assert_eq!(claim_of_pk(&claim_pk(&claim)), Some(claim));
+        assert_eq!(claim_of_pk(&AggregateKey::new("account", "1").pk()), None);
     }
 
     #[test]

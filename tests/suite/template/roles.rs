@@ -23,6 +23,8 @@ const GRANTS: [(&str, &[&str]); 4] = [
         "CommandHandler",
         &[
             "dynamodb:ConditionCheckItem on Table.Arn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
+            "dynamodb:DeleteItem on Table.Arn if ForAllValues:StringLike dynamodb:LeadingKeys CLAIM#* and \
+             ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
             "dynamodb:GetItem on Table.Arn",
             "dynamodb:PutItem on Table.Arn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
             "dynamodb:Query on Table.Arn, ${Table.Arn}/index/gsi1",
@@ -227,7 +229,13 @@ async fn calls_of_the_functions_equal_the_permissions_of_their_roles() {
     fixtures::run_api(&api).await;
     // The second command changes nothing, and its response is stored.
     let create = json!({"id": "idle", "title": "A", "message": "B"});
-    for (path, body) in [("/todo", create), ("/todo/idle", json!({"title": "A", "message": "B"}))] {
+    let register = json!({"id": "9", "email": "a@example.com", "name": "A"});
+    for (path, body) in [
+        ("/todo", create),
+        ("/todo/idle", json!({"title": "A", "message": "B"})),
+        ("/customer", register),
+        ("/customer/9", json!({"email": "b@example.com"})),
+    ] {
         let request = Request::post(path).header("content-type", "application/json").header("idempotency-key", path);
         let response = crate::instance::answer(&api, request.body(Body::from(body.to_string())).unwrap()).await;
         assert!(response.status().is_success(), "{response:?}");

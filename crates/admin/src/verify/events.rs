@@ -100,6 +100,11 @@ impl<'a> Events<'a> {
         self.facts.iter().map(|(&seq_num, fact)| (seq_num, fact.as_ref()))
     }
 
+    /// The aggregate after the events up to the metadata's version, if that is known.
+    pub(super) fn folded(&self) -> Option<&Folded> {
+        self.folded.as_ref().filter(|folded| !self.has_gap && self.version == Some(folded.version()))
+    }
+
     /// Whether event `seq_num` exists, readable or not.
     pub(super) fn has(&self, seq_num: u64) -> bool {
         self.facts.contains_key(&seq_num)

@@ -57,13 +57,17 @@ pub enum Discrepancy {
         "{attribute} is not what this release publishes for event {seq_num}; another release may have written the row"
     )]
     DiffersFromCode { attribute: &'static str, seq_num: u64 },
+    #[error("the aggregate does not have it, {holder} does")]
+    ClaimMissing { holder: String },
+    #[error("{holder} has it, and not in its state")]
+    ClaimStale { holder: String },
     #[error("this code writes no row with such a sort key")]
     UnknownRow,
 }
 
 impl Discrepancy {
     /// A short, stable name: `missing`, `unreadable`, `differs`, `repeated`, `beyond-metadata`, `torn-append`,
-    /// `unannounced`, `changed`, `differs-from-code` or `unknown-row`.
+    /// `unannounced`, `changed`, `differs-from-code`, `claim` or `unknown-row`.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoMetadata | Self::EventsMissing { .. } | Self::MessageMissing { .. } => "missing",
@@ -75,6 +79,7 @@ impl Discrepancy {
             Self::Unannounced { .. } => "unannounced",
             Self::Changed => "changed",
             Self::DiffersFromCode { .. } => "differs-from-code",
+            Self::ClaimMissing { .. } | Self::ClaimStale { .. } => "claim",
             Self::UnknownRow => "unknown-row",
         }
     }

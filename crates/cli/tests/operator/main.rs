@@ -6,6 +6,7 @@
 mod binary;
 mod check_deployment;
 mod checkpoint;
+mod claims;
 mod console;
 mod deploy;
 mod discarded;

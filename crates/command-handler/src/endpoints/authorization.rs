@@ -6,6 +6,7 @@ use daybook_decider::{Access, Authorization, Caller, Folded, Model};
 use daybook_event_store::EventStore;
 use daybook_table::AggregateKey;
 
+use crate::api::Api;
 use crate::problem::{self, Problem};
 
 /// Returns `forbidden` if the caller may not do it.
@@ -51,4 +52,15 @@ pub(super) async fn require_events(
     let state = Some(&loaded.folded);
     require(model, caller, Access::Read, state)?;
     is_allowed(model, caller, Access::ReadMeta, state)
+}
+
+/// Whether the caller may read an aggregate. Its state is read only for a type that has rules about it.
+pub(super) async fn may_read(api: &Api, key: &AggregateKey, caller: Option<&Caller>) -> Result<bool, Problem> {
+    let Some(caller) = caller else { return Ok(true) };
+    let Some(model) = api.registry.get(&key.aggregate_type) else { return Ok(false) };
+    if model.authorize(caller, Access::Read, None).map_err(problem::internal)? == Authorization::Unrestricted {
+        return Ok(true);
+    }
+    let loaded = api.store.load(model, key).await?;
+    Ok(loaded.version() > 0 && is_allowed(model, caller, Access::Read, Some(&loaded.folded))?)
 }

@@ -1,15 +1,16 @@
 //! `GET /{type}`: the aggregates of a type, by creation.
 
 use axum::extract::State;
-use axum::response::Response;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use daybook_decider::Access;
 use daybook_decider::record::{ULID, timestamp};
+use daybook_decider::{Access, Claim};
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
-use super::authorization::require;
-use super::endpoint::{Body, Endpoint, Success};
+use super::authorization::{may_read, require};
+use super::endpoint::{Body, Endpoint, ResponseHeader, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limit, page, report_unreadable};
 use crate::api::Api;
 use crate::openapi::sample::{ID, SETTLED};
@@ -26,21 +27,36 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     description: "The aggregates in order of creation, including deleted ones. The list contains every aggregate that \
                   was created before `settledUpTo`, which is some seconds ago, and none that was created after it: a \
                   reader who requests the next page with `cursor` as `after`, again and again, gets every aggregate \
-                  exactly once. `Link` is the next page, if there is one already.",
+                  exactly once. `Link` is the next page, if there is one already.\n\nWith `claim`, the response redirects to \
+                  the aggregate of this type that has the claim. This is strongly consistent.",
     query: Some(|| schema_for!(ListQuery)),
-    successes: &[Success::page(Body::Type(|of, schemas| {
-        let examples = of.of_creation(|created| {
-            let created = created.events.first()?;
-            json_of(&AggregatePage {
-                aggregates: vec![ListedAggregate { id: ID, created_at: timestamp(created.occurred_at) }],
-                cursor: created.event_id.to_string(),
-                settled_up_to: timestamp(SETTLED),
-                unreadable: Vec::new(),
-            })
-        });
-        Content { schema: schemas.add_response::<AggregatePage<'_>>("Aggregates", &[]), examples }
-    }))],
-    problems: &[&[&problem::BAD_QUERY, &problem::FORBIDDEN, &problem::INTERNAL, &problem::UNAVAILABLE]],
+    successes: &[
+        Success::page(Body::Type(|of, schemas| {
+            let examples = of.of_creation(|created| {
+                let created = created.events.first()?;
+                json_of(&AggregatePage {
+                    aggregates: vec![ListedAggregate { id: ID, created_at: timestamp(created.occurred_at) }],
+                    cursor: created.event_id.to_string(),
+                    settled_up_to: timestamp(SETTLED),
+                    unreadable: Vec::new(),
+                })
+            });
+            Content { schema: schemas.add_response::<AggregatePage<'_>>("Aggregates", &[]), examples }
+        })),
+        Success {
+            status: StatusCode::SEE_OTHER,
+            description: "The aggregate that has the claim.",
+            headers: &[(ResponseHeader::Location, true)],
+            body: None,
+        },
+    ],
+    problems: &[&[
+        &problem::BAD_QUERY,
+        &problem::FORBIDDEN,
+        &problem::NOT_FOUND,
+        &problem::INTERNAL,
+        &problem::UNAVAILABLE,
+    ]],
     ..Endpoint::READ
 };
 
@@ -54,6 +70,9 @@ struct ListQuery {
     #[schemars(range(min = 1, max = MAX_LIMIT))]
     #[serde(default = "default_limit")]
     limit: usize,
+    /// A unique value, as `name:value`, whose aggregate is looked for.
+    #[schemars(length(min = 3, max = 641))]
+    claim: Option<String>,
 }
 
 /// Aggregates of one type, by creation; deleted ones too.
@@ -94,6 +113,17 @@ async fn list(
     RequestReader(caller): RequestReader,
 ) -> Result<Response, Problem> {
     let model = api.model(&type_name)?;
+    if let Some(claim) = query.claim {
+        let invalid = || Problem::new(&problem::BAD_QUERY, "claim must be name:value");
+        let claim = Claim::parse(&claim).ok_or_else(invalid)?;
+        let row = api.store.claim(&claim).await?;
+        let holder = row.map(|row| row.holder()).filter(|holder| holder.aggregate_type == model.type_name());
+        let holder = holder.ok_or_else(problem::not_found)?;
+        if !may_read(&api, &holder, caller.as_ref()).await? {
+            return Err(problem::forbidden());
+        }
+        return Ok((StatusCode::SEE_OTHER, [(header::LOCATION, format!("/{holder}"))]).into_response());
+    }
     require(model, &caller, Access::List, None)?;
     let limit = checked_limit(query.limit)?;
     let settled_up_to = api.store.settled_up_to(api.store.now());

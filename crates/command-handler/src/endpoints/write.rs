@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use daybook_decider::{Access, Caller, CommandError, CommandRequest, Decided, DecisionInput, Folded, Meta, Model};
 use daybook_event_store::{
-    CommandResponse, Decide, EventStore, LoadPolicy, ResponseDetail, TransactOptions, Transacted,
+    CommandResponse, Decide, EventStore, LoadPolicy, ResponseDetail, TransactError, TransactOptions, Transacted,
 };
 use daybook_function_runtime::traces;
 use daybook_table::AggregateKey;
@@ -19,7 +19,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 use ulid::Ulid;
 
-use super::authorization::{is_allowed, require};
+use super::authorization::{is_allowed, may_read, require};
 use super::endpoint::ResponseHeader::{ETag, IdempotencyReplayed, Location};
 use super::endpoint::{Body, Endpoint, Success};
 use super::request_headers::{IF_MATCH, WRITE_HEADERS};
@@ -41,6 +41,7 @@ pub(super) const WRITE_PROBLEMS: &[&ProblemType] = &[
     &problem::TOO_LARGE,
     &problem::NOT_JSON,
     &problem::COMMAND_REJECTED,
+    &problem::CLAIM_TAKEN,
     &problem::KEY_REUSED,
     &problem::INTERNAL,
     &problem::UNAVAILABLE,
@@ -149,6 +150,11 @@ pub(super) async fn execute(
                 count_write(commands.as_slice().len(), write.messages.into_inner());
             }
             write_response(transacted, &key)
+        }
+        Err(TransactError::ClaimTaken { claim, holder }) => {
+            let may_read = may_read(api, &holder, Some(&request.caller)).await.unwrap_or(false);
+            let shown = may_read.then(|| holder.to_string());
+            Err(problem::claim_taken(claim.name(), shown))
         }
         Err(error) => Err(Problem { state_version: Some(model.state_version()), ..Problem::of_write(error, &key) }),
     }

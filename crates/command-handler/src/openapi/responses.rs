@@ -57,8 +57,13 @@ fn schema(problem_type: &ProblemType, registry: &Registry) -> Value {
                                 `InsufficientFunds`.",
             });
         }
+        Some(ExtensionMembers::Claim { .. }) => {
+            members["claim"] = json!({"type": "string", "description": "The name of the claim."});
+            members["holder"] = json!({"type": "string", "description": "The aggregate that has it, as `type/id`."});
+        }
     }
-    let required: Vec<_> = members.as_object().into_iter().flat_map(Map::keys).cloned().collect();
+    let mut required: Vec<_> = members.as_object().into_iter().flat_map(Map::keys).cloned().collect();
+    required.retain(|member| member != "holder");
     if problem::ABOUT_A_COMMAND.iter().any(|other| other.slug == problem_type.slug) {
         let description = "The position of the command in the array, counted from 0; only if the request contains an \
                            array.";

@@ -96,6 +96,21 @@ pub(crate) fn already_exists(version: u64) -> Problem {
     Problem { version: Some(version), ..Problem::new(&ALREADY_EXISTS, detail) }
 }
 
+pub(crate) const CLAIM_TAKEN: ProblemType = ProblemType {
+    slug: "claim-taken",
+    status: StatusCode::CONFLICT,
+    title: "Claim taken",
+    description: "a value belongs to another aggregate; `claim` is its name. `holder` is that aggregate, `type/id`, if the \
+                  caller may read it",
+    example: |_| claim_taken("customer-email", Some("customer/1".to_owned())),
+};
+
+pub(crate) fn claim_taken(claim: &str, holder: Option<String>) -> Problem {
+    let detail = format!("another aggregate has the {claim}");
+    let extension = ExtensionMembers::Claim { claim: claim.to_owned(), holder };
+    Problem { extension: Some(extension.into()), ..Problem::new(&CLAIM_TAKEN, detail) }
+}
+
 pub(crate) const DELETED: ProblemType = ProblemType {
     slug: "deleted",
     status: StatusCode::GONE,

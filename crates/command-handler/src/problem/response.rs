@@ -65,6 +65,11 @@ pub(crate) enum ExtensionMembers {
     Rejection {
         rejection: &'static str,
     },
+    Claim {
+        claim: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        holder: Option<String>,
+    },
     #[serde(rename_all = "camelCase")]
     Behind {
         seq_num: u64,

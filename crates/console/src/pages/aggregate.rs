@@ -218,11 +218,15 @@ fn state_panel(console: &Console, shown: &Shown<'_>, state: &StateAt, event: Opt
     let details = html! { @if let Some(event) = event { (event_details(console, key, event)) } };
     html! {
         @match state {
-            StateAt::Known { state, changes, is_deleted } => {
+            StateAt::Known { state, claims, changes, is_deleted } => {
                 @if *is_deleted { p.notice.warn { "The aggregate is deleted at this version." } }
                 (details)
                 h3 { "Changed by this event" }
                 (changes_table(changes.as_deref(), key, version.shown))
+                @if !claims.is_empty() {
+                    h3 { "Claims" }
+                    ul { @for claim in claims { li { code { (claim) } } } }
+                }
                 h3 { "State" }
                 (json::block(state, &format!("{}/state?version={}", paths::aggregate(key), version.shown)))
             }

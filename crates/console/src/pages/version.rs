@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use daybook_decider::{Model, UnreadableEvent};
+use daybook_decider::{Claim, Model, UnreadableEvent};
 use daybook_event_store::{LoadOptions, LoadPolicy, StoreError};
 use daybook_function_runtime::with_causes;
 use daybook_table::AggregateKey;
@@ -15,8 +15,8 @@ use crate::frame::Failure;
 const MAX_FOLD: u64 = 2_000;
 
 pub(crate) enum StateAt {
-    /// The state, JSON, and the difference to the version before, if that was computed.
-    Known { state: String, changes: Option<Vec<Change>>, is_deleted: bool },
+    /// The state, JSON, its claims, and the difference to the version before, if that was computed.
+    Known { state: String, claims: Vec<Claim>, changes: Option<Vec<Change>>, is_deleted: bool },
     /// The events cannot be folded.
     Unreadable { error: String, event: Option<u64> },
     /// Many events would have to be folded.
@@ -70,7 +70,8 @@ pub(crate) async fn state_at(
     let before = version.shown - 1;
     let is_cheap = version.at_any_cost || version.fold_of(before, model.full_history()) <= MAX_FOLD;
     let changes = if is_cheap { changes_since(console, model, key, at(before), &state).await } else { None };
-    Ok(StateAt::Known { state, changes, is_deleted: model.is_deleted(&loaded.folded) })
+    let claims = model.claims(&loaded.folded).unwrap_or_default();
+    Ok(StateAt::Known { state, claims, changes, is_deleted: model.is_deleted(&loaded.folded) })
 }
 
 /// The changes since the state before; `None` if that cannot be folded.

@@ -3,6 +3,7 @@
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 use ulid::Ulid;
 
+use super::claims::ClaimWrite;
 use crate::in_flight::DecisionInFlight;
 use crate::limits::MAX_TRANSACTION_ITEMS;
 
@@ -25,6 +26,8 @@ pub(crate) struct Batch {
     pub(crate) first_event: Option<(u64, Ulid)>,
     /// The events and messages.
     pub(super) rows: Vec<TransactWriteItem>,
+    /// The claims to take and to release.
+    pub(super) claims: Vec<ClaimWrite>,
     /// The responses to store, each with its idempotency key.
     pub(super) responses: Vec<(String, TransactWriteItem)>,
     /// The bytes of all items.
@@ -45,13 +48,15 @@ impl Batch {
     }
 
     /// Whether the next decision fits the transaction. An item may occur only once in a transaction, so two decisions
-    /// with the same idempotency key do not fit.
+    /// with the same idempotency key, or with changes of the same claim, do not fit.
     pub(crate) fn has_space_for(&self, next: &Self) -> bool {
         let is_used = |key: &String| self.responses.iter().any(|(used, _)| used == key);
+        let is_changed = |next: &ClaimWrite| self.claims.iter().any(|change| change.claim == next.claim);
         // Both numbers include the metadata.
         self.items() + next.items() - 1 <= MAX_TRANSACTION_ITEMS
             && self.bytes + next.bytes <= MAX_SHARED_BYTES
             && !next.responses.iter().any(|(key, _)| is_used(key))
+            && !next.claims.iter().any(is_changed)
     }
 
     /// Adds the next decision.
@@ -64,12 +69,13 @@ impl Batch {
             self.first_event = next.first_event;
         }
         self.rows.extend(next.rows);
+        self.claims.extend(next.claims);
         self.responses.extend(next.responses);
         self.bytes += next.bytes;
     }
 
     /// The number of items, with the metadata.
     fn items(&self) -> usize {
-        1 + self.rows.len() + self.responses.len()
+        1 + self.rows.len() + self.claims.len() + self.responses.len()
     }
 }

@@ -5,11 +5,13 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, ConsumedCapacity, ReturnConsumedCapacity};
+use daybook_decider::Claim;
 use daybook_table::{AggregateKey, Metadata};
 use tokio::time::{Instant, timeout};
 use tracing::Span;
 
 use super::batch::Batch;
+use super::claims::{ClaimWrite, failed_claims};
 use super::error::AppendError;
 use crate::error::{Cause, StoreError, cause, is_throttling};
 use crate::settle::CALL_TIMEOUT;
@@ -37,6 +39,7 @@ impl AppendCall {
             return Err(AppendError::NotWritten("the decision was too old to be sent".into()));
         }
         let (responses, mut in_flight) = (batch.responses(), std::mem::take(&mut batch.in_flight));
+        let claims: Vec<_> = batch.claims.iter().map(ClaimWrite::described).collect();
         let call = self.client.transact_write_items().set_transact_items(Some(self.transaction(batch)));
         // Only the span of an append shows the units. The span of Lambda's runtime, in which every request is, does not.
         // If several requests share the append, the span of the one that sends it shows the units of all.
@@ -50,7 +53,7 @@ impl AppendCall {
                 span.record(WRITE_UNITS, units.sum::<f64>());
                 Ok(())
             }
-            Ok(Err(error)) => Err(send_error(&self.key, responses, error)),
+            Ok(Err(error)) => Err(send_error(&self.key, &claims, responses, error)),
             Err(elapsed) => Err(AppendError::Unknown(elapsed.into())),
         };
         in_flight.is_in_doubt = matches!(result, Err(AppendError::Unknown(_)));
@@ -58,13 +61,18 @@ impl AppendCall {
     }
 }
 
-fn send_error(key: &AggregateKey, responses: usize, error: SdkError<TransactWriteItemsError>) -> AppendError {
+fn send_error(
+    key: &AggregateKey,
+    claims: &[(Claim, bool)],
+    responses: usize,
+    error: SdkError<TransactWriteItemsError>,
+) -> AppendError {
     let invalid = |source| StoreError::InvalidRequest { doing: "append", source }.into();
     let meaning: fn(Cause) -> AppendError = match &error {
         SdkError::ConstructionFailure(_) => invalid,
         SdkError::ServiceError(service) => match service.err() {
             TransactWriteItemsError::TransactionCanceledException(cancelled) => {
-                match of_reasons(key, responses, cancelled.cancellation_reasons()) {
+                match of_reasons(key, claims, responses, cancelled.cancellation_reasons()) {
                     Some(known) => return known,
                     None => invalid,
                 }
@@ -81,10 +89,16 @@ fn send_error(key: &AggregateKey, responses: usize, error: SdkError<TransactWrit
 }
 
 /// Reads the cancellation reasons item by item. The first item is the metadata, and only its condition is about
-/// versions. Stored responses are the last items, and are the result even if the version has changed since.
-fn of_reasons(key: &AggregateKey, responses: usize, reasons: &[CancellationReason]) -> Option<AppendError> {
+/// versions. Stored responses are the last items, and are the result even if the version has changed since. The claims are
+/// before them.
+fn of_reasons(
+    key: &AggregateKey,
+    claims: &[(Claim, bool)],
+    responses: usize,
+    reasons: &[CancellationReason],
+) -> Option<AppendError> {
     let failed = |code: &str| reasons.iter().position(|reason| reason.code() == Some(code));
-    let of_responses = &reasons[reasons.len().saturating_sub(responses)..];
+    let (others, of_responses) = reasons.split_at(reasons.len().saturating_sub(responses));
     match of_responses.iter().map(|reason| stored_response(key, reason)).collect::<Result<Vec<_>, _>>() {
         Ok(stored) if stored.iter().all(Option::is_none) => {}
         Ok(stored) => return Some(AppendError::KeysUsed(stored)),
@@ -106,7 +120,12 @@ fn of_reasons(key: &AggregateKey, responses: usize, reasons: &[CancellationReaso
     if let Some(code) = throttled.into_iter().find(|code| failed(code).is_some()) {
         return Some(AppendError::NotWritten(code.into()));
     }
-    // The metadata is at the expected version, but a row that it does not count exists.
+    // The metadata is at the expected version, so a claim that is taken is no lost race.
+    let of_claims = &others[others.len().saturating_sub(claims.len())..];
+    if let Some(error) = failed_claims(claims, of_claims) {
+        return Some(error);
+    }
+    // A row that the metadata does not count exists.
     let row = failed("ConditionalCheckFailed")?;
     let source = format!("row {row} of the append exists, but the metadata is at the expected version").into();
     Some(StoreError::Corrupt { item: key.to_string(), source }.into())

@@ -1,5 +1,8 @@
 //! The errors of an append.
 
+use daybook_decider::Claim;
+use daybook_table::AggregateKey;
+
 use crate::error::{Cause, StoreError};
 use crate::limits::TooLarge;
 use crate::stored_response::StoredResponse;
@@ -18,6 +21,12 @@ pub enum AppendError {
     /// Idempotency keys were used before: for each response that was to be stored, the one that is stored.
     #[error("an idempotency key was used before")]
     KeysUsed(Vec<Option<StoredResponse>>),
+    /// Another aggregate has a claim that was to be taken. The metadata is at the expected version.
+    #[error("{holder} has the claim {}", claim.name())]
+    ClaimTaken { claim: Claim, holder: AggregateKey },
+    /// Whether the aggregate has these claims, which were to be released, is not as expected.
+    #[error("claims to be released belong to another aggregate, or do so no longer")]
+    NotReleased(Vec<Claim>),
     /// The append exceeds a limit of DynamoDB.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),

@@ -1,5 +1,7 @@
 //! The append of events that exist already, such as those of another table.
 
+use std::collections::BTreeSet;
+
 use daybook_decider::{Model, OutboxMessage, RecordedEvent};
 use daybook_table::{AggregateKey, keys};
 use serde::Serialize;
@@ -25,7 +27,7 @@ impl EventStore {
         send_until: Instant,
     ) -> Result<(), AppendError> {
         let stream = self.stream(model, key);
-        let batch = stream.batch(new, None, Origin::Import(options))??;
+        let batch = stream.batch(new, None, Origin::Import(options), &BTreeSet::new())??;
         stream.call(before, send_until).send(batch).await
     }
 

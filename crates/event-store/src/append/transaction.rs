@@ -1,16 +1,19 @@
 //! The items of the transaction.
 
+use std::collections::BTreeSet;
+
 use aws_sdk_dynamodb::types::{
     AttributeValue, ConditionCheck, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 use daybook_decider::record::timestamp;
-use daybook_decider::{Decided, Folded, OutboxMessage, RecordedEvent};
+use daybook_decider::{Claim, ClaimChanges, Decided, Folded, OutboxMessage, RecordedEvent};
 use daybook_table::{AggregateKey, EventItem, OutboxItem, attributes, keys};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::batch::{Attributes, Batch};
 use super::call::AppendCall;
+use super::claims::ClaimWrite;
 use crate::checksum;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
@@ -44,12 +47,13 @@ pub struct ImportOptions {
 pub struct NewEvents<'a> {
     pub events: &'a [RecordedEvent],
     pub messages: &'a [OutboxMessage],
+    pub claims: &'a ClaimChanges,
     pub after: &'a Folded,
 }
 
 impl<'a> From<&'a Decided> for NewEvents<'a> {
     fn from(decided: &'a Decided) -> Self {
-        Self { events: &decided.events, messages: &decided.messages, after: &decided.after }
+        Self { events: &decided.events, messages: &decided.messages, claims: &decided.claims, after: &decided.after }
     }
 }
 
@@ -60,12 +64,14 @@ impl EventStream<'_> {
         AppendCall { client: self.store.once.clone(), table_name, key: self.key.clone(), before, send_until }
     }
 
-    /// The items of new events, if they fit a transaction of their own.
+    /// The items of new events, if they fit a transaction of their own. Claims to release that another aggregate has are
+    /// `foreign`.
     pub(crate) fn batch(
         &self,
         new: NewEvents<'_>,
         to_store: Option<&ResponseToStore<'_>>,
         origin: Origin,
+        foreign: &BTreeSet<Claim>,
     ) -> Result<Result<Batch, TooLarge>, StoreError> {
         let end = new.after.version();
         let events = new.events.iter().map(|event| self.event_row(event, end, origin)).map(serde_dynamo::to_item);
@@ -75,6 +81,7 @@ impl EventStream<'_> {
         let corrupt =
             |error| StoreError::Corrupt { item: format!("a new row of {}", self.key), source: Cause::from(error) };
         let rows = rows.map_err(corrupt)?;
+        let claims = ClaimWrite::all(&self.store.settings.table_name, self.key, new.claims, foreign)?;
         let response = to_store.map(|to_store| self.store.idempotency_row(self.key, to_store)).transpose()?;
 
         let (created, changed) = self.metadata(new);
@@ -82,7 +89,8 @@ impl EventStream<'_> {
         // but every time has the same length.
         let attributes = created.iter().chain(&changed).map(|(name, value)| ((*name).to_owned(), value.clone()));
         let metadata: Item = metadata_key(self.key).into_iter().chain(attributes).collect();
-        let bytes = match check_transaction(std::iter::once(&metadata).chain(&rows), response.as_ref()) {
+        let items = std::iter::once(&metadata).chain(&rows).chain(claims.iter().map(|claim| &claim.row));
+        let bytes = match check_transaction(items, response.as_ref()) {
             Ok(bytes) => bytes,
             Err(limit) => return Ok(Err(limit)),
         };
@@ -96,6 +104,7 @@ impl EventStream<'_> {
             changed,
             first_event: new.events.first().map(|event| (event.seq_num, event.event_id)),
             rows: rows.into_iter().map(|row| item(self.put_new(row))).collect(),
+            claims,
             responses: response.into_iter().collect(),
             bytes,
             in_flight: DecisionInFlight::default(),
@@ -155,7 +164,7 @@ impl EventStream<'_> {
 }
 
 impl AppendCall {
-    /// The items of a transaction in order: the metadata, the events and messages, and the responses to store.
+    /// The items of a transaction in order: the metadata, the events and messages, the claims, and the responses to store.
     pub(super) fn transaction(&self, batch: Batch) -> Vec<TransactWriteItem> {
         let metadata = TransactWriteItem::builder();
         let metadata = if batch.first_event.is_none() {
@@ -165,7 +174,8 @@ impl AppendCall {
             metadata.update(self.metadata_update(created.into_iter().chain(batch.changed).collect()))
         };
         let responses = batch.responses.into_iter().map(|(_, put)| put);
-        std::iter::once(metadata.build()).chain(batch.rows).chain(responses).collect()
+        let claims = batch.claims.into_iter().map(|claim| claim.item);
+        std::iter::once(metadata.build()).chain(batch.rows).chain(claims).chain(responses).collect()
     }
 
     /// The check that the metadata is at the version, without a change.

@@ -1,6 +1,8 @@
 //! A decision that is ready to be appended.
 
-use daybook_decider::Folded;
+use std::collections::BTreeSet;
+
+use daybook_decider::{Claim, Folded};
 
 use super::decide::{Decide, ResponseDetail};
 use super::options::{End, TransactError, TransactOptions, Transacted};
@@ -26,6 +28,7 @@ impl EventStream<'_> {
         commands: &D,
         options: &TransactOptions<'_>,
         before: &Folded,
+        foreign: &BTreeSet<Claim>,
     ) -> Result<Decision, End<D::Error>> {
         let TransactOptions { expected_version, idempotency, .. } = *options;
         let in_flight = self.store.in_flight.begin(&self.store.clock);
@@ -43,7 +46,7 @@ impl EventStream<'_> {
             }
             let to_store =
                 idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
-            match self.batch((&decided).into(), to_store.as_ref(), Origin::Decision) {
+            match self.batch((&decided).into(), to_store.as_ref(), Origin::Decision, foreign) {
                 Ok(Ok(mut batch)) => {
                     batch.in_flight = in_flight;
                     return Ok(Decision {

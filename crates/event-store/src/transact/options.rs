@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use daybook_decider::Claim;
+use daybook_table::AggregateKey;
 use tokio::time::Instant;
 
 use crate::error::{Cause, StoreError};
@@ -64,6 +66,13 @@ pub enum TransactError<E> {
     /// The idempotency key was used for another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
+    /// Another aggregate has a claim of the decision. Nothing was appended.
+    #[error("{holder} has the claim {}", claim.name())]
+    ClaimTaken {
+        claim: Claim,
+        /// The aggregate that has it.
+        holder: AggregateKey,
+    },
     /// Until the deadline, other requests wrote to the aggregate. Nothing was appended.
     #[error("other requests wrote to the aggregate until the deadline")]
     Contended,

@@ -1,8 +1,9 @@
 //! The attempts of a transaction.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use daybook_decider::Folded;
+use daybook_decider::{Claim, Folded};
 use tokio::time::{Instant, sleep, timeout_at};
 use ulid::Ulid;
 
@@ -39,6 +40,8 @@ pub(super) struct Transaction<'a, D> {
     retry: Option<Retry>,
     /// The time until which the request waits for its turn.
     turn_until: Instant,
+    /// The claims to release that another aggregate has: those from before a change of `Aggregate::claims`.
+    foreign: BTreeSet<Claim>,
     /// Whether the next append must not contain the decision of another request.
     is_alone: bool,
     backoff: Backoff,
@@ -97,6 +100,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
             at_least: 0,
             retry: None,
             turn_until: race_until,
+            foreign: BTreeSet::new(),
             is_alone: is_rebuild,
             backoff: Backoff::until(options.deadline),
             behind: None,
@@ -234,7 +238,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
     /// Decides on one state and appends: alone, or in a new group if other requests wait.
     async fn attempt(&mut self, before: &Folded, is_read: bool) -> Attempted<D::Error> {
         let call = self.stream.call(before.version(), Instant::now() + SEND_WINDOW);
-        let Decision { batch, after, response } = match self.stream.decide(self.commands, self.options, before) {
+        let decided = self.stream.decide(self.commands, self.options, before, &self.foreign);
+        let Decision { batch, after, response } = match decided {
             Ok(decision) => decision,
             Err(end) if is_read => {
                 self.place.leave();
@@ -252,6 +257,13 @@ impl<'a, D: Decide> Transaction<'a, D> {
         let first_event = batch.first_event;
         let stored = match timeout_at(self.last_attempt + TransactOptions::LAST_ATTEMPT, call.send(batch)).await {
             Ok(Err(AppendError::Store(error))) => return Some(Err(error.into())),
+            Ok(Err(AppendError::ClaimTaken { claim, holder })) => {
+                return Some(Err(TransactError::ClaimTaken { claim, holder }));
+            }
+            Ok(Err(AppendError::NotReleased(claims))) => {
+                self.foreign = self.foreign.symmetric_difference(&claims.iter().cloned().collect()).cloned().collect();
+                Err(AppendError::NotWritten("another aggregate has a claim".into()))
+            }
             Ok(stored) => stored,
             Err(elapsed) => Err(AppendError::Unknown(elapsed.into())),
         };
@@ -264,7 +276,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
     /// Decides on the state after the last decision of a group, and joins the group. A decision that appends nothing
     /// joins too: the condition of the group checks the state that the decision was made on.
     async fn attempt_in_group(&mut self, group: &Arc<Group>, before: &Folded) -> Attempted<D::Error> {
-        let proposed = match self.stream.decide(self.commands, self.options, before) {
+        let proposed = match self.stream.decide(self.commands, self.options, before, &self.foreign) {
             Ok(Decision { batch, after, response }) => {
                 let index = self.place.join(group, Some((batch, after.clone())))?;
                 Ok(Proposed { index, after, response })
@@ -368,7 +380,10 @@ impl<'a, D: Decide> Transaction<'a, D> {
             }
             AppendError::NotWritten(_) => (same, Some(Retry::Failed(cause))),
             // The error concerns one of the decisions, or all of them. The next attempt appends alone and shows which.
-            AppendError::Store(_) | AppendError::TooLarge(_) => {
+            AppendError::Store(_)
+            | AppendError::TooLarge(_)
+            | AppendError::ClaimTaken { .. }
+            | AppendError::NotReleased(_) => {
                 self.is_alone = true;
                 self.turn_until = self.last_attempt + TransactOptions::LAST_ATTEMPT;
                 (same, None)

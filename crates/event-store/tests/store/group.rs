@@ -108,7 +108,17 @@ pub(crate) async fn send_together(
     requests: &[Request<'_>],
     faults: &[InjectedFault],
 ) -> (Vec<Sent>, Vec<RecordedCall>) {
-    let first = Request::payment(requests[0].account, 1);
+    send_behind(table, store, &Request::payment(requests[0].account, 1), requests, faults).await
+}
+
+/// Does the same with this request as the one whose append is in progress.
+pub(crate) async fn send_behind(
+    table: &TestTable,
+    store: &EventStore,
+    first: &Request<'_>,
+    requests: &[Request<'_>],
+    faults: &[InjectedFault],
+) -> (Vec<Sent>, Vec<RecordedCall>) {
     let mut first = pin!(first.send(store));
     table.proxy.take_calls();
     table.proxy.hold(&mut first, |calls| !calls.is_empty()).await;

@@ -4,6 +4,7 @@
 
 mod append;
 mod budgets;
+mod claims;
 mod deadline;
 mod feed;
 mod group;

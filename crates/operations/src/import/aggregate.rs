@@ -1,11 +1,11 @@
 //! The import of one aggregate: compares the events that are in the table with those of the file, writes the others, and
 //! reads everything back.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use daybook_admin::{AdminCalls, ImportBatch, ImportOptions};
 use daybook_decider::record::timestamp;
-use daybook_decider::{Model, RecordedEvent};
+use daybook_decider::{Claim, Model, RecordedEvent};
 use daybook_event_store::{AppendError, EventStore, StoreError};
 use daybook_function_runtime::with_causes;
 use daybook_table::AggregateKey;
@@ -113,16 +113,29 @@ impl Importer<'_> {
 
     pub(super) async fn import(&self, model: &dyn Model, lines: &AggregateLines) -> ImportOutcome {
         let mut in_table = 0;
-        let imported = match self.pass(model, lines, self.writes, &mut in_table).await {
-            Ok(imported) if self.writes => self.verify(model, lines, imported.new > 0).await.map(|()| imported),
+        let mut had = BTreeSet::new();
+        let imported = match self.pass(model, lines, self.writes, &mut in_table, &mut had).await {
+            Ok(imported) if self.writes => self.verify(model, lines, imported.new > 0, had).await.map(|()| imported),
             imported => imported,
         };
         imported.map_or_else(|failure| ImportOutcome::Failed { in_table, failure }, ImportOutcome::Done)
     }
 
-    async fn verify(&self, model: &dyn Model, lines: &AggregateLines, read_back: bool) -> Result<(), ImportFailure> {
+    /// Corrects the claims, reads the aggregate back, and checks its rows. Claims are corrected after all events are written,
+    /// because earlier states may have values that another aggregate has now.
+    async fn verify(
+        &self,
+        model: &dyn Model,
+        lines: &AggregateLines,
+        read_back: bool,
+        had: BTreeSet<Claim>,
+    ) -> Result<(), ImportFailure> {
+        if !had.is_empty() {
+            let had: Vec<_> = had.into_iter().collect();
+            self.store.admin().correct_claims(model, &lines.key, &had, true).await?;
+        }
         if read_back {
-            let Imported { known, new, .. } = self.pass(model, lines, false, &mut 0).await?;
+            let Imported { known, new, .. } = self.pass(model, lines, false, &mut 0, &mut BTreeSet::new()).await?;
             if new > 0 {
                 let end = known + new;
                 return Err(ImportFailure::Failed(format!("events {} to {end} are not in the table", known + 1)));
@@ -139,13 +152,15 @@ impl Importer<'_> {
     }
 
     /// Compares the events with those in the table, and writes the others if `writes`. `in_table` is set to the number of
-    /// events that are in the table.
+    /// events that are in the table, `had` to the claims of all its states: an earlier
+    /// import may have ended between the events and their claims.
     async fn pass(
         &self,
         model: &dyn Model,
         lines: &AggregateLines,
         writes: bool,
         in_table: &mut u64,
+        had: &mut BTreeSet<Claim>,
     ) -> Result<Imported, ImportFailure> {
         let key = &lines.key;
         let metadata = self.store.admin().metadata(key).await?;
@@ -191,6 +206,7 @@ impl Importer<'_> {
                 }
             }
             replay.fold(&event, &messages).map_err(wrong)?;
+            had.extend(model.claims(replay.folded()).map_err(|panic| wrong(panic.to_string()))?);
         }
         if !batch.is_empty() {
             self.send(&mut batch, &replay, in_table).await?;

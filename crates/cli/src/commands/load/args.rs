@@ -22,7 +22,7 @@ pub struct LoadArgs {
     /// Header of every request, such as `authorization: Bearer …`; can be repeated.
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = parse_header)]
     pub(super) headers: Vec<(String, String)>,
-    /// Only aggregates of this type; can be repeated. Default: all types.
+    /// Only aggregates of this type; can be repeated. Default: all types without claims.
     #[arg(long = "type", value_name = "TYPE")]
     pub(super) types: Vec<String>,
     /// Requests per second.

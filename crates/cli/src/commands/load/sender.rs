@@ -191,8 +191,8 @@ pub(super) fn scripts(registry: &Registry, types: &[String]) -> Result<Vec<Scrip
     let document = daybook_command_handler::openapi::document(registry, &Projections::new());
     let scripts = models(registry, types)?.into_iter().map(|model| Script::of_examples(model, &document));
     let scripts: Vec<_> = scripts.filter(|script| !script.commands.is_empty()).collect();
-    let reason =
-        "the API document has no example that creates an aggregate; add `#[schemars(example = …)]` to its fields";
+    let reason = "the API document has no example that creates an aggregate; add `#[schemars(example = …)]` to its fields; \
+         types with claims are left out";
     if scripts.is_empty() { Err(OperatorError::Usage(reason.to_owned())) } else { Ok(scripts) }
 }
 
@@ -205,6 +205,11 @@ impl Script {
         let (mut now, mut commands) = (model.before_first_event(), Vec::new());
         for command in std::iter::once(&examples["creation"]["value"][0]).chain(later) {
             match after(model, &now, command).filter(|next| !model.is_deleted(next)) {
+                // The examples of all aggregates would claim the same value.
+                Some(next) if model.claims(&next).is_ok_and(|claims| !claims.is_empty()) => {
+                    commands.clear();
+                    break;
+                }
                 Some(next) => now = next,
                 None if commands.is_empty() => break,
                 None => continue,

@@ -1,0 +1,188 @@
+//! A customer, whose e-mail address belongs to no other customer: a claim.
+
+use daybook::{Aggregate, Claim, Commands, Context, Decision, EventType, Rejection};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The maximum length of an e-mail address.
+const MAX_EMAIL: usize = 254;
+
+/// The aggregate `customer`.
+pub struct Customer;
+
+/// The state of a customer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Customer")]
+pub struct State {
+    /// The e-mail address, as the customer writes it.
+    pub email: String,
+    /// The name.
+    pub name: String,
+    /// Whether the customer was deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
+}
+
+/// The commands of a customer.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+#[schemars(rename = "CustomerCommand")]
+pub enum Command {
+    /// Registers the customer.
+    RegisterCustomer {
+        /// The e-mail address, which no other customer has.
+        #[schemars(example = &"ann@example.com")]
+        email: String,
+        /// The name.
+        #[schemars(example = &"Ann")]
+        name: String,
+    },
+    /// Replaces the e-mail address.
+    ChangeEmail {
+        /// The e-mail address, which no other customer has.
+        #[schemars(example = &"ann@example.org")]
+        email: String,
+    },
+    /// Deletes the customer, whose e-mail address is then free.
+    DeleteCustomer {},
+}
+
+/// The events of a customer. The names are a stored format.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+#[schemars(rename = "CustomerEvent")]
+pub enum Event {
+    /// The customer was registered.
+    #[serde(rename = "CustomerRegistered")]
+    Registered {
+        /// The e-mail address.
+        email: String,
+        /// The name.
+        name: String,
+    },
+    /// The e-mail address was replaced.
+    #[serde(rename = "CustomerEmailChanged")]
+    EmailChanged {
+        /// The new e-mail address.
+        email: String,
+    },
+    /// The customer was deleted.
+    #[serde(rename = "CustomerDeleted")]
+    Deleted {},
+}
+
+impl Aggregate for Customer {
+    const TYPE: &'static str = "customer";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands =
+        Commands { create: "RegisterCustomer", update: Some("ChangeEmail"), delete: Some("DeleteCustomer") };
+    const EVENTS: &'static [EventType] = &[
+        EventType::new("CustomerRegistered", 1),
+        EventType::new("CustomerEmailChanged", 1),
+        EventType::new("CustomerDeleted", 1),
+    ];
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn decide(state: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
+        match command {
+            Command::RegisterCustomer { email, name } => {
+                Ok(vec![Event::Registered { email: checked_email(email)?, name }])
+            }
+            Command::ChangeEmail { email } if email == state.email => Ok(vec![]),
+            Command::ChangeEmail { email } => Ok(vec![Event::EmailChanged { email: checked_email(email)? }]),
+            Command::DeleteCustomer {} => Ok(vec![Event::Deleted {}]),
+        }
+    }
+
+    fn evolve(state: State, event: &Event) -> State {
+        match event.clone() {
+            Event::Registered { email, name } => State { email, name, deleted: false },
+            Event::EmailChanged { email } => State { email, ..state },
+            Event::Deleted {} => State { deleted: true, ..state },
+        }
+    }
+
+    /// Addresses that differ only in capitals are the same.
+    fn claims(state: &State) -> Vec<Claim> {
+        vec![Claim::new("customer-email", state.email.to_lowercase())]
+    }
+
+    fn is_deleted(state: &State) -> bool {
+        state.deleted
+    }
+}
+
+/// Rejects a text that is no e-mail address.
+fn checked_email(email: String) -> Result<String, Rejection<Event>> {
+    let is_address = email.split_once('@').is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty());
+    if is_address && email.len() <= MAX_EMAIL && !email.contains(char::is_whitespace) {
+        return Ok(email);
+    }
+    Err(Rejection::new("EmailInvalid", format!("an e-mail address has an @ and at most {MAX_EMAIL} bytes")))
+}
+
+#[cfg(test)]
+mod tests {
+    use daybook::given::given;
+
+    use super::*;
+
+    fn registered(email: &str) -> Event {
+        Event::Registered { email: email.into(), name: "Ann".into() }
+    }
+
+    fn claim(email: &str) -> Claim {
+        Claim::new("customer-email", email)
+    }
+
+    fn change(email: &str) -> Command {
+        Command::ChangeEmail { email: email.into() }
+    }
+
+    #[test]
+    fn register_takes_the_address_without_its_capitals() {
+        given::<Customer>([])
+            .when(Command::RegisterCustomer { email: "Ann@example.com".into(), name: "Ann".into() })
+            .claims([claim("ann@example.com")])
+            .then([registered("Ann@example.com")])
+            .announces(["CustomerRegistered"]);
+    }
+
+    #[test]
+    fn address_of_another_customer_is_taken() {
+        let beside = || given::<Customer>([registered("ann@example.com")]).beside([claim("bob@example.com")]);
+        beside().when(change("BOB@example.com")).then_taken("customer-email");
+        beside().when(change("bob@example.org")).then([Event::EmailChanged { email: "bob@example.org".into() }]);
+        given::<Customer>([])
+            .beside([claim("ann@example.com")])
+            .when(Command::RegisterCustomer { email: "ann@example.com".into(), name: "Ann".into() })
+            .then_taken("customer-email");
+    }
+
+    #[test]
+    fn change_replaces_the_claim() {
+        let ann = || given::<Customer>([registered("ann@example.com")]);
+        ann().when(change("ann@example.org")).claims([claim("ann@example.org")]);
+        ann().when(change("ann@example.com")).then([]).announces([]);
+    }
+
+    #[test]
+    fn delete_frees_the_address() {
+        given::<Customer>([registered("ann@example.com")])
+            .when(Command::DeleteCustomer {})
+            .claims([])
+            .then([Event::Deleted {}]);
+    }
+
+    #[test]
+    fn text_that_is_no_address_is_rejected() {
+        let long = format!("{}@example.com", "a".repeat(MAX_EMAIL));
+        for email in ["", "ann", "@example.com", "ann@", "a b@example.com", &long] {
+            given::<Customer>([registered("ann@example.com")]).when(change(email)).then_rejected("EmailInvalid", []);
+        }
+    }
+}

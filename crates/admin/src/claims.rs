@@ -1,0 +1,124 @@
+//! Claims: which aggregate has a unique value, and corrections where that is not what the code returns for the states of
+//! the aggregates.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::slice::from_ref;
+use std::time::Duration;
+
+use daybook_decider::{AggregatePanic, Claim, ClaimChanges, Folded, Model, Registry};
+use daybook_event_store::internal::{Backoff, ImportOptions, Item, NewEvents, is_valid_checksum, text};
+use daybook_event_store::{AppendError, StoreError};
+use daybook_table::{AggregateKey, attributes, keys};
+use tokio::time::Instant;
+
+use crate::handle::{Admin, RowKey};
+use crate::verify::{Discrepancy, Finding, Verified};
+
+/// The time for which a correction is repeated while others write to the aggregate.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The corrected claims of an aggregate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CorrectedClaims {
+    /// The claims that it has now, or would have.
+    pub taken: Vec<Claim>,
+    /// The claims that it had, or would not have any more.
+    pub released: Vec<Claim>,
+    /// The claims that it should have, and another aggregate has.
+    pub elsewhere: Vec<(Claim, AggregateKey)>,
+}
+
+impl Admin<'_> {
+    /// The corrections of an aggregate with this state: takes the claims that nobody has, and releases those of `suspects` that
+    /// it has and its state does not have.
+    pub(crate) async fn claims_to_correct(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        folded: &Folded,
+        suspects: &[Claim],
+    ) -> Result<CorrectedClaims, StoreError> {
+        let panicked = |panic: AggregatePanic| StoreError::Panicked { item: key.to_string(), source: Box::new(panic) };
+        let claims = model.claims(folded).map_err(panicked)?;
+        let rows: BTreeSet<_> = claims.iter().chain(suspects).map(row_key).collect();
+        let rows = self.items("read claims", rows, None).await?.into_iter();
+        let holders = rows.filter_map(|((pk, _), row)| Some((keys::claim_of_pk(&pk)?, holder(&row))));
+        let (mut holders, mut corrected) = (holders.collect::<BTreeMap<_, _>>(), CorrectedClaims::default());
+        for claim in claims {
+            match holders.remove(&claim) {
+                Some(holder) if holder == *key => {}
+                Some(holder) => corrected.elsewhere.push((claim, holder)),
+                None => corrected.taken.push(claim),
+            }
+        }
+        corrected.released = holders.into_iter().filter(|(_, holder)| holder == key).map(|(claim, _)| claim).collect();
+        Ok(corrected)
+    }
+
+    /// Corrects the claims of an aggregate, or with `writes` unset returns what it would correct. It is safe beside writers: the
+    /// transaction is conditional on the version of the aggregate and the holders of the claims, and repeated with what is read
+    /// again.
+    pub async fn correct_claims(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        suspects: &[Claim],
+        writes: bool,
+    ) -> Result<CorrectedClaims, StoreError> {
+        let mut backoff = Backoff::until(Instant::now() + PATIENCE);
+        loop {
+            let folded = self.store.load(model, key).await?.folded;
+            let corrected = self.claims_to_correct(model, key, &folded, suspects).await?;
+            if corrected == CorrectedClaims::default() {
+                return Ok(corrected);
+            }
+            let CorrectedClaims { taken, released, .. } = corrected.clone();
+            let changes = ClaimChanges { taken, released };
+            let result = if !writes || changes == ClaimChanges::default() {
+                let actual = self.version_in_metadata(key).await?.unwrap_or(0);
+                if actual == folded.version() { Ok(()) } else { Err(AppendError::Conflict { actual }) }
+            } else {
+                let new = NewEvents { events: &[], messages: &[], claims: &changes, after: &folded };
+                let options = ImportOptions { publish: false, now: self.store.now() };
+                self.store.import(model, key, folded.version(), new, options, Instant::now() + PATIENCE).await
+            };
+            match result {
+                Ok(()) => return Ok(corrected),
+                Err(AppendError::Store(error)) => return Err(error),
+                // Another writer was faster, or the outcome is unknown: the rows decide.
+                Err(_) if backoff.wait().await => {}
+                Err(error) => return Err(StoreError::Unavailable { doing: "correct claims", source: error.into() }),
+            }
+        }
+    }
+
+    /// Checks the row of a claim, and that the state of its holder has the claim.
+    pub async fn verify_claim(&self, registry: &Registry, claim: &Claim) -> Result<Verified, StoreError> {
+        let mut verified = Verified { rows: 1, ..Verified::default() };
+        let row = self.items("read a claim", [row_key(claim)].into(), None).await?.remove(&row_key(claim));
+        let Some(row) = row else { return Ok(verified) };
+        let aggregate = holder(&row);
+        let stale = match registry.get(&aggregate.aggregate_type) {
+            Some(model) => self.correct_claims(model, &aggregate, from_ref(claim), false).await.map(|of| of.released),
+            None => Ok(vec![claim.clone()]),
+        };
+        let discrepancy = match stale {
+            _ if !is_valid_checksum(&row) => Discrepancy::Changed,
+            Ok(stale) if stale.is_empty() => return Ok(verified),
+            Ok(_) => Discrepancy::ClaimStale { holder: aggregate.to_string() },
+            Err(error @ StoreError::Unavailable { .. }) => return Err(error),
+            Err(error) => Discrepancy::Unreadable { reason: error.to_string() },
+        };
+        verified.findings.push(Finding { aggregate, item: keys::CLAIM.to_owned(), discrepancy });
+        Ok(verified)
+    }
+}
+
+fn row_key(claim: &Claim) -> RowKey {
+    (keys::claim_pk(claim), keys::CLAIM.to_owned())
+}
+
+/// The aggregate in the row of a claim.
+fn holder(row: &Item) -> AggregateKey {
+    AggregateKey::new(text(row, attributes::AGGREGATE_TYPE), text(row, attributes::AGGREGATE_ID))
+}

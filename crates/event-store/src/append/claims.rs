@@ -1,0 +1,110 @@
+//! The rows of claims: items of the transaction by the difference of claims, each on condition of its holder, and the meaning
+//! of their failed conditions.
+//!
+//! Invariant: the row of a claim has one holder, and exists exactly while the state of that aggregate has the claim. After a
+//! change of `Aggregate::claims`, that holds again when `daybook claims rebuild` has ended.
+
+use std::collections::BTreeSet;
+
+use aws_sdk_dynamodb::types::{
+    AttributeValue, CancellationReason, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure,
+    TransactWriteItem,
+};
+use daybook_decider::{Claim, ClaimChanges};
+use daybook_table::{AggregateKey, ClaimItem, attributes, keys};
+
+use super::error::AppendError;
+use crate::checksum::seal;
+use crate::error::{Cause, StoreError};
+use crate::item::{Item, row_key};
+
+/// The change of one claim.
+#[derive(Debug)]
+pub(crate) struct ClaimWrite {
+    pub(super) claim: Claim,
+    /// Whether it takes the claim; otherwise it releases it.
+    takes: bool,
+    /// The row, or its key if it is released.
+    pub(super) row: Item,
+    pub(super) item: TransactWriteItem,
+}
+
+impl ClaimWrite {
+    /// The items that take and release claims of an aggregate. Claims of other aggregates are `foreign`: for these, a release
+    /// is only the check that the aggregate does not have them.
+    pub(super) fn all(
+        table: &str,
+        key: &AggregateKey,
+        changes: &ClaimChanges,
+        foreign: &BTreeSet<Claim>,
+    ) -> Result<Vec<Self>, StoreError> {
+        if *changes == ClaimChanges::default() {
+            return Ok(Vec::new());
+        }
+        let is_free = format!("attribute_not_exists({})", attributes::PK);
+        let (holder_type, holder_id) = (attributes::AGGREGATE_TYPE, attributes::AGGREGATE_ID);
+        let is_own = format!("({holder_type} = :type AND {holder_id} = :id)");
+        let own = [(":type", &key.aggregate_type), (":id", &key.id)]
+            .map(|(name, value)| (name.to_owned(), AttributeValue::S(value.clone())));
+        let own = Some(Item::from(own));
+        let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
+        let taken = changes.taken.iter().map(|claim| {
+            let row = serde_dynamo::to_item(ClaimItem::new(claim, key)).map(seal);
+            let corrupt = |error: serde_dynamo::Error| StoreError::Corrupt {
+                item: format!("a new claim of {key}"),
+                source: Cause::from(error),
+            };
+            let row: Item = row.map_err(corrupt)?;
+            let put = Put::builder().table_name(table).set_item(Some(row.clone()));
+            let put = put.condition_expression(format!("{is_free} OR {is_own}"));
+            let put = put.set_expression_attribute_values(own.clone());
+            let put = put.return_values_on_condition_check_failure(all_old.clone());
+            let item = TransactWriteItem::builder().put(put.build().expect("table and item are set above")).build();
+            Ok(Self { claim: claim.clone(), takes: true, row, item })
+        });
+        let released = changes.released.iter().map(|claim| {
+            let (row, item) = (row_key(keys::claim_pk(claim), keys::CLAIM.to_owned()), TransactWriteItem::builder());
+            let item = if foreign.contains(claim) {
+                let check = ConditionCheck::builder().table_name(table).set_key(Some(row.clone()));
+                let check = check.condition_expression(format!("{is_free} OR NOT {is_own}"));
+                let check = check.set_expression_attribute_values(own.clone());
+                item.condition_check(check.build().expect("table, key and condition are set above"))
+            } else {
+                let delete = Delete::builder().table_name(table).set_key(Some(row.clone()));
+                let delete = delete.condition_expression(format!("{is_free} OR {is_own}"));
+                let delete = delete.set_expression_attribute_values(own.clone());
+                item.delete(delete.build().expect("table and key are set above"))
+            };
+            Ok(Self { claim: claim.clone(), takes: false, row, item: item.build() })
+        });
+        taken.chain(released).collect()
+    }
+
+    /// The claim, and whether it is taken.
+    pub(super) fn described(&self) -> (Claim, bool) {
+        (self.claim.clone(), self.takes)
+    }
+}
+
+/// The meaning of failed conditions of claims, whose reasons have the order of the claims.
+pub(super) fn failed_claims(claims: &[(Claim, bool)], reasons: &[CancellationReason]) -> Option<AppendError> {
+    let failed = claims.iter().zip(reasons).filter(|(_, reason)| reason.code() == Some("ConditionalCheckFailed"));
+    let mut elsewhere = Vec::new();
+    for ((claim, takes), reason) in failed {
+        if *takes {
+            let holder = read_claim(claim, reason.item().cloned().unwrap_or_default());
+            return Some(holder.map_or_else(Into::into, |row| AppendError::ClaimTaken {
+                claim: claim.clone(),
+                holder: row.holder(),
+            }));
+        }
+        elsewhere.push(claim.clone());
+    }
+    (!elsewhere.is_empty()).then_some(AppendError::NotReleased(elsewhere))
+}
+
+/// The row of a claim.
+pub(crate) fn read_claim(claim: &Claim, row: Item) -> Result<ClaimItem, StoreError> {
+    serde_dynamo::from_item(row)
+        .map_err(|error| StoreError::Corrupt { item: format!("the claim {claim}"), source: error.into() })
+}
