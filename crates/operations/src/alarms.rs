@@ -51,7 +51,7 @@ async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> R
     });
     let response = cloudwatch.post("GetMetricData", &request).await?;
     let result = &response["MetricDataResults"][0];
-    let numbers = |name: &str| result[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
+    let mut values = result["Values"].as_array().into_iter().flatten().filter_map(Value::as_f64);
     let text = |name: &str| alarm[name].as_str().unwrap_or_default().to_owned();
     let full_name = text("AlarmName");
     Ok(Alarm {
@@ -61,7 +61,7 @@ async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> R
         reason: text("StateReason"),
         threshold: alarm["Threshold"].as_f64(),
         comparison: text("ComparisonOperator"),
-        latest: numbers("Values").last(),
+        latest: values.next_back(),
     })
 }
 
