@@ -32,7 +32,7 @@ const CLOCKS: SignedDuration = SignedDuration::from_secs(10);
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(5)];
 
 const PAGE: usize = 100;
-const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(16).unwrap();
+const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(16).expect("16 is not 0");
 
 #[derive(Clone, Debug)]
 pub struct RestoreOptions {
