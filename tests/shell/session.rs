@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The programs of all pages. Another one is an error, because the shell does not find it.
-const PROGRAMS: [&str; 20] = [
+const PROGRAMS: [&str; 21] = [
     "deploy/check-api",
     "aws",
     "awscurl",
@@ -24,6 +24,7 @@ const PROGRAMS: [&str; 20] = [
     // These record the beginning and the end of a command.
     "begins",
     "ends",
+    "tests/mutations/breadth",
     "tests/mutations/run",
     ".ci/local-invoke",
     ".ci/run",

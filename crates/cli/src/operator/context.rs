@@ -65,7 +65,8 @@ impl OperatorContext {
         let mut stack = Stack::new(args.over(environment), registry.clone(), *projections, interrupt.clone());
         stack.progress = line.progress();
         let session = Session { stack: stack.clone(), out: Output::new(as_json, &mut **out, line) };
-        match command(session).await {
+        // Boxed, because the future of all commands would have the size of the largest one, too large for the stack of a test.
+        match Box::pin(command(session)).await {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
             Err(OperatorError::Store { source, .. }) if source.is_missing_table() => Err(stack.missing_table().await),
             ended => ended.map_err(|error| args.explain(error, environment)),
