@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::operator::{Exit, OnStack, OperatorError, Session};
 
-/// Correct who has unique values.
+/// Correct which aggregates have unique values.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ClaimsCommand {
     Rebuild(OnStack<ClaimsRebuildArgs>),
