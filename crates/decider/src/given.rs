@@ -18,7 +18,7 @@ use crate::access::Access;
 use crate::aggregate::{Aggregate, Context, Decision, Ids};
 use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
-use crate::claim::Claim;
+use crate::claim::{Claim, ClaimChanges};
 use crate::json::Json;
 use crate::record::Meta;
 
@@ -112,7 +112,8 @@ impl<A: Aggregate> Given<A> {
     {
         let restored = (!A::FULL_HISTORY).then(|| self.decide(&restored::<A>(&self.state), command.clone()));
         let decision = self.decide(&self.state, command);
-        TestedDecision { state: self.state, decision, restored, taken: self.taken }
+        let version = self.history.len() as u64;
+        TestedDecision { state: self.state, version, decision, restored, taken: self.taken }
     }
 
     fn decide(&self, state: &A::State, command: A::Command) -> Decision<A::Event> {
@@ -139,6 +140,8 @@ fn restored<A: Aggregate>(state: &A::State) -> A::State {
 /// The decision on a command, for the test to check.
 pub struct TestedDecision<A: Aggregate> {
     state: A::State,
+    /// The number of the events before the decision.
+    version: u64,
     decision: Decision<A::Event>,
     /// The decision on the state as a snapshot stores it; `None` for a type without snapshots.
     restored: Option<Decision<A::Event>>,
@@ -184,20 +187,26 @@ where
     pub fn claims(self, expected: impl IntoIterator<Item = Claim>) -> Self {
         let mut expected: Vec<_> = expected.into_iter().collect();
         expected.sort();
-        assert_eq!(claims::<A>(&self.after()), expected);
+        assert_eq!(self.claims_after(), expected);
         self
     }
 
-    /// The state after the decision.
-    fn after(&self) -> A::State {
-        let events = self.decision.as_ref().unwrap_or_else(|rejection| &rejection.recorded);
-        events.iter().fold(self.state.clone(), A::evolve)
+    fn events(&self) -> &[A::Event] {
+        self.decision.as_ref().unwrap_or_else(|rejection| &rejection.recorded)
+    }
+
+    fn claims_after(&self) -> Vec<Claim> {
+        let events = self.events();
+        claims::<A>(events.iter().fold(self.state.clone(), A::evolve), self.version + events.len() as u64)
     }
 
     /// The first claim of another aggregate that the decision takes.
+    #[track_caller]
     fn taken_claim(&self) -> Option<Claim> {
-        let had = claims::<A>(&self.state);
-        claims::<A>(&self.after()).into_iter().find(|claim| !had.contains(claim) && self.taken.contains(claim))
+        let had = claims::<A>(self.state.clone(), self.version);
+        let changes = ClaimChanges::between(&had, &self.claims_after());
+        let changes = changes.unwrap_or_else(|error| panic!("a claim that cannot be stored: {error}"));
+        changes.taken.into_iter().find(|claim| self.taken.contains(claim))
     }
 
     /// Expects a rejection with that name that records exactly these events.
@@ -242,8 +251,8 @@ where
     }
 }
 
-fn claims<A: Aggregate>(state: &A::State) -> Vec<Claim> {
-    AggregateState::<A>::new(state.clone()).claims(1)
+fn claims<A: Aggregate>(state: A::State, version: u64) -> Vec<Claim> {
+    AggregateState::<A>::new(state).claims(version)
 }
 
 /// The messages to publish, for the test to check.

@@ -91,6 +91,12 @@ impl GoldenFiles {
             );
             restored = if model.full_history() { after.clone() } else { from_snapshot(model, &after) };
             folded = after;
+            assert!(
+                model.claims(&folded).unwrap() == model.claims(&restored).unwrap(),
+                "{}: {} has other claims after a snapshot: `claims` reads something that the JSON of the state does not contain",
+                model.type_name(),
+                golden.name,
+            );
             let claims = model.claims(&folded).unwrap().iter().map(ToString::to_string).collect();
             states.push(Step { event: golden.name, version: golden.version, state: effect.0, claims });
         }

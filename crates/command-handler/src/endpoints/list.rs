@@ -118,9 +118,10 @@ async fn list(
         let claim = Claim::parse(&claim).ok_or_else(invalid)?;
         let row = api.store.claim(&claim).await?;
         let holder = row.map(|row| row.holder()).filter(|holder| holder.aggregate_type == model.type_name());
-        let holder = holder.ok_or_else(problem::not_found)?;
+        // A caller who may not read the aggregate does not learn whether the value is taken.
+        let Some(holder) = holder else { return Err(problem::not_found()) };
         if !may_read(&api, &holder, caller.as_ref()).await? {
-            return Err(problem::forbidden());
+            return Err(problem::not_found());
         }
         return Ok((StatusCode::SEE_OTHER, [(header::LOCATION, format!("/{holder}"))]).into_response());
     }

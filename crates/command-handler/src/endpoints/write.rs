@@ -15,6 +15,7 @@ use daybook_function_runtime::traces;
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
 use schemars::schema_for;
+use tokio::time::timeout_at;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 use ulid::Ulid;
@@ -152,8 +153,10 @@ pub(super) async fn execute(
             write_response(transacted, &key)
         }
         Err(TransactError::ClaimTaken { claim, holder }) => {
-            let may_read = may_read(api, &holder, Some(&request.caller)).await.unwrap_or(false);
-            let shown = may_read.then(|| holder.to_string());
+            // The answer is known, so it does not wait for long until the holder is read.
+            let may_read = may_read(api, &holder, Some(&request.caller));
+            let may_read = timeout_at(request.deadline + TransactOptions::LAST_CALLS, may_read).await;
+            let shown = matches!(may_read, Ok(Ok(true))).then(|| holder.to_string());
             Err(problem::claim_taken(claim.name(), shown))
         }
         Err(error) => Err(Problem { state_version: Some(model.state_version()), ..Problem::of_write(error, &key) }),

@@ -1,6 +1,7 @@
 //! The items of one decision, or of several that follow each other, for one transaction.
 
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
+use daybook_decider::Claim;
 use ulid::Ulid;
 
 use super::claims::ClaimWrite;
@@ -40,6 +41,11 @@ impl Batch {
     /// The number of responses to store.
     pub(crate) fn responses(&self) -> usize {
         self.responses.len()
+    }
+
+    /// The claims that change.
+    pub(crate) fn claims(&self) -> Vec<Claim> {
+        self.claims.iter().map(|change| change.claim.clone()).collect()
     }
 
     /// Whether no other decision fits the transaction.

@@ -75,6 +75,8 @@ struct Proposed {
     index: usize,
     after: Loaded,
     response: CommandResponse,
+    /// The claims that it changes.
+    claims: Vec<Claim>,
 }
 
 /// The result of the transaction; `None` if another attempt follows, which has been prepared.
@@ -248,7 +250,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
             // No condition has checked whether the state is current, so it is read.
             Err(_) => return None,
         };
-        let proposed = Proposed { index: 0, after, response };
+        let proposed = Proposed { index: 0, after, response, claims: batch.claims() };
         if self.place.has_waiting() && !self.is_alone {
             let group = Arc::new(Group::new(before.clone(), call));
             self.place.begin_group(&group, batch, proposed.after.clone());
@@ -257,6 +259,11 @@ impl<'a, D: Decide> Transaction<'a, D> {
         let first_event = batch.first_event;
         let stored = match timeout_at(self.last_attempt + TransactOptions::LAST_ATTEMPT, call.send(batch)).await {
             Ok(Err(AppendError::Store(error))) => return Some(Err(error.into())),
+            // The state may be outdated too: DynamoDB need not report each condition that fails.
+            Ok(Err(AppendError::ClaimTaken { .. })) if !is_read => {
+                (self.state, self.retry) = (StartState::Read, None);
+                return None;
+            }
             Ok(Err(AppendError::ClaimTaken { claim, holder })) => {
                 return Some(Err(TransactError::ClaimTaken { claim, holder }));
             }
@@ -278,8 +285,9 @@ impl<'a, D: Decide> Transaction<'a, D> {
     async fn attempt_in_group(&mut self, group: &Arc<Group>, before: &Folded) -> Attempted<D::Error> {
         let proposed = match self.stream.decide(self.commands, self.options, before, &self.foreign) {
             Ok(Decision { batch, after, response }) => {
+                let claims = batch.claims();
                 let index = self.place.join(group, Some((batch, after.clone())))?;
-                Ok(Proposed { index, after, response })
+                Ok(Proposed { index, after, response, claims })
             }
             // Its idempotency key may have a stored response. It is read before the next request is decided.
             Err(_) if self.options.idempotency.is_some() => {
@@ -379,12 +387,18 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 (StartState::Read, (!is_in_doubt).then_some(Retry::Race))
             }
             AppendError::NotWritten(_) => (same, Some(Retry::Failed(cause))),
-            // The error concerns one of the decisions, or all of them. The next attempt appends alone and shows which.
+            // The error concerns one of the decisions, or all of them. The next attempt appends alone and shows which. Claims
+            // concern those that change them.
             AppendError::Store(_)
             | AppendError::TooLarge(_)
             | AppendError::ClaimTaken { .. }
             | AppendError::NotReleased(_) => {
-                self.is_alone = true;
+                let changes = |claim: &Claim| proposed.as_ref().is_ok_and(|own| own.claims.contains(claim));
+                self.is_alone = match &*error {
+                    AppendError::ClaimTaken { claim, .. } => changes(claim),
+                    AppendError::NotReleased(claims) => claims.iter().any(changes),
+                    _ => true,
+                };
                 self.turn_until = self.last_attempt + TransactOptions::LAST_ATTEMPT;
                 (same, None)
             }

@@ -157,7 +157,10 @@ impl Queue {
         match stored {
             Ok(()) => cache(&queued.after),
             Err(error) => {
-                if let AppendError::KeysUsed(_) = **error {
+                if matches!(
+                    **error,
+                    AppendError::KeysUsed(_) | AppendError::ClaimTaken { .. } | AppendError::NotReleased(_)
+                ) {
                     self.retried_before = queued.members.last_key_value().map_or(0, |(number, _)| number + 1);
                 }
                 self.waiting.extend(queued.members);
