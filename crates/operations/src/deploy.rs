@@ -224,12 +224,18 @@ fn read_config(
     let text = |name: &str| setting("deploy", name).or_else(|| setting("global", name)).and_then(Item::as_str);
     let given = [("region", "AWS_REGION"), ("profile", "AWS_PROFILE")];
     let given = given.into_iter().filter_map(|(name, variable)| Some((variable, text(name)?)));
+    if let (Some(profile), Some(_)) = (text("profile"), environment.optional("AWS_ACCESS_KEY_ID")) {
+        return Err(usage(format!(
+            "it selects the profile {profile:?}, and the environment has access keys, perhaps of another account: unset \
+             AWS_ACCESS_KEY_ID, or remove the profile"
+        )));
+    }
     let environment =
         given.fold(environment.clone(), |environment, (name, value)| environment.with(name, value.to_owned()));
     let stack_name = text("stack_name").ok_or_else(|| {
         usage(format!("the environment {config_env:?} has no stack_name; choose another one with --config-env"))
     })?;
-    let parameters = setting("deploy", "parameter_overrides");
+    let parameters = setting("deploy", "parameter_overrides").or_else(|| setting("global", "parameter_overrides"));
     let strings = |item: &Item| match (item.as_str(), item.as_array(), item.as_table_like()) {
         (Some(text), ..) => Some(vec![text.to_owned()]),
         (_, Some(texts), _) => texts.iter().map(|text| text.as_str().map(str::to_owned)).collect(),

@@ -9,6 +9,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use daybook_decider::Model;
+use daybook_table::attributes::TTL;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -82,7 +83,7 @@ pub async fn restore(
     let lambda = SignedCalls::connect(&stack.environment, LAMBDA).await?;
     let dynamodb = SignedCalls::connect(&stack.environment, DYNAMODB).await?;
     let source = options.source.clone().unwrap_or_else(|| description.output("TableName").to_owned());
-    let (report, step): (&mut Report<'_>, _) = (&mut report, "");
+    let (report, step): (&mut Report<'_>, _) = (&mut report, "read-stack");
     let mut restore =
         Restore { options, stack, name, description, source, cloudformation, lambda, dynamodb, report, step };
     match restore.take_steps().await {
@@ -113,8 +114,14 @@ struct Restore<'a> {
 impl Restore<'_> {
     async fn take_steps(&mut self) -> Result<(), Stop> {
         let (into, name) = (self.options.into.clone(), self.name.clone());
+        // An earlier run may have begun an update, whose parameters are described before it succeeds.
+        self.end_update().await?;
         self.check_options().await?;
         let is_open = self.uses_table() && self.description.parameter("MappingsEnabled") == "true";
+        if is_open && self.description.status.contains("ROLLBACK") {
+            let status = &self.description.status;
+            return Err(Stop::Here(format!("{name} is {status}: deploy it first, so that its settings are known")));
+        }
         let concurrency = format!("/functions/{}/concurrency", self.description.output("CommandHandlerName"));
         let reserved = self.lambda.get(&format!("/2019-09-30{concurrency}")).await?;
         let reserved = reserved["ReservedConcurrentExecutions"].as_u64();
@@ -144,14 +151,18 @@ impl Restore<'_> {
         if self.begins("complete-settings", &text, is_complete)? {
             self.complete_settings().await?;
         }
+        let epoch = self.options.epoch.unwrap_or(self.epoch() + 1);
         let text = format!("compare all rows of {into} with each other and with the code");
         if self.begins("verify", &text, self.uses_table())? {
-            self.verify().await?;
+            self.verify(epoch).await?;
         }
-        let epoch = self.options.epoch.unwrap_or(self.epoch() + 1);
         let text = format!("update {name} to {into} and epoch {epoch}, with disabled event source mappings");
         if self.begins("use-table", &text, self.uses_table())? {
             self.use_table(epoch).await?;
+        }
+        if self.uses_table() && !is_open {
+            let text = format!("{} before any deployment: an earlier value selects its table", self.settings());
+            self.report("note", &text)?;
         }
         if self.begins("list-lost-events", &format!("list the events that {into} does not contain"), is_open)? {
             self.list_lost_events().await?;
@@ -173,16 +184,21 @@ impl Restore<'_> {
         }
         let has_ttl = exists && self.has_ttl().await?;
         if self.begins("enable-ttl", &format!("let DynamoDB delete expired rows of {into}"), has_ttl)? {
-            let ttl = json!({"Enabled": true, "AttributeName": "ttl"});
+            let ttl = json!({"Enabled": true, "AttributeName": TTL});
             let request = json!({"TableName": into, "TimeToLiveSpecification": ttl});
             self.dynamodb.post("UpdateTimeToLive", &request).await?;
         }
-        let (stream, epoch) = (self.description.parameter("TableStreamArn"), self.epoch());
-        let text = format!(
-            "set \"TableStreamArn={stream}\" and \"Epoch={epoch}\" in samconfig.toml; delete {} when nothing of it is needed",
-            self.source
-        );
+        if !self.uses_table() {
+            return Ok(());
+        }
+        let text = format!("{}; delete {} when nothing of it is needed", self.settings(), self.source);
         Ok(self.report("left", &text)?)
+    }
+
+    /// What a person must set for the next deployment.
+    fn settings(&self) -> String {
+        let (stream, epoch) = (self.description.parameter("TableStreamArn"), self.epoch());
+        format!("set \"TableStreamArn={stream}\" and \"Epoch={epoch}\" in samconfig.toml")
     }
 
     /// Reports a step. Returns whether it must be taken.
@@ -205,11 +221,22 @@ impl Restore<'_> {
     async fn check_options(&mut self) -> Result<(), Stop> {
         let RestoreOptions { into, at, epoch, source, .. } = &self.options;
         let usage = |problem| Err(OperatorError::Usage(problem).into());
+        let used = self.description.output("TableName");
+        if !into.starts_with(&format!("{}-", self.name)) {
+            return usage(format!(
+                "the name of --into must begin with {}-, or the stack may not use the table",
+                self.name
+            ));
+        }
         if !self.uses_table() && epoch.is_some_and(|epoch| epoch <= self.epoch()) {
             return usage(format!("--epoch must be above {}, the epoch of {}", self.epoch(), self.name));
         }
         let Some(table) = self.table(into).await? else {
-            let earliest = self.restorable("EarliestRestorableDateTime").await?;
+            let recovery = self.recovery(&self.source).await?;
+            if recovery["PointInTimeRecoveryStatus"] != "ENABLED" {
+                return usage(format!("{} has no point-in-time recovery", self.source));
+            }
+            let earliest = timestamp(&recovery["EarliestRestorableDateTime"]).unwrap_or_default();
             return match at {
                 Some(at) if (earliest..=Timestamp::now()).contains(at) => Ok(()),
                 _ => usage(format!("set --at to the time of the restore, from {earliest} to now")),
@@ -223,7 +250,16 @@ impl Restore<'_> {
         }
         let restored_from =
             restored["SourceTableArn"].as_str().and_then(|arn| Some(arn.rsplit_once('/')?.1.to_owned()));
+        let is_expected = |from: &String| self.uses_table() || from == used || Some(from) == source.as_ref();
+        if let Some(from) = restored_from.as_ref().filter(|from| !is_expected(from)) {
+            return usage(format!(
+                "{into} was restored from {from}: set --source to this table, or choose another name"
+            ));
+        }
         self.source = source.clone().or(restored_from).unwrap_or(self.source.clone());
+        if self.source == *into {
+            return usage(format!("it is unknown which table was restored into {into}: give --source"));
+        }
         self.options.at = restored_at;
         Ok(())
     }
@@ -231,7 +267,9 @@ impl Restore<'_> {
     async fn restore_table(&mut self) -> Result<(), Stop> {
         let RestoreOptions { into, at, .. } = self.options.clone();
         if let (None, Some(at)) = (self.table(&into).await?, at) {
-            self.wait(async || Ok(self.restorable("LatestRestorableDateTime").await? >= at)).await?;
+            let latest =
+                async || self.recovery(&self.source).await.map(|it| timestamp(&it["LatestRestorableDateTime"]));
+            self.wait(async || Ok(latest().await? >= Some(at))).await?;
             let request =
                 json!({"SourceTableName": self.source, "TargetTableName": into, "RestoreDateTime": at.as_second()});
             self.dynamodb.post("RestoreTableToPointInTime", &request).await?;
@@ -254,7 +292,7 @@ impl Restore<'_> {
         Ok(())
     }
 
-    async fn verify(&mut self) -> Result<(), Stop> {
+    async fn verify(&mut self, epoch: u32) -> Result<(), Stop> {
         let (into, rate) = (self.options.into.clone(), self.options.rate);
         // The functions of the stack may not be allowed to use another key.
         let (table, key) = (self.table(&into).await?.unwrap_or_default(), self.description.parameter("KmsKeyArn"));
@@ -264,7 +302,9 @@ impl Restore<'_> {
         }
         let (selection, checkpoint) = (Selection::default(), None);
         let options = WalkOptions { selection, rate, concurrency: CONCURRENCY, checkpoint };
-        let stack = self.stack_over(&into);
+        let mut stack = self.stack_over(&into);
+        // The table may have messages of a stack with a higher epoch than this one.
+        stack.environment = stack.environment.with("EPOCH", (epoch - 1).to_string());
         let verified = verify(&stack, &options, true, |aggregate, finding| {
             self.report("found", &format!("{aggregate} {} {}: {}", finding.item, finding.kind, finding.what))
         });
@@ -277,37 +317,52 @@ impl Restore<'_> {
     }
 
     async fn use_table(&mut self, epoch: u32) -> Result<(), Stop> {
-        let table = self.table(&self.options.into).await?.unwrap_or_default();
+        let (into, name) = (self.options.into.clone(), self.name.clone());
+        let table = self.table(&into).await?.unwrap_or_default();
+        let Some(stream) = table["LatestStreamArn"].as_str() else {
+            return Err(Stop::Here(format!("{into} has no stream")));
+        };
         let parameters = [
-            ("TableStreamArn", table["LatestStreamArn"].as_str().unwrap_or_default().to_owned()),
+            ("TableStreamArn", stream.to_owned()),
             ("Epoch", epoch.to_string()),
             ("MappingsEnabled", "false".to_owned()),
             // A gradual shift would send requests to both tables.
             ("TrafficShift", "AllAtOnce".to_owned()),
             ("Release", Timestamp::now().as_second().to_string()),
         ];
-        self.update(&parameters).await
+        self.update(&parameters).await?;
+        match self.uses_table() {
+            true => Ok(()),
+            false => Err(Stop::Here(format!(
+                "{name} does not use {into} after its update: its template must be of this version"
+            ))),
+        }
     }
 
     /// Updates the stack, and waits until the update has ended.
     async fn update(&mut self, parameters: &[(&str, String)]) -> Result<(), Stop> {
+        // An earlier run may have made the same update.
+        self.end_update().await?;
+        let (parameter, value) = &parameters[0];
+        if self.description.status != "UPDATE_COMPLETE" || self.description.parameter(parameter) != value {
+            self.description.update(&self.cloudformation, &self.name, parameters).await?;
+            self.end_update().await?;
+        }
+        let (name, status) = (&self.name, &self.description.status);
+        if status != "UPDATE_COMPLETE" {
+            let events = format!("`aws cloudformation describe-stack-events --stack-name {name}` has the reason");
+            return Err(Stop::Here(format!("{name} is {status}, and the API is closed: {events}")));
+        }
+        Ok(())
+    }
+
+    /// Waits until no update of the stack is in progress, and reads the stack.
+    async fn end_update(&mut self) -> Result<(), Stop> {
         let (name, cloudformation) = (&self.name, &self.cloudformation);
         let read = async || StackDescription::read(cloudformation, name).await.map(Option::unwrap_or_default);
-        let ended = async || Ok(!read().await?.is_in_progress());
-        // An earlier run may have begun the same update.
-        self.wait(ended).await?;
-        let (before, (parameter, value)) = (read().await?, &parameters[0]);
-        if before.status != "UPDATE_COMPLETE" || before.parameter(parameter) != value {
-            before.update(cloudformation, name, parameters).await?;
-            self.wait(ended).await?;
-        }
-        let updated = read().await?;
-        if updated.status != "UPDATE_COMPLETE" {
-            let events = format!("`aws cloudformation describe-stack-events --stack-name {name}` has the reason");
-            return Err(Stop::Here(format!("{name} is {}, and the API is closed: {events}", updated.status)));
-        }
-        self.stack.environment = updated.settings_over(&self.stack.environment);
-        self.description = updated;
+        self.wait(async || Ok(!read().await?.is_in_progress())).await?;
+        self.description = read().await?;
+        self.stack.environment = self.description.settings_over(&self.stack.environment);
         Ok(())
     }
 
@@ -398,11 +453,6 @@ impl Restore<'_> {
 
     async fn is_active(&self) -> Result<bool, OperatorError> {
         Ok(self.table(&self.options.into).await?.is_some_and(|table| table["TableStatus"] == "ACTIVE"))
-    }
-
-    /// The earliest or the latest time to which the source can be restored.
-    async fn restorable(&self, name: &str) -> Result<Timestamp, OperatorError> {
-        Ok(timestamp(&self.recovery(&self.source).await?[name]).unwrap_or_default())
     }
 
     async fn recovery(&self, table: &str) -> Result<Value, OperatorError> {

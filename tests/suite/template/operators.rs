@@ -6,12 +6,13 @@ use serde_json::Value;
 
 use super::{plain, read};
 
-/// The actions that a role has. All roles may use the key.
+/// The actions that a role has. All roles may use the key, and restorers more of it.
 fn granted(role: &str) -> BTreeSet<String> {
     let template = plain(&read("deploy/operators.yaml"));
     let resources = &template["Resources"];
     let policies = resources[role]["Properties"]["ManagedPolicyArns"].as_array().unwrap();
     let policies = policies.iter().map(|name| name.as_str().unwrap()).chain(["UseTheKey"]);
+    let policies = policies.chain((role == "Restorer").then_some("RestoreWithTheKey"));
     let documents = policies.map(|name| &resources[name]["Properties"]["PolicyDocument"]);
     let statements = documents.flat_map(|policy| policy["Statement"].as_array().unwrap());
     let texts = |value: &Value| match value {
@@ -84,7 +85,9 @@ fn restorers_may_execute_each_step_of_a_restore() {
     let of_lambda =
         ["DeleteFunctionConcurrency", "GetFunctionConcurrency", "ListEventSourceMappings", "PutFunctionConcurrency"];
     called.extend(of_lambda.iter().chain(&["UpdateEventSourceMapping"]).map(|name| format!("lambda:{name}")));
-    called.extend(["DescribeStacks", "SetStackPolicy", "UpdateStack"].map(|name| format!("cloudformation:{name}")));
+    let of_cloudformation = ["CreateChangeSet", "DescribeStacks", "SetStackPolicy", "UpdateStack"];
+    called.extend(of_cloudformation.map(|name| format!("cloudformation:{name}")));
+    called.extend(["kms:CreateGrant", "kms:DescribeKey"].map(str::to_owned));
     assert!(called.len() > 10, "{called:?}");
     let missing: Vec<_> = called.difference(&granted).collect();
     assert!(missing.is_empty(), "{missing:?}");

@@ -42,7 +42,7 @@ const OPTIONS: [(&str, &str, &str, &str); 11] = [
     ("discarded-bucket", "DISCARDED_RECORDS_BUCKET", "NAME", "The bucket of discarded records"),
     ("relay-function", "STREAM_RELAY_NAME", "NAME", "The name of the relay's function"),
     ("relay-logs", "STREAM_RELAY_LOGS", "NAME", "The log group of the relay"),
-    ("stack", "STACK", "NAME", "The name of the stack, for its alarms"),
+    ("stack", "STACK", "NAME", "The name of the stack, for its alarms, and for `restore`"),
 ];
 
 /// The given options, by variable.

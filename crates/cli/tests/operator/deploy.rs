@@ -241,12 +241,12 @@ async fn release_is_new_for_new_code_for_a_new_parameter_and_after_a_rollback() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn region_and_profile_of_samconfig_are_used() {
+async fn region_profile_and_global_parameters_of_samconfig_are_used() {
     let stack = local_stack().await;
     let (mut shop, _server) = Shop::on(&stack, aws(&[Some("UPDATE_COMPLETE")])).await;
-    let (from, to) =
-        ("[default.deploy.parameters]", "region = \"eu-west-1\"\nprofile = \"shop\"\n\n[default.deploy.parameters]");
-    shop.edit("samconfig.toml", from, to);
+    let of_global = "region = \"eu-west-1\"\nprofile = \"shop\"\nparameter_overrides = [\"SnapshotEvery=7\"]\n\n";
+    shop.edit("samconfig.toml", "[default.deploy.parameters]", &format!("{of_global}[default.deploy.parameters]"));
+    shop.edit("samconfig.toml", "\n[default.deploy.parameters]", "\n[default.deploy.parameters]\n[default.unused]");
     let credentials = shop.folder().join("credentials");
     fs::write(&credentials, "[shop]\naws_access_key_id = AKIA\naws_secret_access_key = secret\n").unwrap();
     shop.variables.insert("AWS_SHARED_CREDENTIALS_FILE", credentials.display().to_string());
@@ -254,7 +254,15 @@ async fn region_and_profile_of_samconfig_are_used() {
     let output = shop.deploy(&[]).await;
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let calls = fs::read_to_string(shop.folder().join("calls")).unwrap();
-    assert!(calls.contains("\ndeploy --config-env default --region eu-west-1 "), "{calls}");
+    let expected = "\ndeploy --config-env default --region eu-west-1 --parameter-overrides SnapshotEvery=7 Release=";
+    assert!(calls.contains(expected), "{calls}");
+
+    // SAM and daybook might use two accounts.
+    shop.variables.insert("AWS_ACCESS_KEY_ID", "AKIB".to_owned());
+    let output = shop.deploy(&[]).await;
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && error.contains("selects the profile \"shop\""), "{error}");
+    assert!(error.contains("unset AWS_ACCESS_KEY_ID, or remove the profile"), "{error}");
     stack.stop().await;
 }
 

@@ -33,6 +33,10 @@ type Rows = Vec<std::collections::HashMap<String, AttributeValue>>;
 struct State {
     parameters: BTreeMap<String, String>,
     status: &'static str,
+    /// The table of the outputs. While an update is in progress, it is that from before.
+    table: String,
+    /// The parameters to which a rollback returns.
+    before: BTreeMap<String, String>,
     /// How the next update ends.
     updated: &'static str,
     reserved: Option<u64>,
@@ -42,6 +46,7 @@ struct State {
     restored: Option<Value>,
     ttl: &'static str,
     recovery: &'static str,
+    recovery_of_source: &'static str,
     /// The calls that change something.
     changes: Vec<String>,
     /// The operation that is denied.
@@ -152,7 +157,7 @@ impl Aws {
                 "{}".to_owned()
             }
             "DescribeContinuousBackups" => {
-                let status = if name == NEW { state.recovery } else { "ENABLED" };
+                let status = if name == NEW { state.recovery } else { state.recovery_of_source };
                 json!({"ContinuousBackupsDescription": {"PointInTimeRecoveryDescription": {
                     "PointInTimeRecoveryStatus": status, "EarliestRestorableDateTime": earliest,
                     "LatestRestorableDateTime": latest,
@@ -191,20 +196,17 @@ impl Aws {
 impl State {
     fn described(&mut self) -> String {
         let status = self.status;
-        if status == "UPDATE_IN_PROGRESS" {
-            self.status = self.updated;
+        if status != "UPDATE_IN_PROGRESS" {
+            self.table = self.parameters["TableStreamArn"].split('/').nth(1).unwrap_or(TABLE).to_owned();
         }
         let parameter = |(key, value): (&String, &String)| {
             format!("<member><ParameterKey>{key}</ParameterKey><ParameterValue>{value}</ParameterValue></member>")
         };
         let parameters: String = self.parameters.iter().map(parameter).collect();
-        let table = match self.parameters["TableStreamArn"].split('/').nth(1) {
-            Some(table) if status.ends_with("COMPLETE") => table,
-            _ => TABLE,
-        };
+        let table = &self.table;
         let epoch = &self.parameters["Epoch"];
         let outputs = [
-            ("TableName", table.to_owned()),
+            ("TableName", table.clone()),
             ("CommandHandlerName", "prod-CommandHandler".to_owned()),
             ("StreamRelayName", "prod-StreamRelay".to_owned()),
             ("OperatorEnvironment", format!("TABLE_NAME={table} EPOCH={epoch} EVENT_TYPE_SHARDS=1 FEED_DELAY_MS=0")),
@@ -213,10 +215,17 @@ impl State {
             format!("<member><OutputKey>{key}</OutputKey><OutputValue>{value}</OutputValue></member>")
         };
         let outputs: String = outputs.iter().map(output).collect();
-        format!(
+        let described = format!(
             "<D><Stacks><member><Parameters>{parameters}</Parameters><Outputs>{outputs}</Outputs><StackStatus>{status}</StackStatus>\
              </member></Stacks></D>"
-        )
+        );
+        if status == "UPDATE_IN_PROGRESS" {
+            self.status = self.updated;
+            if self.updated != "UPDATE_COMPLETE" {
+                self.parameters = self.before.clone();
+            }
+        }
+        described
     }
 
     fn update(&mut self, query: &str) -> String {
@@ -234,21 +243,19 @@ impl State {
             });
             self.parameters.insert(key, value);
         }
-        if self.updated != "UPDATE_COMPLETE" {
-            self.parameters = before;
-        }
+        self.before = before;
         self.status = "UPDATE_IN_PROGRESS";
         String::new()
     }
 }
 
 /// Executes a command of a to-do now: other tests use a clock of their own.
-async fn decide(setup: &Setup, id: &str, command: &str, title: &str) {
+async fn decide(setup: &Setup, epoch: u32, id: &str, command: &str, title: &str) {
     let (registry, now) = (aggregates::registry().unwrap(), Timestamp::now());
     let (model, commands) =
         (registry.get("todo").unwrap(), requests(&[(command, json!({"title": title, "message": ""}))]));
     let seed = Ulid::from_parts(now.as_millisecond().try_into().unwrap(), fastrand::u128(..));
-    let input = DecisionInput { now, seed, meta: Meta::default(), epoch: 1, caller: Caller::anonymous() };
+    let input = DecisionInput { now, seed, meta: Meta::default(), epoch, caller: Caller::anonymous() };
     let decide = |before: &Folded| model.decide(before, id, &commands, &input);
     transact(&setup.store, model, &AggregateKey::new("todo", id), decide).await.unwrap();
 }
@@ -262,9 +269,14 @@ struct Damaged {
 
 impl Damaged {
     async fn new() -> Self {
+        Self::with_messages_of(1).await
+    }
+
+    /// With an epoch in its messages that may differ from that of the stack, which is 1.
+    async fn with_messages_of(epoch: u32) -> Self {
         let mut setup = Setup::new().await;
         for (id, command, title) in [("1", "CreateTodo", "a"), ("1", "UpdateTodo", "b"), ("2", "CreateTodo", "c")] {
-            decide(&setup, id, command, title).await;
+            decide(&setup, epoch, id, command, title).await;
         }
         let at = Timestamp::from_second(Timestamp::now().as_second()).unwrap();
         let scanned = setup.store.client().scan().table_name(TABLE).send().await.unwrap();
@@ -281,6 +293,8 @@ impl Damaged {
         let state = State {
             parameters: parameters.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             status: "UPDATE_COMPLETE",
+            table: TABLE.to_owned(),
+            before: BTreeMap::new(),
             updated: "UPDATE_COMPLETE",
             reserved: None,
             mapping: "Enabled",
@@ -288,6 +302,7 @@ impl Damaged {
             restored: None,
             ttl: "DISABLED",
             recovery: "DISABLED",
+            recovery_of_source: "ENABLED",
             changes: vec![],
             denied: "",
             busy: vec![],
@@ -303,7 +318,7 @@ impl Damaged {
             setup.settings.push((variable, server.url().to_owned()));
         }
         setup.settings.push(("STACK", "prod".to_owned()));
-        decide(&setup, "1", "UpdateTodo", "lost").await;
+        decide(&setup, epoch, "1", "UpdateTodo", "lost").await;
         Self { setup, aws, _server: server }
     }
 
@@ -345,14 +360,21 @@ const UNTIL_CLOSED: [&str; 7] =
 async fn restore_takes_each_step_once_and_opens_the_api_when_it_is_told_to() {
     let damaged = Damaged::new().await;
     let plan = damaged.run("--open", Exit::Clean).await;
-    assert!(plan[..11].iter().all(|line| line.starts_with("would-do ")) && plan.len() == 12, "{plan:#?}");
+    assert!(plan[..11].iter().all(|line| line.starts_with("would-do ")) && plan.len() == 11, "{plan:#?}");
     assert!(damaged.changes().is_empty());
 
     damaged.state(|state| state.busy = vec!["UpdateContinuousBackups"]);
     let lines = damaged.run("--yes", Exit::Clean).await;
     let names =
         ["close-api", "stop-relay", "restore-table", "complete-settings", "verify", "use-table", "list-lost-events"];
-    assert_eq!(steps(&lines)[..7], names.map(|name| format!("doing {name}")));
+    let doing: Vec<_> = steps(&lines).into_iter().filter(|step| step.starts_with("doing ")).collect();
+    assert_eq!(doing, names.map(|name| format!("doing {name}")));
+    // A deployment without them would select the damaged table again.
+    let note = format!("note use-table: set \"TableStreamArn=arn:aws:dynamodb:us-east-1:1:table/{NEW}/stream/");
+    assert!(
+        lines[6].starts_with(&note) && lines[6].contains("\" and \"Epoch=2\" in samconfig.toml before"),
+        "{lines:#?}"
+    );
     let lost: Vec<_> = lines.iter().filter(|line| line.starts_with("lost ")).collect();
     assert!(lost.len() == 1 && lost[0].contains(": todo/1 event 3 TodoUpdated "), "{lines:#?}");
     assert!(
@@ -369,7 +391,8 @@ async fn restore_takes_each_step_once_and_opens_the_api_when_it_is_told_to() {
     let plan = damaged.run("--open", Exit::Clean).await;
     let open = ["list-lost-events", "republish", "enable-mappings", "open-api", "enable-ttl"];
     assert_eq!(steps(&plan)[..6], names[..6].iter().map(|name| format!("done {name}")).collect::<Vec<_>>());
-    assert_eq!(steps(&plan)[6..11], open.map(|name| format!("would-do {name}")));
+    assert_eq!(steps(&plan)[6], "note use-table");
+    assert_eq!(steps(&plan)[7..12], open.map(|name| format!("would-do {name}")));
     // Messages from before the restore, with the old epoch, and not those of lost events.
     damaged.run("--yes --open", Exit::Clean).await;
     assert_eq!(damaged.setup.sent().len(), 3);
@@ -381,6 +404,23 @@ async fn restore_takes_each_step_once_and_opens_the_api_when_it_is_told_to() {
     assert!(lines[11].contains(&format!("; delete {TABLE} when")), "{lines:#?}");
     assert!(damaged.changes().is_empty());
     assert_eq!(damaged.setup.sent().len(), 3);
+
+    // A table that is known only from its name.
+    damaged.state(|state| state.restored.as_mut().unwrap()["RestoreSummary"] = Value::Null);
+    let error = damaged.error(&damaged.line("--yes --open"), 2).await;
+    assert!(error.contains(&format!("which table was restored into {NEW}: give --source")), "{error}");
+    damaged.run(&format!("--yes --open --source {TABLE}"), Exit::Clean).await;
+    assert!(damaged.changes().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_epoch_is_above_that_of_each_message() {
+    // A replica has the messages of another stack.
+    let damaged = Damaged::with_messages_of(4).await;
+    let lines = damaged.run("--epoch 4 --yes", Exit::Findings).await;
+    assert!(lines.last().unwrap().starts_with("stopped verify: "), "{lines:#?}");
+    damaged.run("--epoch 5 --yes --open", Exit::Clean).await;
+    assert_eq!(damaged.state(|state| state.parameters["Epoch"].clone()), "5");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -411,10 +451,15 @@ async fn nothing_is_used_that_is_not_as_it_must_be() {
         (format!("restore --into {NEW} --yes --at {early}"), "set --at to the time of the restore, from "),
         (format!("restore --into {NEW} --yes"), "set --at to the time of the restore, from "),
         (format!("restore --into {NEW} --yes --at {}", at + SignedDuration::from_hours(1)), "set --at to the time"),
+        (format!("restore --into other --yes --at {at}"), "the name of --into must begin with prod-"),
     ] {
         let error = damaged.error(&line, 2).await;
         assert!(error.contains(expected), "{error}");
     }
+    damaged.state(|state| state.recovery_of_source = "DISABLED");
+    let error = damaged.error(&damaged.line("--yes"), 2).await;
+    assert!(error.contains(&format!("{TABLE} has no point-in-time recovery")), "{error}");
+    damaged.state(|state| state.recovery_of_source = "ENABLED");
     damaged.state(|state| drop(state.parameters.insert("Epoch".to_owned(), "4".to_owned())));
     let error = damaged.error(&damaged.line("--epoch 4 --yes"), 2).await;
     assert!(error.contains("--epoch must be above 4, the epoch of prod"), "{error}");
@@ -437,6 +482,57 @@ async fn nothing_is_used_that_is_not_as_it_must_be() {
     assert_eq!(lines.last().unwrap(), &expected);
     let error = damaged.error(&format!("restore --into {NEW} --yes --at {early}"), 2).await;
     assert!(error.contains(&format!("{NEW} was restored to {at}: set --at")), "{error}");
+
+    // Another source.
+    let arn = json!("arn:aws:dynamodb:us-east-1:1:table/other");
+    damaged.state(|state| state.restored.as_mut().unwrap()["RestoreSummary"]["SourceTableArn"] = arn);
+    let error = damaged.error(&damaged.line("--yes"), 2).await;
+    assert!(error.contains(&format!("{NEW} was restored from other: set --source to this table")), "{error}");
+    assert!(damaged.changes().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn table_without_a_stream_is_not_used() {
+    let damaged = Damaged::new().await;
+    damaged.state(|state| state.denied = "UpdateStack");
+    damaged.error(&damaged.line("--yes"), 3).await;
+    damaged.state(|state| {
+        state.denied = "";
+        state.restored.as_mut().unwrap()["LatestStreamArn"] = Value::Null;
+    });
+    damaged.changes();
+    let lines = damaged.run("--yes", Exit::Findings).await;
+    assert_eq!(lines.last().unwrap(), &format!("stopped use-table: {NEW} has no stream"));
+    assert!(damaged.changes().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn update_in_progress_ends_before_the_api_is_opened() {
+    let damaged = Damaged::new().await;
+    damaged.run("--yes", Exit::Clean).await;
+    // An earlier run was interrupted while it enabled the mappings.
+    damaged.state(|state| {
+        state.before = state.parameters.clone();
+        state.parameters.insert("MappingsEnabled".to_owned(), "true".to_owned());
+        (state.status, state.updated) = ("UPDATE_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE");
+    });
+    let lines = damaged.run("--yes --open", Exit::Findings).await;
+    assert!(
+        lines.last().unwrap().starts_with("stopped enable-mappings: prod is UPDATE_ROLLBACK_COMPLETE"),
+        "{lines:#?}"
+    );
+    assert_eq!(damaged.state(|state| state.reserved), Some(0));
+    damaged.state(|state| state.updated = "UPDATE_COMPLETE");
+    damaged.run("--yes --open", Exit::Clean).await;
+    assert_eq!(damaged.state(|state| state.reserved), None);
+
+    // A later deployment that was rolled back: the API stays open.
+    damaged.changes();
+    damaged.state(|state| state.status = "UPDATE_ROLLBACK_COMPLETE");
+    let lines = damaged.run("--yes --open", Exit::Findings).await;
+    let expected =
+        "stopped read-stack: prod is UPDATE_ROLLBACK_COMPLETE: deploy it first, so that its settings are known";
+    assert_eq!(lines, [expected]);
     assert!(damaged.changes().is_empty());
 }
 
