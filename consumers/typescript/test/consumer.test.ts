@@ -230,6 +230,30 @@ test("a payload that is neither a batch nor a request, and an unknown request, a
   }
 });
 
+test("a request to skip has whole numbers, or texts of them", async () => {
+  const journal = new Journal("skip");
+  const skip = (given: object) => journal.handler({ request: "skip", aggregate: "note/1", ...given }, context);
+  await journal.deliver([{ seq: 3 }, { seq: 4, epoch: 2 }]);
+  for (const through of [undefined, null, "", "2nd", 1.5, "1.5", 0, -1, 2 ** 53, []]) {
+    await assert.rejects(skip({ through, epoch: 2 }), `${through}`);
+  }
+  for (const epoch of ["", "1st", 1.5, "1.5", 0, -1, 2 ** 32]) await assert.rejects(skip({ through: 2, epoch }), `${epoch}`);
+  const stored = [[1, 3], [2, 4]];
+  assert.deepEqual((await journal.aggregates())["note/1"], { applied: [], position: [0, 0], attempts: 0, stored });
+  assert.deepEqual(await skip({ through: "2", epoch: "1" }), { applied: 1, failed: 0 });
+  assert.deepEqual(await skip({ through: "3", epoch: "2" }), { applied: 1, failed: 0 });
+  assert.deepEqual((await journal.aggregates())["note/1"], { applied: stored, position: [2, 4], attempts: 0, stored: [] });
+});
+
+test("an AWS error of the function counts as an attempt", async () => {
+  const journal = new Journal("aws-errors");
+  const handle = () => db.getItem({ TableName: "none", Key: { pk: { S: "any" } } }).then(() => {});
+  const handler = consumer({ name: journal.name, tableName: TABLE, maxAttempts: 2, client: db, handle });
+  const deliver = async () => (await handler({ Records: records([{ seq: 1 }]) }, context)).batchItemFailures.length;
+  assert.deepEqual([await deliver(), await deliver()], [1, 0]);
+  assert.deepEqual(await journal.aggregates(), complete({ "note/1": { position: [0, 0], attempts: 2, stored: [[1, 1]] } }));
+});
+
 test("messages are delivered again when the time is up or the table is not available", async () => {
   const soon = { getRemainingTimeInMillis: () => 500 };
   assert.equal((await new Journal("late").handler({ Records: records([{ seq: 1 }]) }, soon)).batchItemFailures.length, 1);
