@@ -126,7 +126,7 @@ class Rows:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._rows: dict[tuple[str, str], Item] = {}
-        # An error of the table, which is none of the message.
+        # An error of the table, which is none of the message, unlike an invalid key.
         self.failure: Exception | None = None
 
     def get(self, partition: str, sort: str) -> Any:
@@ -136,7 +136,7 @@ class Rows:
             try:
                 item = self._table.item(one["pk"], sort) or {}
             except (BotoCoreError, ClientError) as error:
-                self.failure = error
+                self.failure = None if "(ValidationException)" in str(error) else error
                 raise
             one |= {"row": item.get("row"), "condition": unchanged("writeId", item.get("writeId"))}
         return None if one["row"] is None else json.loads(one["row"])

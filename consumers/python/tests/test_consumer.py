@@ -276,22 +276,24 @@ class ConsumerTest(unittest.TestCase):
 
     def test_an_aws_error_of_the_function_counts_as_an_attempt_and_an_error_of_the_table_does_not(self) -> None:
         def get_item(**given: Any) -> Any:
-            table = "none" if given["Key"]["pk"].startswith("ROW#") else TABLE
+            table = "none" if given["Key"]["pk"].endswith("#unavailable") else TABLE
             return DYNAMODB.get_item(**given | {"TableName": table})
 
         def handle(message: Any, rows: Rows) -> None:
             if message["detail"]["metadata"]["aggregateId"] == "1":
                 DYNAMODB.get_item(TableName="none", Key={"pk": "any"})
+            if message["detail"]["metadata"]["aggregateId"] == "2":
+                rows.get("any", "")
             with suppress(Exception):
-                rows.get("any", "any")
+                rows.get("unavailable", "any")
 
         client, journal = Mock(wraps=DYNAMODB), Journal("aws-errors")
         client.get_item = get_item
         journal.handler = Consumer(journal.name, TABLE, handle, max_attempts=2, client=client)
-        deliveries = [journal.deliver([{"seq": 1}, {"of": "note/2", "seq": 1}]) for _ in range(2)]
-        self.assertEqual(deliveries, [["0", "1"], ["1"]])
-        expected = complete({"position": [0, 0], "attempts": 2, "stored": [[1, 1]]})
-        self.assertEqual(journal.aggregates(), {"note/1": expected})
+        batch: list[Any] = [{"of": f"note/{number}", "seq": 1} for number in (1, 2, 3)]
+        self.assertEqual([journal.deliver(batch) for _ in range(2)], [["0", "1", "2"], ["2"]])
+        stopped = complete({"position": [0, 0], "attempts": 2, "stored": [[1, 1]]})
+        self.assertEqual(journal.aggregates(), {"note/1": stopped, "note/2": stopped})
 
     def test_messages_are_delivered_again_when_the_time_is_up_or_the_table_is_not_available(self) -> None:
         batch, failures = {"Records": records([{"seq": 1}])}, {"batchItemFailures": [{"itemIdentifier": "0"}]}

@@ -10,7 +10,7 @@ import type { AddressInfo } from "node:net";
 import { before, test } from "node:test";
 import { DynamoDB } from "@aws-sdk/client-dynamodb";
 import { DynamoDBDocument, paginateScan } from "@aws-sdk/lib-dynamodb";
-import { consumer } from "../src/consumer.js";
+import { consumer, type Message, type Rows } from "../src/consumer.js";
 import { handler as orderMails } from "./order-mails.js";
 
 const TABLE = process.env.TABLE_NAME!;
@@ -245,13 +245,17 @@ test("a request to skip has whole numbers, or texts of them", async () => {
   assert.deepEqual((await journal.aggregates())["note/1"], { applied: stored, position: [2, 4], attempts: 0, stored: [] });
 });
 
-test("an AWS error of the function counts as an attempt", async () => {
+test("an AWS error of the function counts as an attempt, and so does a row whose key is invalid", async () => {
   const journal = new Journal("aws-errors");
-  const handle = () => db.getItem({ TableName: "none", Key: { pk: { S: "any" } } }).then(() => {});
+  const handle = async ({ detail }: Message, rows: Rows) => {
+    if (detail.metadata.aggregateId === "1") await db.getItem({ TableName: "none", Key: { pk: { S: "any" } } });
+    await rows.get("any", "");
+  };
   const handler = consumer({ name: journal.name, tableName: TABLE, maxAttempts: 2, client: db, handle });
-  const deliver = async () => (await handler({ Records: records([{ seq: 1 }]) }, context)).batchItemFailures.length;
-  assert.deepEqual([await deliver(), await deliver()], [1, 0]);
-  assert.deepEqual(await journal.aggregates(), complete({ "note/1": { position: [0, 0], attempts: 2, stored: [[1, 1]] } }));
+  const deliver = async () => (await handler({ Records: records([{ seq: 1 }, { of: "note/2", seq: 1 }]) }, context)).batchItemFailures;
+  assert.deepEqual([(await deliver()).length, (await deliver()).length], [2, 0]);
+  const stopped = { position: [0, 0], attempts: 2, stored: [[1, 1]] };
+  assert.deepEqual(await journal.aggregates(), complete({ "note/1": stopped, "note/2": stopped }));
 });
 
 test("messages are delivered again when the time is up or the table is not available", async () => {
