@@ -12,7 +12,7 @@ from typing import Any
 
 import boto3
 
-from .message import Message, id_of, message_of
+from .message import Message, id_of, is_number, message_of
 from .receive import Handle, Receiver, log
 from .table import Item, State, Table
 
@@ -69,8 +69,10 @@ class Consumer:
             raise ValueError("the request is invalid")
 
         def change(state: State) -> Item:
-            through = (int(request.get("epoch", max(state.last[0], 1))), int(request["through"])) if kind == "skip" else (0, 0)
-            skipped = {"epoch": through[0], "messageSeq": through[1], "messageId": None} if through > state.last else {}
+            epoch, seq = int(str(request.get("epoch", max(state.last[0], 1)))), int(str(request.get("through", 0)))
+            if kind == "skip" and not (is_number("epoch", epoch) and is_number("messageSeq", seq)):
+                raise ValueError("the request is invalid")
+            skipped = {"epoch": epoch, "messageSeq": seq, "messageId": None} if kind == "skip" and (epoch, seq) > state.last else {}
             return skipped | {"attempts": 0, "error": None}
 
         receiver = self._receiver(aggregate, [])
@@ -91,7 +93,6 @@ class Consumer:
         gaps = [datetime.fromisoformat(one["since"]).timestamp() for one in aggregates if one["attempts"] < self._max_attempts]
         oldest = time.time() - min([*gaps, time.time()])
         metrics = {"OldestGapSeconds": oldest, "AggregatesStopped": len(aggregates) - len(gaps)}
-        form: Item = {"Dimensions": [[]], "Metrics": [{"Name": name} for name in metrics]}
-        form["Namespace"] = os.environ.get("METRICS_NAMESPACE")
+        form: Item = {"Namespace": os.getenv("METRICS_NAMESPACE"), "Dimensions": [[]], "Metrics": [{"Name": name} for name in metrics]}
         log("INFO", "metrics", _aws={"Timestamp": int(1000 * time.time()), "CloudWatchMetrics": [form]}, **metrics)
         return {"total": len(incomplete), "aggregates": aggregates}

@@ -12,16 +12,18 @@ TEXTS = ("messageId", "eventId", "occurredAt", "aggregateType", "aggregateId")
 NUMBERS = {"seqNum": 0, "eventVersion": 0, "messageSeq": 1, "epoch": 1, "previousEpoch": 0}
 
 
+def is_number(name: str, value: Any) -> bool:
+    return type(value) is int and NUMBERS[name] <= value < (2**32 if "poch" in name else 2**64 - 1)
+
+
 def message_of(event: Any) -> Message:
     """Returns the message of an event. Raises an error if the event is no message of Daybook."""
-    name, metadata = event["detail-type"], {"previousEpoch": 0} | event["detail"]["metadata"]
-    is_valid = all(isinstance(text, str) for text in (name, *map(metadata.get, TEXTS)))
-    is_valid = is_valid and all(
-        type(metadata.get(number)) is int and least <= metadata[number] < (2**32 if "poch" in number else 2**64 - 1)
-        for number, least in NUMBERS.items()
-    )
-    parts = metadata.get("aggregateType"), metadata.get("aggregateId")
-    if not is_valid or any(not part or "#" in part or "/" in part for part in parts):
+    name, metadata = event["detail-type"], event["detail"]["metadata"]
+    # A member that is null is as none, and `previousEpoch` may be missing.
+    metadata = {"previousEpoch": 0} | {member: value for member, value in metadata.items() if value is not None}
+    texts = [name, *map(metadata.get, TEXTS)]
+    is_valid = all(isinstance(text, str) for text in texts) and all(is_number(one, metadata.get(one)) for one in NUMBERS)
+    if not is_valid or any(not part or "#" in part or "/" in part for part in texts[-2:]):
         raise ValueError("the event is no message of Daybook")
     return {"detail-type": name, "detail": event["detail"]}
 

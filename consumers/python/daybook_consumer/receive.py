@@ -9,10 +9,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from .message import Message, id_of, next_message, place_of
-from .table import Item, Rows, State, Table
+from .table import InvalidChangesError, Item, Rows, State, Table
 
 Handle = Callable[[Any, Rows], None]
 
@@ -44,11 +42,9 @@ class Receiver:
             written = self._step(state, change) if state else False
             if written is None:
                 return
-            if not written:
-                time.sleep(random.random() * min(0.5, 0.01 * 2**retries))
+            time.sleep(0 if written else random.random() * min(0.5, 0.01 * 2**retries))
             change, retries = (None, 0) if written else (change, retries + 1)
-            if not written or (state and state.position["waiting"] > len(state.stored)):
-                state = None
+            state = state if written and state and state.position["waiting"] <= len(state.stored) else None
         raise TimeoutError("other writers were faster")
 
     def _step(self, state: State, change: Callable[[State], Item] | None) -> bool | None:
@@ -77,10 +73,14 @@ class Receiver:
         remove = [place_of(message)] if place_of(message) in state.stored else []
         try:
             self._handle(copy.deepcopy(message), rows)
-            written = self._write(state, position=position, remove=remove, rows=rows.writes())
-        except (BotoCoreError, ClientError):
-            raise  # an error of AWS is none of the message
         except Exception as error:
+            if not rows.failure:
+                return self._fail(state, message, error)
+        if rows.failure:
+            raise rows.failure
+        try:
+            written = self._write(state, position=position, remove=remove, rows=rows.writes())
+        except (InvalidChangesError, TypeError) as error:
             return self._fail(state, message, error)
         self.applied += written
         lost = last[1] + 1 - seq if written and epoch > last[0] else 0

@@ -3,12 +3,11 @@
 import json
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from .message import Message, Place, message_of, place_of
 
@@ -24,12 +23,11 @@ class InvalidChangesError(Exception):
     """DynamoDB always rejects these changes: an item or a key is too large or invalid, or there are too many."""
 
 
-@dataclass
 class State:
     """The position of an aggregate, and its first stored messages."""
 
-    position: Item
-    stored: dict[Place, Message]
+    def __init__(self, position: Item, stored: dict[Place, Message]) -> None:
+        self.position, self.stored = position, stored
 
     @property
     def last(self) -> Place:
@@ -71,11 +69,9 @@ class Table:
         writes = [self.write_of("Put", after, unchanged("revision", before["revision"])), *rows]
         writes += [self.write_of("Delete", {"pk": pk, "sk": sort_key(place)}) for place in remove]
         entry = {"pk": self.incomplete, "sk": aggregate}
-        if after["waiting"] and not before["waiting"]:
-            names = dict(zip(("aggregateType", "aggregateId"), aggregate.split("/"), strict=True))
-            writes.append(self.write_of("Put", entry | names | {"since": now}))
-        if before["waiting"] and not after["waiting"]:
-            writes.append(self.write_of("Delete", entry))
+        if bool(after["waiting"]) != bool(before["waiting"]):
+            names = dict(zip(("aggregateType", "aggregateId"), aggregate.split("/"), strict=True)) | {"since": now}
+            writes.append(self.write_of("Put", entry | names) if after["waiting"] else self.write_of("Delete", entry))
         if store:
             item = {"pk": pk, "sk": sort_key(place_of(store)), "messageType": store["detail-type"], "storedAt": now}
             writes.append(self.write_of("Put", item | {"detail": json.dumps(store["detail"], ensure_ascii=False)}))
@@ -89,9 +85,8 @@ class Table:
             if error.response["Error"]["Code"] == "ValidationException" or "ValidationError" in codes:
                 raise InvalidChangesError(str(error)) from error
             raise
-        added = {place_of(store): store} if store else {}
-        kept = {place: message for place, message in state.stored.items() if place not in remove}
-        state.position, state.stored = after, kept | added
+        stored = state.stored | ({place_of(store): store} if store else {})
+        state.position, state.stored = after, {place: message for place, message in stored.items() if place not in remove}
         return True
 
     def item(self, pk: str, sk: str) -> Item | None:
@@ -100,9 +95,8 @@ class Table:
 
     def query(self, pk: str, start: str = " ", limit: int = 10_000) -> list[Item]:
         """Returns the first items of a partition, from a sort key on."""
-        values, condition = {":pk": pk, ":start": start}, "pk = :pk AND sk >= :start"
-        query = {"KeyConditionExpression": condition, "ExpressionAttributeValues": values, "ConsistentRead": True}
-        config = {"MaxItems": limit, "PageSize": limit}
+        values, config = {":pk": pk, ":start": start}, {"MaxItems": limit, "PageSize": limit}
+        query = {"KeyConditionExpression": "pk = :pk AND sk >= :start", "ExpressionAttributeValues": values, "ConsistentRead": True}
         pages = self.client.get_paginator("query").paginate(TableName=self.name, PaginationConfig=config, **query)
         return [_plain(item) for page in pages for item in page["Items"]]
 
@@ -132,12 +126,18 @@ class Rows:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._rows: dict[tuple[str, str], Item] = {}
+        # An error of the table, which is none of the message, unlike an invalid key.
+        self.failure: Exception | None = None
 
     def get(self, partition: str, sort: str) -> Any:
         """Returns a row, or `None`. If it changes before the transaction, the message is handled again."""
         one = self._one(partition, sort)
         if "row" not in one:
-            item = self._table.item(one["pk"], sort) or {}
+            try:
+                item = self._table.item(one["pk"], sort) or {}
+            except (BotoCoreError, ClientError) as error:
+                self.failure = None if "(ValidationException)" in str(error) else error
+                raise
             one |= {"row": item.get("row"), "condition": unchanged("writeId", item.get("writeId"))}
         return None if one["row"] is None else json.loads(one["row"])
 

@@ -10,11 +10,12 @@ import os
 import random
 import unittest
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from unittest.mock import Mock
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -253,6 +254,46 @@ class ConsumerTest(unittest.TestCase):
         for payload in (None, 7, "text", [], {}, {"Records": 7}, *requests):
             with self.subTest(payload=payload), self.assertRaises((TypeError, KeyError, ValueError)):
                 Journal("errors").handler(payload, Context())
+
+    def test_a_request_to_skip_has_whole_numbers_or_texts_of_them(self) -> None:
+        journal = Journal("skip")
+
+        def skip(**given: Any) -> Any:
+            return journal.handler({"request": "skip", "aggregate": "note/1", **given}, Context())
+
+        journal.deliver([{"seq": 3}, {"seq": 4, "epoch": 2}])
+        odd: list[Any] = ["", "2nd", 1.5, "1.5", 0, -1, []]
+        requests = [{"through": through, "epoch": 2} for through in [None, 2**64 - 1, *odd]]
+        for given in [{}, *requests, *({"through": 2, "epoch": epoch} for epoch in [2**32, *odd])]:
+            with self.subTest(given), self.assertRaises(ValueError):
+                skip(**given)
+        expected = complete({"position": [0, 0], "stored": [[1, 3], [2, 4]]})
+        self.assertEqual(journal.aggregates()["note/1"], expected)
+        for given in ({"through": "2", "epoch": "1"}, {"through": "3", "epoch": "2"}):
+            self.assertEqual(skip(**given), {"applied": 1, "failed": 0})
+        expected = complete({"applied": [[1, 3], [2, 4]], "position": [2, 4]})
+        self.assertEqual(journal.aggregates()["note/1"], expected)
+
+    def test_an_aws_error_of_the_function_counts_as_an_attempt_and_an_error_of_the_table_does_not(self) -> None:
+        def get_item(**given: Any) -> Any:
+            table = "none" if given["Key"]["pk"].endswith("#unavailable") else TABLE
+            return DYNAMODB.get_item(**given | {"TableName": table})
+
+        def handle(message: Any, rows: Rows) -> None:
+            if message["detail"]["metadata"]["aggregateId"] == "1":
+                DYNAMODB.get_item(TableName="none", Key={"pk": "any"})
+            if message["detail"]["metadata"]["aggregateId"] == "2":
+                rows.get("any", "")
+            with suppress(Exception):
+                rows.get("unavailable", "any")
+
+        client, journal = Mock(wraps=DYNAMODB), Journal("aws-errors")
+        client.get_item = get_item
+        journal.handler = Consumer(journal.name, TABLE, handle, max_attempts=2, client=client)
+        batch: list[Any] = [{"of": f"note/{number}", "seq": 1} for number in (1, 2, 3)]
+        self.assertEqual([journal.deliver(batch) for _ in range(2)], [["0", "1", "2"], ["2"]])
+        stopped = complete({"position": [0, 0], "attempts": 2, "stored": [[1, 1]]})
+        self.assertEqual(journal.aggregates(), {"note/1": stopped, "note/2": stopped})
 
     def test_messages_are_delivered_again_when_the_time_is_up_or_the_table_is_not_available(self) -> None:
         batch, failures = {"Records": records([{"seq": 1}])}, {"batchItemFailures": [{"itemIdentifier": "0"}]}

@@ -1,7 +1,7 @@
 /** A consumer as a Lambda function behind an SQS queue with `ReportBatchItemFailures`, and the requests of its operator. */
 
 import { DynamoDBClient } from "@aws-sdk/client-dynamodb";
-import { type BusEvent, type Message, messageOf, textOf } from "./message.js";
+import { type BusEvent, isPlace, type Message, messageOf, textOf } from "./message.js";
 import { type Handle, log, receive } from "./receive.js";
 import { type Item, type Position, type Rows, Table } from "./table.js";
 
@@ -79,9 +79,10 @@ export function consumer<E extends BusEvent = BusEvent>(given: Consumer<E>) {
     if (request === "report") return report();
     if (!["skip", "resume"].includes(request) || !/^[^#/]+\/[^#/]+$/.test(aggregate)) throw new Error("the request is invalid");
     const change = (last: Position) => {
-      const place = request === "skip" ? { epoch: epoch ?? Math.max(last.epoch, 1), messageSeq: Number(through) } : last;
-      const skipped = textOf(place) > textOf(last) ? { ...place, messageId: undefined } : {};
-      return { ...skipped, attempts: 0, error: undefined };
+      const place = { epoch: Number(epoch ?? Math.max(last.epoch, 1)), messageSeq: Number(through) };
+      if (request === "skip" && !isPlace(place)) throw new Error("the request is invalid");
+      const isPassed = request === "skip" && textOf(place) > textOf(last);
+      return { ...(isPassed && { ...place, messageId: undefined }), attempts: 0, error: undefined };
     };
     const { applied, failed } = await receive(table, aggregate, [], { ...options, cutoff }, change);
     return { applied, failed };

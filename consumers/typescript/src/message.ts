@@ -26,12 +26,12 @@ export const textOf = ({ epoch, messageSeq }: Place): string =>
 const isText = (value: unknown) => typeof value === "string";
 const isName = (value: unknown) => typeof value === "string" && /^[^#/]+$/.test(value);
 const isNumber = (value: any, least = 0) => Number.isSafeInteger(value) && value >= least;
+/** Whether a message can have this place. */
+export const isPlace = (of: Place): boolean => isNumber(of.messageSeq, 1) && isNumber(of.epoch, 1) && of.epoch < 2 ** 32;
 const isValid = (of: any): boolean =>
   [of.messageId, of.eventId, of.occurredAt].every(isText) &&
   [of.aggregateType, of.aggregateId].every(isName) &&
-  [of.seqNum, of.eventVersion, of.previousEpoch ?? 0].every((value) => isNumber(value)) &&
-  [of.messageSeq, of.epoch].every((value) => isNumber(value, 1)) &&
-  of.epoch < 2 ** 32;
+  [of.seqNum, of.eventVersion, of.previousEpoch ?? 0].every((value) => isNumber(value)) && isPlace(of);
 
 /** The message of an event. Throws an error if the event is no message of Daybook. */
 export function messageOf(event: any): Message {

@@ -40,10 +40,8 @@ export class Table {
       items.push(...(await this.query(pk, textOf({ epoch: position.epoch + 1, messageSeq: 0 }), MAX_READ)));
       for (const place of delivered) items.push((await this.item({ pk, sk: place })) ?? {});
     }
-    const stored: Messages = new Map();
-    for (const { sk, messageType, detail } of items) {
-      if (sk) stored.set(sk, messageOf({ "detail-type": messageType, detail: JSON.parse(detail) }));
-    }
+    const messageIn = ({ messageType, detail }: Item) => messageOf({ "detail-type": messageType, detail: JSON.parse(detail) });
+    const stored: Messages = new Map(items.filter(({ sk }) => sk).map((item) => [item.sk, messageIn(item)]));
     return { position, stored };
   }
 
@@ -91,8 +89,7 @@ export class Table {
     const condition = { KeyConditionExpression: "pk = :pk AND sk >= :from", ExpressionAttributeValues };
     const query = { TableName: this.name, ...condition, ConsistentRead: true };
     for await (const page of paginateQuery({ client: this.#db, pageSize: limit }, query)) {
-      items.push(...(page.Items ?? []));
-      if (items.length >= limit) break;
+      if (items.push(...(page.Items ?? [])) >= limit) break;
     }
     return items.slice(0, limit);
   }
@@ -112,7 +109,7 @@ function isUnchanged(name: string, value: unknown) {
 /** The rows that a message reads and changes. */
 export class Rows {
   readonly #rows = new Map<string, { key: Item; row?: string | undefined; condition?: object; isChanged?: boolean }>();
-  /** An error of the table, which is none of the message. */
+  /** An error of the table, which is none of the message, unlike an invalid key. */
   failure: unknown;
 
   constructor(readonly table: Table) {}
@@ -121,7 +118,9 @@ export class Rows {
   async get<T>(partition: string, sort: string): Promise<T | undefined> {
     const one = this.#of(partition, sort);
     if (!one.condition && !one.isChanged) {
-      const item = await this.table.item(one.key).catch((error) => Promise.reject((this.failure = error)));
+      const item = await this.table.item(one.key).catch((error) => {
+        throw error.name === "ValidationException" ? error : (this.failure = error);
+      });
       Object.assign(one, { row: item?.row, condition: isUnchanged("writeId", item?.writeId) });
     }
     return one.row === undefined ? undefined : JSON.parse(one.row);

@@ -10,7 +10,7 @@ import type { AddressInfo } from "node:net";
 import { before, test } from "node:test";
 import { DynamoDB } from "@aws-sdk/client-dynamodb";
 import { DynamoDBDocument, paginateScan } from "@aws-sdk/lib-dynamodb";
-import { consumer } from "../src/consumer.js";
+import { consumer, type Message, type Rows } from "../src/consumer.js";
 import { handler as orderMails } from "./order-mails.js";
 
 const TABLE = process.env.TABLE_NAME!;
@@ -228,6 +228,34 @@ test("a payload that is neither a batch nor a request, and an unknown request, a
   for (const payload of [null, 7, "text", [], {}, { Records: 7 }, { request: "other" }, { request: "skip", aggregate: "7", through: 1 }]) {
     await assert.rejects(handler(payload, context), JSON.stringify(payload));
   }
+});
+
+test("a request to skip has whole numbers, or texts of them", async () => {
+  const journal = new Journal("skip");
+  const skip = (given: object) => journal.handler({ request: "skip", aggregate: "note/1", ...given }, context);
+  await journal.deliver([{ seq: 3 }, { seq: 4, epoch: 2 }]);
+  for (const through of [undefined, null, "", "2nd", 1.5, "1.5", 0, -1, 2 ** 53, []]) {
+    await assert.rejects(skip({ through, epoch: 2 }), `${through}`);
+  }
+  for (const epoch of ["", "1st", 1.5, "1.5", 0, -1, 2 ** 32]) await assert.rejects(skip({ through: 2, epoch }), `${epoch}`);
+  const stored = [[1, 3], [2, 4]];
+  assert.deepEqual((await journal.aggregates())["note/1"], { applied: [], position: [0, 0], attempts: 0, stored });
+  assert.deepEqual(await skip({ through: "2", epoch: "1" }), { applied: 1, failed: 0 });
+  assert.deepEqual(await skip({ through: "3", epoch: "2" }), { applied: 1, failed: 0 });
+  assert.deepEqual((await journal.aggregates())["note/1"], { applied: stored, position: [2, 4], attempts: 0, stored: [] });
+});
+
+test("an AWS error of the function counts as an attempt, and so does a row whose key is invalid", async () => {
+  const journal = new Journal("aws-errors");
+  const handle = async ({ detail }: Message, rows: Rows) => {
+    if (detail.metadata.aggregateId === "1") await db.getItem({ TableName: "none", Key: { pk: { S: "any" } } });
+    await rows.get("any", "");
+  };
+  const handler = consumer({ name: journal.name, tableName: TABLE, maxAttempts: 2, client: db, handle });
+  const deliver = async () => (await handler({ Records: records([{ seq: 1 }, { of: "note/2", seq: 1 }]) }, context)).batchItemFailures;
+  assert.deepEqual([(await deliver()).length, (await deliver()).length], [2, 0]);
+  const stopped = { position: [0, 0], attempts: 2, stored: [[1, 1]] };
+  assert.deepEqual(await journal.aggregates(), complete({ "note/1": stopped, "note/2": stopped }));
 });
 
 test("messages are delivered again when the time is up or the table is not available", async () => {
