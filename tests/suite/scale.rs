@@ -184,7 +184,7 @@ async fn simulated_snapshot_takes_the_units_of_counted_calls() {
     assert_eq!(units_of("GetItem"), 1.0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn simulated_group_takes_the_units_of_counted_transactions() {
     let instance = Instance::start().await;
     instance.post("/todo", json!({"id": "1", "title": "TODO", "message": ""})).await.expect(201);

@@ -76,7 +76,7 @@ fn stack_with_another_table_uses_the_table_of_the_given_stream() {
             on_stream += usize::from(resource == "TableStreamArn");
         }
     }
-    assert_eq!((on_table, on_index, on_stream), (5, 1, 1));
+    assert_eq!((on_table, on_index, on_stream), (4, 1, 1));
 }
 
 /// Enabling the mappings leaves the alarms on OK until a mapping is silent for as long as usual: only then they ring.

@@ -23,8 +23,7 @@ const GRANTS: [(&str, &[&str]); 4] = [
         "CommandHandler",
         &[
             "dynamodb:ConditionCheckItem on Table.Arn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
-            "dynamodb:DeleteItem on Table.Arn if ForAllValues:StringLike dynamodb:LeadingKeys CLAIM#* and \
-             ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
+            "dynamodb:DeleteItem on Table.Arn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
             "dynamodb:GetItem on Table.Arn",
             "dynamodb:PutItem on Table.Arn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
             "dynamodb:Query on Table.Arn, ${Table.Arn}/index/gsi1",

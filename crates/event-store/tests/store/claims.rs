@@ -117,6 +117,23 @@ async fn group_takes_each_claim_once_and_a_taken_one_fails_its_own_request_alone
 }
 
 #[tokio::test]
+async fn taken_claim_keeps_no_other_request_of_its_group_from_being_appended_with_the_others() {
+    let table = TestTable::new().await;
+    let store = table.store();
+    let (one, other) = (Subject::of::<Badge>("1"), Subject::of::<Badge>("2"));
+    give(&store, &other, &["x"]).await.unwrap();
+    give(&store, &one, &["a"]).await.unwrap();
+    let requests = [again(&one, &["a"]), again(&one, &["a", "x"]), again(&one, &["a"]), again(&one, &["a"])];
+    let (sent, calls) = send_behind(&table, &store, &again(&one, &["a"]), &requests, &[]).await;
+    assert_eq!([0, 2, 3].map(|index| version(&sent[index])), [3, 4, 5]);
+    assert_eq!(taken(&sent[1]), ("x", "2"));
+    // The first request, the group, the others of the group together, and the request with the taken claim: on the state that
+    // it knows, and on one that is read.
+    let appends = operations(&calls).into_iter().filter(|operation| *operation == APPEND).count();
+    assert_eq!(appends, 5);
+}
+
+#[tokio::test]
 async fn taken_claim_after_an_unknown_outcome_is_an_unknown_outcome() {
     let table = TestTable::new().await;
     let store = table.store();
