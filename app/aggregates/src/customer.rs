@@ -32,7 +32,7 @@ pub enum Command {
     /// Registers the customer.
     RegisterCustomer {
         /// The e-mail address, which no other customer has.
-        #[schemars(example = &"ann@example.com")]
+        #[schemars(email, example = &"ann@example.com")]
         email: String,
         /// The name.
         #[schemars(example = &"Ann")]
@@ -41,7 +41,7 @@ pub enum Command {
     /// Replaces the e-mail address.
     ChangeEmail {
         /// The e-mail address, which no other customer has.
-        #[schemars(example = &"ann@example.org")]
+        #[schemars(email, example = &"ann@example.org")]
         email: String,
     },
     /// Deletes the customer, whose e-mail address is then free.
