@@ -2,17 +2,15 @@
 //! the aggregates.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::slice::from_ref;
 use std::time::Duration;
 
-use daybook_decider::{AggregatePanic, Claim, ClaimChanges, Folded, Model, Registry};
-use daybook_event_store::internal::{Backoff, ImportOptions, Item, NewEvents, is_valid_checksum, text};
+use daybook_decider::{AggregatePanic, Claim, ClaimChanges, Folded, Model};
+use daybook_event_store::internal::{Backoff, ImportOptions, Item, NewEvents, text};
 use daybook_event_store::{AppendError, StoreError};
 use daybook_table::{AggregateKey, attributes, keys};
 use tokio::time::Instant;
 
 use crate::handle::{Admin, RowKey};
-use crate::verify::{Discrepancy, Finding, Verified};
 
 /// The time for which a correction is repeated while others write to the aggregate.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -85,40 +83,23 @@ impl Admin<'_> {
             match result {
                 Ok(()) => return Ok(corrected),
                 Err(AppendError::Store(error)) => return Err(error),
+                // An aggregate has so many claims only if an earlier release had no claims, or another maximum.
+                Err(AppendError::TooLarge(error)) => {
+                    return Err(StoreError::Corrupt { item: format!("the claims of {key}"), source: error.into() });
+                }
                 // Another writer was faster, or the outcome is unknown: the rows decide.
                 Err(_) if backoff.wait().await => {}
                 Err(error) => return Err(StoreError::Unavailable { doing: "correct claims", source: error.into() }),
             }
         }
     }
-
-    /// Checks the row of a claim, and that the state of its holder has the claim.
-    pub async fn verify_claim(&self, registry: &Registry, claim: &Claim) -> Result<Verified, StoreError> {
-        let mut verified = Verified { rows: 1, ..Verified::default() };
-        let row = self.items("read a claim", [row_key(claim)].into(), None).await?.remove(&row_key(claim));
-        let Some(row) = row else { return Ok(verified) };
-        let aggregate = holder(&row);
-        let stale = match registry.get(&aggregate.aggregate_type) {
-            Some(model) => self.correct_claims(model, &aggregate, from_ref(claim), false).await.map(|of| of.released),
-            None => Ok(vec![claim.clone()]),
-        };
-        let discrepancy = match stale {
-            _ if !is_valid_checksum(&row) => Discrepancy::Changed,
-            Ok(stale) if stale.is_empty() => return Ok(verified),
-            Ok(_) => Discrepancy::ClaimStale { holder: aggregate.to_string() },
-            Err(error @ StoreError::Unavailable { .. }) => return Err(error),
-            Err(error) => Discrepancy::Unreadable { reason: error.to_string() },
-        };
-        verified.findings.push(Finding { aggregate, item: keys::CLAIM.to_owned(), discrepancy });
-        Ok(verified)
-    }
 }
 
-fn row_key(claim: &Claim) -> RowKey {
+pub(crate) fn row_key(claim: &Claim) -> RowKey {
     (keys::claim_pk(claim), keys::CLAIM.to_owned())
 }
 
 /// The aggregate in the row of a claim.
-fn holder(row: &Item) -> AggregateKey {
+pub(crate) fn holder(row: &Item) -> AggregateKey {
     AggregateKey::new(text(row, attributes::AGGREGATE_TYPE), text(row, attributes::AGGREGATE_ID))
 }

@@ -5,8 +5,10 @@
 //!
 //! In reading order:
 //! - `finding`: the possible findings, and all those of a verification.
-//! - `events`, `metadata`, `messages`, `snapshots`: the checks of each kind of row against the others.
+//! - `events`, `metadata`, `messages`, `snapshots`: the checks of each kind of row against the others. `claims`: those of unique
+//!   values, whose rows are in partitions of their own.
 
+mod claims;
 mod events;
 mod finding;
 mod messages;
@@ -30,7 +32,6 @@ pub use self::finding::{Discrepancy, Finding, Verified};
 use self::messages::Messages;
 use self::metadata::MetadataRow;
 use self::snapshots::Snapshots;
-use crate::claims::CorrectedClaims;
 use crate::handle::Admin;
 
 /// Number of reads. A query during a transaction may return some of its rows and not others, so only a finding of
@@ -98,19 +99,7 @@ impl Admin<'_> {
             rows.events.version_after = Some(version);
         }
         if let Some(folded) = rows.events.folded() {
-            let correct = self.claims_to_correct(model, key, folded, &[]).await;
-            let CorrectedClaims { taken, elsewhere, .. } = match correct {
-                Err(StoreError::Panicked { source, .. }) => {
-                    let reason = source.to_string();
-                    rows.report.add(keys::METADATA.to_owned(), Discrepancy::Unreadable { reason });
-                    CorrectedClaims::default()
-                }
-                correct => correct?,
-            };
-            let nobody = taken.into_iter().map(|claim| (claim, "no aggregate".to_owned()));
-            for (claim, holder) in nobody.chain(elsewhere.into_iter().map(|(claim, of)| (claim, of.to_string()))) {
-                rows.report.add(keys::claim_pk(&claim), Discrepancy::ClaimMissing { holder });
-            }
+            self.verify_claims(model, key, folded, &mut rows.report).await?;
         }
         Ok(rows.finish())
     }

@@ -6,8 +6,8 @@
 //! - `new`, `add`, `upgrade`: write the files of a project.
 //! - `console`: serves the console of a stack until Ctrl-C.
 //! - `deploy`: deploys the stack of a project.
-//! - `reads`, `verify`, `claims`, `dlq`, `discarded`, `relay`, `republish`, `restore`, `snapshot`, `load`, `check_deployment`, `export`,
-//!   `import`, `projection`: the operator commands.
+//! - `reads`, `verify`, `claims`, `dlq`, `discarded`, `relay`, `republish`, `restore`, `snapshot`, `load`, `check_deployment`,
+//!   `export`, `import`, `projection`: the operator commands.
 
 mod add;
 mod check_deployment;
@@ -37,6 +37,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use daybook_local_stack::{DevError, Project};
 use daybook_operations::import::ImportOptions;
 use daybook_operations::republish::RepublishOptions;
+use daybook_operations::restore::RestoreOptions;
 use daybook_scaffold::ScaffoldError;
 
 use self::add::AddCommand;
@@ -54,7 +55,6 @@ use self::new::NewArgs;
 use self::projection::ProjectionCommand;
 use self::reads::{EventsArgs, FeedArgs, GetArgs};
 use self::relay::RelayCommand;
-use self::restore::RestoreArgs;
 use self::snapshot::SnapshotCommand;
 use self::upgrade::UpgradeArgs;
 use self::verify::VerifyArgs;
@@ -101,7 +101,7 @@ pub enum OperatorCommand {
     #[command(subcommand)]
     Dlq(DlqCommand),
     Republish(OnStack<RepublishOptions>),
-    Restore(OnStack<RestoreArgs>),
+    Restore(OnStack<RestoreOptions>),
     #[command(subcommand)]
     Discarded(DiscardedCommand),
     #[command(subcommand)]

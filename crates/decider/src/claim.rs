@@ -17,6 +17,9 @@ impl Claim {
     /// Maximum claims of an aggregate.
     pub const MAX: usize = 20;
 
+    /// Maximum characters of a name.
+    pub const MAX_NAME: usize = MAX_NAME;
+
     /// Maximum bytes of a value, so that the row of a claim has less than 1 KB.
     pub const MAX_VALUE: usize = 512;
 

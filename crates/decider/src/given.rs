@@ -191,12 +191,8 @@ where
         self
     }
 
-    fn events(&self) -> &[A::Event] {
-        self.decision.as_ref().unwrap_or_else(|rejection| &rejection.recorded)
-    }
-
     fn claims_after(&self) -> Vec<Claim> {
-        let events = self.events();
+        let events = self.decision.as_ref().unwrap_or_else(|rejection| &rejection.recorded);
         claims::<A>(events.iter().fold(self.state.clone(), A::evolve), self.version + events.len() as u64)
     }
 

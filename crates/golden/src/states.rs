@@ -91,13 +91,14 @@ impl GoldenFiles {
             );
             restored = if model.full_history() { after.clone() } else { from_snapshot(model, &after) };
             folded = after;
+            let claims = model.claims(&folded).unwrap();
             assert!(
-                model.claims(&folded).unwrap() == model.claims(&restored).unwrap(),
+                claims == model.claims(&restored).unwrap(),
                 "{}: {} has other claims after a snapshot: `claims` reads something that the JSON of the state does not contain",
                 model.type_name(),
                 golden.name,
             );
-            let claims = model.claims(&folded).unwrap().iter().map(ToString::to_string).collect();
+            let claims = claims.iter().map(ToString::to_string).collect();
             states.push(Step { event: golden.name, version: golden.version, state: effect.0, claims });
         }
         Fold { shape: shape::of(&schema, &schema), states }

@@ -8,6 +8,7 @@ use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
+use clap::Args;
 use daybook_decider::Model;
 use daybook_table::attributes::TTL;
 use jiff::{SignedDuration, Timestamp};
@@ -35,22 +36,39 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(5)
 const PAGE: usize = 100;
 const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(16).expect("16 is not 0");
 
-#[derive(Clone, Debug)]
+/// Replace the table of a stack by a restored one, step by step.
+///
+/// Without `--yes`, the command changes nothing, and prints which steps are done and which are not. With `--yes`, it closes the
+/// API, stops the relay, restores and verifies the table, updates the stack to this table and the next epoch, and lists the
+/// lost events. The API stays closed, so that you can decide what to do about them. With `--yes --open`, it also sends messages
+/// again, enables the event source mappings, opens the API and enables TTL. It reads from AWS what is done: after a failure or
+/// Ctrl-C, run it again. Build `daybook` from the deployed commit. docs/restore.md describes what a restore does to events,
+/// messages, consumers and views.
+#[derive(Clone, Debug, Args)]
 pub struct RestoreOptions {
-    /// The name of the restored table.
+    /// Name of the restored table: the name of the stack, a hyphen and more. If the table exists, it is used.
+    #[arg(long, value_name = "NAME")]
     pub into: String,
-    /// The time of the restore. The restored table may have it.
+    /// Time to restore to, the last moment before the damage, such as 2026-11-20T08:00:00Z.
+    #[arg(long, value_name = "TIME")]
     pub at: Option<Timestamp>,
-    /// The table that is restored, if it is not that of the stack.
+    /// The table to restore. Default: that of the stack.
+    #[arg(long, value_name = "NAME")]
     pub source: Option<String>,
-    /// The new epoch, if it is not the next one of the stack.
+    /// The new epoch. Default: that of the stack, plus 1.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     pub epoch: Option<u32>,
+    /// Send the messages since this time again. Default: an hour before the time of the restore.
+    #[arg(long, value_name = "TIME")]
     pub republish_from: Option<Timestamp>,
     /// Maximum aggregates verified, and messages sent, per second.
+    #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
-    /// Whether the API is opened again.
+    /// Also take the steps that open the API again.
+    #[arg(long = "open")]
     pub opens: bool,
-    /// Whether the steps are taken; otherwise they are only reported.
+    /// Take the steps; without this option, the command only prints them.
+    #[arg(long = "yes")]
     pub executes: bool,
 }
 

@@ -8,7 +8,7 @@ use daybook_operations::selection::Selection;
 use daybook_operations::walk::{WalkOptions, Walked};
 use serde_json::json;
 
-use crate::operator::{Exit, OnStack, OperatorError, Session};
+use crate::operator::{Ended, Exit, OnStack, Session};
 
 /// Correct which aggregates have unique values.
 #[derive(Clone, Debug, Subcommand)]
@@ -37,10 +37,7 @@ pub struct ClaimsRebuildArgs {
     concurrency: NonZeroUsize,
 }
 
-pub(super) async fn rebuild(
-    args: ClaimsRebuildArgs,
-    Session { stack, mut out }: Session<'_>,
-) -> Result<Exit, OperatorError> {
+pub(super) async fn rebuild(args: ClaimsRebuildArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ClaimsRebuildArgs { aggregate_type, yes: writes, rate, concurrency } = args;
     let selection = Selection { types: vec![aggregate_type], ..Selection::default() };
     let options = WalkOptions { selection, rate, concurrency, checkpoint: None };

@@ -5,7 +5,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use daybook_decider::record::{ULID, timestamp};
-use daybook_decider::{Access, Claim};
+use daybook_decider::{Access, Caller, Claim, Model};
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +71,7 @@ struct ListQuery {
     #[serde(default = "default_limit")]
     limit: usize,
     /// A unique value, as `name:value`, whose aggregate is looked for.
-    #[schemars(length(min = 3, max = 641))]
+    #[schemars(length(min = 3, max = Claim::MAX_NAME + 1 + Claim::MAX_VALUE))]
     claim: Option<String>,
 }
 
@@ -114,16 +114,7 @@ async fn list(
 ) -> Result<Response, Problem> {
     let model = api.model(&type_name)?;
     if let Some(claim) = query.claim {
-        let invalid = || Problem::new(&problem::BAD_QUERY, "claim must be name:value");
-        let claim = Claim::parse(&claim).ok_or_else(invalid)?;
-        let row = api.store.claim(&claim).await?;
-        let holder = row.map(|row| row.holder()).filter(|holder| holder.aggregate_type == model.type_name());
-        // A caller who may not read the aggregate does not learn whether the value is taken.
-        let Some(holder) = holder else { return Err(problem::not_found()) };
-        if !may_read(&api, &holder, caller.as_ref()).await? {
-            return Err(problem::not_found());
-        }
-        return Ok((StatusCode::SEE_OTHER, [(header::LOCATION, format!("/{holder}"))]).into_response());
+        return redirect_to_holder(&api, model, &claim, caller.as_ref()).await;
     }
     require(model, &caller, Access::List, None)?;
     let limit = checked_limit(query.limit)?;
@@ -140,4 +131,21 @@ async fn list(
         unreadable: report_unreadable(&found.unreadable),
     };
     page(&body, found.more.then(|| format!("/{type_name}?after={}&limit={limit}", found.cursor)))
+}
+
+/// A caller who may not read the aggregate does not learn whether the value is taken.
+async fn redirect_to_holder(
+    api: &Api,
+    model: &dyn Model,
+    claim: &str,
+    caller: Option<&Caller>,
+) -> Result<Response, Problem> {
+    let invalid = || Problem::new(&problem::BAD_QUERY, "claim must be name:value");
+    let row = api.store.claim(&Claim::parse(claim).ok_or_else(invalid)?).await?;
+    match row.map(|row| row.holder()).filter(|holder| holder.aggregate_type == model.type_name()) {
+        Some(holder) if may_read(api, &holder, caller).await? => {
+            Ok((StatusCode::SEE_OTHER, [(header::LOCATION, format!("/{holder}"))]).into_response())
+        }
+        _ => Err(problem::not_found()),
+    }
 }

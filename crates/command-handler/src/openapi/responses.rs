@@ -33,6 +33,7 @@ fn schema(problem_type: &ProblemType, registry: &Registry) -> Value {
         "detail": {"type": "string", "description": "What is wrong in this case, for people to read."},
     });
     let version = |whose: &str| json!({"type": "integer", "minimum": 0, "description": whose});
+    let mut optional = None;
     match (problem_type.example)(registry).extension.as_deref() {
         None => {}
         Some(ExtensionMembers::Versions { .. }) => {
@@ -59,11 +60,13 @@ fn schema(problem_type: &ProblemType, registry: &Registry) -> Value {
         }
         Some(ExtensionMembers::Claim { .. }) => {
             members["claim"] = json!({"type": "string", "description": "The name of the claim."});
-            members["holder"] = json!({"type": "string", "description": "The aggregate that has it, as `type/id`."});
+            optional = Some(("holder", "The aggregate that has it, as `type/id`."));
         }
     }
-    let mut required: Vec<_> = members.as_object().into_iter().flat_map(Map::keys).cloned().collect();
-    required.retain(|member| member != "holder");
+    let required: Vec<_> = members.as_object().into_iter().flat_map(Map::keys).cloned().collect();
+    if let Some((name, description)) = optional {
+        members[name] = json!({"type": "string", "description": description});
+    }
     if problem::ABOUT_A_COMMAND.iter().any(|other| other.slug == problem_type.slug) {
         let description = "The position of the command in the array, counted from 0; only if the request contains an \
                            array.";

@@ -24,7 +24,7 @@ pub enum AppendError {
     /// Another aggregate has a claim that was to be taken. The metadata is at the expected version.
     #[error("{holder} has the claim {}", claim.name())]
     ClaimTaken { claim: Claim, holder: AggregateKey },
-    /// Whether the aggregate has these claims, which were to be released, is not as expected.
+    /// Another aggregate has these claims, which were to be released; or it has them no longer.
     #[error("claims to be released belong to another aggregate, or do so no longer")]
     NotReleased(Vec<Claim>),
     /// The append exceeds a limit of DynamoDB.

@@ -394,7 +394,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
             | AppendError::ClaimTaken { .. }
             | AppendError::NotReleased(_) => {
                 let changes = |claim: &Claim| proposed.as_ref().is_ok_and(|own| own.claims.contains(claim));
-                self.is_alone = match &*error {
+                self.is_alone |= match &*error {
                     AppendError::ClaimTaken { claim, .. } => changes(claim),
                     AppendError::NotReleased(claims) => claims.iter().any(changes),
                     _ => true,

@@ -92,6 +92,12 @@ fn taken(sent: &Sent) -> (&str, &str) {
     }
 }
 
+async fn assert_holders(table: &TestTable, expected: &[(&str, Option<&str>)]) {
+    for (value, id) in expected {
+        assert_eq!(holder(table, value).await.as_deref(), *id, "{value}");
+    }
+}
+
 #[tokio::test]
 async fn group_takes_each_claim_once_and_a_taken_one_fails_its_own_request_alone() {
     let table = TestTable::new().await;
@@ -104,16 +110,12 @@ async fn group_takes_each_claim_once_and_a_taken_one_fails_its_own_request_alone
     let (sent, calls) = send_behind(&table, &store, &again(&one, &["a"]), &requests, &[]).await;
     assert_eq!(sent.iter().map(version).collect::<Vec<_>>(), [3, 4, 5]);
     assert_eq!(operations(&calls), [APPEND, APPEND]);
-    for (value, id) in [("a", None), ("b", None), ("c", Some("1")), ("d", Some("1")), ("x", Some("2"))] {
-        assert_eq!(holder(&table, value).await.as_deref(), id, "{value}");
-    }
+    assert_holders(&table, &[("a", None), ("b", None), ("c", Some("1")), ("d", Some("1")), ("x", Some("2"))]).await;
 
     let requests = [again(&one, &["e"]), again(&one, &["e", "x"]), again(&one, &["e", "f"])];
     let (sent, _) = send_behind(&table, &store, &again(&one, &["c"]), &requests, &[]).await;
     assert_eq!((version(&sent[0]), taken(&sent[1]), version(&sent[2])), (7, ("x", "2"), 8));
-    for (value, id) in [("c", None), ("e", Some("1")), ("f", Some("1")), ("x", Some("2"))] {
-        assert_eq!(holder(&table, value).await.as_deref(), id, "{value}");
-    }
+    assert_holders(&table, &[("c", None), ("e", Some("1")), ("f", Some("1")), ("x", Some("2"))]).await;
 }
 
 #[tokio::test]
@@ -175,9 +177,7 @@ async fn value_that_another_aggregate_had_before_there_were_claims_stops_no_comm
     // Its state has the value, and it does not have the claim.
     assert_eq!(version(&again(&one, &["x", "a"]).send(&table.store()).await), 2);
     assert_eq!(version(&again(&one, &["b"]).send(&table.store()).await), 3);
-    for (value, id) in [("x", Some("2")), ("a", None), ("b", Some("1"))] {
-        assert_eq!(holder(&table, value).await.as_deref(), id, "{value}");
-    }
+    assert_holders(&table, &[("x", Some("2")), ("a", None), ("b", Some("1"))]).await;
 }
 
 #[tokio::test]

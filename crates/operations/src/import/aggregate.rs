@@ -152,8 +152,8 @@ impl Importer<'_> {
     }
 
     /// Compares the events with those in the table, and writes the others if `writes`. `in_table` is set to the number of
-    /// events that are in the table, `had` to the claims of all its states: an earlier
-    /// import may have ended between the events and their claims.
+    /// events that are in the table, `had` to the claims of all its states: an earlier import may have ended between the events
+    /// and their claims.
     async fn pass(
         &self,
         model: &dyn Model,
