@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+pub mod badge;
 pub mod clock;
 pub mod collector;
 pub mod commands;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod claims;
 mod import;
 mod verify;
 mod verify_checksums;

@@ -1,74 +1,15 @@
 //! Claims in groups, with unknown outcomes, and after a change of `claims`.
 
-use daybook_decider::{Aggregate, Claim, Commands, Context, Decision, EventType, Rejection};
+use daybook_decider::Claim;
 use daybook_event_store::{EventStore, TransactError, Transacted};
 use daybook_table::{AggregateKey, keys};
+use daybook_test_support::badge::Badge;
 use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::table::TestTable;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::group::{APPEND, Request, Sent, operations, send_behind, version};
 use crate::support::Subject;
-
-/// An aggregate that has the values that it was given last. Without `CLAIMS`, it is that of an earlier release.
-struct Badge<const CLAIMS: bool = true>;
-
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
-struct State {
-    values: Vec<String>,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data")]
-enum Command {
-    Give {
-        values: Vec<String>,
-    },
-    GiveAgain {
-        values: Vec<String>,
-    },
-    /// Is rejected, and records the values.
-    Refuse {
-        values: Vec<String>,
-    },
-}
-
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data")]
-enum Event {
-    Given { values: Vec<String> },
-}
-
-impl<const CLAIMS: bool> Aggregate for Badge<CLAIMS> {
-    const TYPE: &'static str = "badge";
-    const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Commands { create: "Give", update: Some("GiveAgain"), delete: None };
-    const EVENTS: &'static [EventType] = &[EventType::new("Given", 1)];
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
-
-    fn decide(_: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
-        match command {
-            Command::Give { values } | Command::GiveAgain { values } => Ok(vec![Event::Given { values }]),
-            Command::Refuse { values } => Err(Rejection::new("Refused", "refused").recording(Event::Given { values })),
-        }
-    }
-
-    fn evolve(_: State, event: &Event) -> State {
-        let Event::Given { values } = event.clone();
-        State { values }
-    }
-
-    fn claims(state: &State) -> Vec<Claim> {
-        assert!(!state.values.contains(&"panic".to_owned()));
-        let values = state.values.iter().filter(|_| CLAIMS);
-        values.map(|value| Claim::new("badge", value.clone())).collect()
-    }
-}
 
 async fn give(store: &EventStore, badge: &Subject, values: &[&str]) -> Sent {
     let command = if badge.load(store).await.version() == 0 { "Give" } else { "GiveAgain" };
