@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use daybook_decider::{Caller, CommandRequest, Decided, DecisionInput, Folded, Json, Meta, Model, Registry};
+use daybook_decider::{Caller, CommandRequest, DecisionInput, Folded, Involved, Json, Meta, Model, Registry};
 use daybook_event_store::{
     CommandResponse, Decide, EventStore, LoadPolicy, ResponseDetail, TransactError, TransactOptions, Transacted,
+    Undecided,
 };
 use daybook_table::AggregateKey;
 use serde_json::{Value, json};
@@ -68,21 +69,31 @@ struct Sent<'a> {
 impl Decide for Sent<'_> {
     type Error = String;
 
-    fn decide(&self, before: &Folded) -> Result<Decided, String> {
+    fn decide(&self, before: &Folded, _: &Involved) -> Result<daybook_decider::Decisions, Undecided<String>> {
         let now = self.account.clock.timestamp();
         let milliseconds = u64::try_from(now.as_millisecond()).unwrap();
-        let input = DecisionInput {
+        let input = DecisionInput::new(
             now,
-            seed: Ulid::from_parts(milliseconds, fastrand::u128(..)),
-            meta: Meta::default(),
-            epoch: 1,
-            caller: Caller::anonymous(),
-        };
+            Ulid::from_parts(milliseconds, fastrand::u128(..)),
+            Meta::default(),
+            Caller::anonymous(),
+            1,
+        );
         let commands = std::slice::from_ref(&self.command);
-        self.account.model().decide(before, &self.account.key.id, commands, &input).map_err(|error| error.to_string())
+        self.account
+            .model()
+            .decide(before, &self.account.key.id, commands, &input)
+            .map(Into::into)
+            .map_err(|error| error.to_string().into())
     }
 
-    fn respond(&self, _: &Folded, decided: &Decided, _: ResponseDetail) -> Result<CommandResponse, String> {
+    fn respond(
+        &self,
+        _: &Folded,
+        decisions: &daybook_decider::Decisions,
+        _: ResponseDetail,
+    ) -> Result<CommandResponse, String> {
+        let decided = &decisions.own;
         Ok(CommandResponse { status: 200, version: decided.after.version(), state_version: 1, body: String::new() })
     }
 }

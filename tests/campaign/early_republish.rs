@@ -1,6 +1,7 @@
 //! `daybook republish` while the writers go on: every message that was committed before it began is sent, and each with the
 //! bytes of its row.
 
+use daybook_table::keys;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -91,7 +92,7 @@ impl EarlyRepublish {
 
 /// The details of all outbox rows, each with its partition and number.
 fn outbox(work: &Work) -> BTreeMap<String, (String, u64)> {
-    let rows = work.keys.iter().flat_map(|key| work.database.rows(&key.pk()));
+    let rows = work.keys.iter().flat_map(|key| work.database.rows(&keys::pk(&key)));
     let message = |row: Value| {
         let seq = row["messageSeq"]["N"].as_str()?.parse().unwrap();
         Some((row["detail"]["S"].as_str()?.to_owned(), (row["pk"]["S"].as_str()?.to_owned(), seq)))

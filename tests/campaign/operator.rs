@@ -1,6 +1,7 @@
 //! An operator who runs commands of the `daybook` binary: `dlq redrive` while the relay goes on and after the faults, and
 //! `republish`. Commands are killed or crash, and their calls fail.
 
+use daybook_table::keys;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
@@ -191,7 +192,7 @@ impl Operator {
 
     /// The time in the id of each event, by partition and number.
     fn event_times(&self) -> BTreeMap<(String, u64), Timestamp> {
-        let rows = self.work.keys.iter().flat_map(|key| self.work.database.rows(&key.pk()));
+        let rows = self.work.keys.iter().flat_map(|key| self.work.database.rows(&keys::pk(&key)));
         let time = |row: Value| {
             let id = Ulid::from_string(row["eventId"]["S"].as_str()?).unwrap();
             let number = row["seqNum"]["N"].as_str()?.parse().unwrap();

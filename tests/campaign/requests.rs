@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use daybook_decider::{Caller, CommandRequest, Decided, DecisionInput, Folded, Meta, Model, OutboxMessage};
+use daybook_decider::{Caller, CommandRequest, Decided, DecisionInput, Folded, Involved, Meta, Model, OutboxMessage};
 use daybook_event_store::{
     CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, ResponseDetail, StoreError, TransactError,
-    TransactOptions, Transacted,
+    TransactOptions, Transacted, Undecided,
 };
 use daybook_table::AggregateKey;
 use jiff::SignedDuration;
@@ -140,17 +140,17 @@ struct Made {
 impl Decide for Decisions<'_> {
     type Error = String;
 
-    fn decide(&self, before: &Folded) -> Result<Decided, String> {
+    fn decide(&self, before: &Folded, _: &Involved) -> Result<daybook_decider::Decisions, Undecided<String>> {
         let Request { key, commands, writer, clock_error, dice, .. } = self.request;
         let now = self.work.clock.timestamp() + *clock_error;
         let milliseconds = u64::try_from(now.as_millisecond()).unwrap();
-        let input = DecisionInput {
+        let input = DecisionInput::new(
             now,
-            seed: Ulid::from_parts(milliseconds, dice.lock().unwrap().bits() >> 1),
-            meta: Meta { actor: Some(format!("writer-{writer}")), ..Meta::default() },
-            epoch: 1,
-            caller: Caller::anonymous(),
-        };
+            Ulid::from_parts(milliseconds, dice.lock().unwrap().bits() >> 1),
+            Meta { actor: Some(format!("writer-{writer}")), ..Meta::default() },
+            Caller::anonymous(),
+            1,
+        );
         let mut made = self.made.lock().unwrap();
         made.versions.insert(before.version());
         let decided = self.model.decide(before, &key.id, commands, &input).map_err(|error| error.to_string())?;
@@ -160,12 +160,18 @@ impl Decide for Decisions<'_> {
         if !decided.events.is_empty() {
             made.attempts.push(self.record_attempt(&decided));
         }
-        Ok(decided)
+        Ok(decided.into())
     }
 
     /// A response whose body is the id of the first event; without an event, a text that no other response has. As in the
     /// command handler, a rejection that is not recorded is an error, and so is not stored.
-    fn respond(&self, _: &Folded, decided: &Decided, _: ResponseDetail) -> Result<CommandResponse, String> {
+    fn respond(
+        &self,
+        _: &Folded,
+        decisions: &daybook_decider::Decisions,
+        _: ResponseDetail,
+    ) -> Result<CommandResponse, String> {
+        let decided = &decisions.own;
         if let Some(rejection) = decided.rejection.as_ref().filter(|_| decided.events.is_empty()) {
             return Err(format!("{rejection:?}"));
         }

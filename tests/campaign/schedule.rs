@@ -7,7 +7,7 @@ use std::time::Duration;
 use daybook_admin::AdminCalls;
 use daybook_decider::Claim;
 use daybook_event_store::{EventStore, StoreSettings};
-use daybook_table::AggregateKey;
+use daybook_table::{AggregateKey, keys};
 use futures_util::future::OptionFuture;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
@@ -99,7 +99,7 @@ async fn write(work: &Arc<Work>, dice: &mut Dice, snapshotter: Option<&SnapshotF
     database.stop_faults();
     // Calls that were sent still arrive.
     sleep(Duration::from_secs(60)).await;
-    let rows = keys.iter().map(|key| (key.clone(), database.rows(&key.pk()))).collect();
+    let rows = keys.iter().map(|key| (key.clone(), database.rows(&keys::pk(&key)))).collect();
     check_table(&rows, &written.attempts, log);
     check_responses(&rows, &written, log);
     check_claims(work).await;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::{Json, Meta, RecordedEvent};
-use daybook_table::{AggregateKey, EventItem};
+use daybook_table::{AggregateKey, EventItem, keys};
 use serde_json::{Value, json};
 use suite_tests::document::Document;
 use suite_tests::{Suite, workspace};
@@ -32,7 +32,7 @@ async fn leave(suite: &Suite, key: &AggregateKey, events: &[(&str, u32, Value)])
     let text = |text: &str| AttributeValue::S(text.to_owned());
     rows.push(HashMap::from(
         [
-            ("pk", text(&key.pk())),
+            ("pk", text(&keys::pk(&key))),
             ("sk", text("#METADATA")),
             ("currentSeqNum", count.clone()),
             ("messageSeq", count),

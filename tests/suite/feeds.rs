@@ -43,7 +43,7 @@ async fn appear_late(instance: &Instance, id: &str) {
     let first = Ulid::from_string(text(&row, "eventId")).unwrap();
     let event_id = Ulid::from_parts(first.timestamp_ms() - 500, 7);
     let changes = [
-        ("pk", AggregateKey::new("todo", id).pk()),
+        ("pk", keys::pk(&AggregateKey::new("todo", id))),
         ("eventId", event_id.to_string()),
         ("gsi1sk", keys::gsi1sk(event_id)),
     ];

@@ -1,22 +1,28 @@
 //! Your code: one file for each aggregate, always in the same order: state, commands, events, messages, rules.
 //!
-//! The four aggregates that ship are examples to read first. [`mod@todo`] is the smallest. [`account`] has rules,
-//! recorded rejections and messages of its own. [`order`] has a life cycle, and events whose stored form has changed.
-//! [`customer`] has a unique value.
+//! The aggregates that ship are examples to read first. [`mod@todo`] is the smallest. [`account`] has rules, recorded
+//! rejections and messages of its own. [`order`] has a life cycle, and events whose stored form has changed. [`customer`] has a
+//! unique value. [`subscription`] decides over several aggregates: [`course`] and [`student`].
 //!
 //! To add an aggregate, write `src/<name>.rs` and add a line to [`registry`]. Before you deploy it, add an example of
 //! each of its events to `golden/<type>.json`: a test then protects their stored form, and another one the states that
 //! they are folded into. `docs/evolving-events.md` describes how to change an aggregate that is in use.
 
 pub mod account;
+pub mod course;
 pub mod customer;
 pub mod order;
+pub mod student;
+pub mod subscription;
 pub mod todo;
 
 pub use account::Account;
+pub use course::Course;
 pub use customer::Customer;
 use daybook::{RegistrationError, Registry};
 pub use order::Order;
+pub use student::Student;
+pub use subscription::Subscription;
 pub use todo::Todo;
 
 /// Registers the aggregates that the functions serve.
@@ -26,7 +32,7 @@ pub use todo::Todo;
 /// Returns an error if an aggregate contradicts itself or another one; the test below fails before you deploy.
 pub fn registry() -> Result<Registry, RegistrationError> {
     let registry = Registry::new().with::<Account>()?.with::<Customer>()?.with::<Order>()?.with::<Todo>()?;
-    Ok(registry)
+    registry.with::<Course>()?.with::<Student>()?.with::<Subscription>()
 }
 
 #[cfg(test)]

@@ -104,6 +104,7 @@ impl ImportBatch<'_> {
                 AppendError::Unknown(_) | AppendError::Conflict { .. } if self.is_written().await? => break,
                 AppendError::Unknown(_) => true,
                 AppendError::Conflict { .. }
+                | AppendError::Raced(_)
                 | AppendError::KeysUsed(_)
                 | AppendError::ClaimTaken { .. }
                 | AppendError::NotReleased(_)

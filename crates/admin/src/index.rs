@@ -121,7 +121,7 @@ fn index_entry(item: Item) -> Result<IndexEntry, Cause> {
     let [pk, sk] = [attributes::PK, attributes::SK].map(|name| text(&item, name));
     let read = || {
         Some(IndexEntry {
-            aggregate: AggregateKey::from_pk(pk)?,
+            aggregate: keys::aggregate_of_pk(pk)?,
             seq_num: keys::event_seq_num(sk)?,
             event_id: event_id(&item)?,
             message_seq: number(&item, attributes::MESSAGE_SEQ),

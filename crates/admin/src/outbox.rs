@@ -56,11 +56,11 @@ impl PublishedEvent {
     }
 
     fn row_key(&self, index: usize) -> RowKey {
-        (self.aggregate.pk(), keys::outbox_sk(self.seq_num, index))
+        (keys::pk(&self.aggregate), keys::outbox_sk(self.seq_num, index))
     }
 
     fn key_before(&self) -> RowKey {
-        (self.aggregate.pk(), keys::event_sk(self.seq_num - 1))
+        (keys::pk(&self.aggregate), keys::event_sk(self.seq_num - 1))
     }
 }
 

@@ -143,11 +143,11 @@ fn fill(data: &Path, id: &str, version: u64) {
     }
     let began = "1970-01-01T00:00:00.000Z";
     let metadata = json!({
-        "pk": key.pk(), "sk": keys::METADATA, "currentSeqNum": version, "messageSeq": 0, "aggregateType": "account",
+        "pk": keys::pk(&key), "sk": keys::METADATA, "currentSeqNum": version, "messageSeq": 0, "aggregateType": "account",
         "aggregateId": id, "createdAt": began, "updatedAt": began,
     });
     let snapshot = SnapshotItem {
-        pk: key.pk(),
+        pk: keys::pk(&key),
         sk: keys::SNAPSHOT.to_owned(),
         state: StoredText::Text(model.state(&folded).unwrap().text().to_owned()),
         last_seq_num: version,
@@ -177,7 +177,7 @@ struct Cost {
 impl Cost {
     /// The cost of those of these calls that name the aggregate's partition.
     fn of(calls: &[RecordedCall], id: &str) -> Self {
-        let pk = key(id).pk();
+        let pk = keys::pk(&key(id));
         let of_it: Vec<_> = calls.iter().filter(|call| call.request.to_string().contains(&format!("{pk}\""))).collect();
         let mut calls: Vec<_> = of_it.iter().map(|call| call.operation.clone()).collect();
         calls.sort_unstable();

@@ -12,6 +12,7 @@ pub(crate) mod endpoint;
 pub(crate) mod events_of_aggregate;
 pub(crate) mod events_of_type;
 pub(crate) mod get;
+mod joint;
 pub(crate) mod list;
 mod page;
 pub(crate) mod request_headers;
@@ -35,6 +36,7 @@ pub(crate) static ENDPOINTS: &[Endpoint] = &[
     delete::ENDPOINT,
     get::ENDPOINT,
     commands::ENDPOINT,
+    joint::ENDPOINT,
     events_of_aggregate::ENDPOINT,
     events_of_type::ENDPOINT,
     view_row::ENDPOINT,

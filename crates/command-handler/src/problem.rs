@@ -54,8 +54,10 @@ impl Problem {
             CommandError::Deleted => deleted(),
             CommandError::CreatedTwice { .. } => Self::new(&ALREADY_EXISTS, reason),
             CommandError::AfterDeletion { .. } => Self::new(&DELETED, reason),
-            CommandError::TooMany | CommandError::TooLarge => Self::new(&TOO_LARGE, reason),
-            CommandError::Panicked(_) | CommandError::Unwritable { .. } => internal(reason),
+            CommandError::TooMany | CommandError::TooLarge | CommandError::TooManyInvolved => {
+                Self::new(&TOO_LARGE, reason)
+            }
+            CommandError::Panicked(_) | CommandError::Unwritable { .. } | CommandError::Needs(_) => internal(reason),
         }
     }
 
@@ -66,11 +68,11 @@ impl Problem {
             TransactError::KeyReused => key_reused(),
             TransactError::ClaimTaken { claim, .. } => claim_taken(claim.name(), None),
             TransactError::Contended => contended(),
-            TransactError::OutcomeUnknown { after, has_key, source } => {
+            TransactError::OutcomeUnknown { of, after, has_key, source } => {
                 let cause = daybook_function_runtime::with_causes(source.as_ref());
-                outcome_unknown(Some((key, after)), has_key, cause)
+                outcome_unknown(Some((of.as_ref().unwrap_or(key), after)), has_key, cause)
             }
-            TransactError::TooLarge(limit) => Self::new(&TOO_LARGE, limit.to_string()),
+            TransactError::TooLarge { limit, of } => Self { aggregate: of, ..Self::new(&TOO_LARGE, limit.to_string()) },
             TransactError::Store(error) => error.into(),
         }
     }

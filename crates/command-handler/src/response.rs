@@ -35,8 +35,8 @@ pub(crate) fn json_text(body: &impl Serialize) -> Result<Option<String>, Problem
     Ok((body.len() + escapes <= MAX_RESPONSE).then_some(body))
 }
 
-/// The response to a write, with the headers that follow from it.
-pub(crate) fn write_response(transacted: Transacted, key: &AggregateKey) -> Result<Response, Problem> {
+/// The response to a write, with the headers that follow from it if it is about one aggregate.
+pub(crate) fn write_response(transacted: Transacted, key: Option<&AggregateKey>) -> Result<Response, Problem> {
     let (CommandResponse { status, version, state_version, body }, is_replayed) = match transacted {
         Transacted::Decided(response) => (response, false),
         Transacted::Replayed(response) => (response, true),
@@ -45,9 +45,11 @@ pub(crate) fn write_response(transacted: Transacted, key: &AggregateKey) -> Resu
     let content_type = if status.is_success() { JSON } else { PROBLEM_JSON };
     let mut response = (status, [(header::CONTENT_TYPE, content_type)], body).into_response();
     let headers = response.headers_mut();
-    headers.insert(header::ETAG, etag(version, state_version));
-    if status == StatusCode::CREATED {
-        headers.insert(header::LOCATION, HeaderValue::try_from(format!("/{key}")).map_err(problem::internal)?);
+    if let Some(key) = key {
+        headers.insert(header::ETAG, etag(version, state_version));
+        if status == StatusCode::CREATED {
+            headers.insert(header::LOCATION, HeaderValue::try_from(format!("/{key}")).map_err(problem::internal)?);
+        }
     }
     if is_replayed {
         headers.insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
@@ -75,6 +77,22 @@ pub(crate) struct WriteResponse<'a> {
     /// The messages that will be published about these events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) messages: Option<Vec<MessageJson<'a>>>,
+}
+
+/// The result of commands to several aggregates.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct JointResponse<'a> {
+    /// The result for each aggregate that the request names, in its order.
+    pub(crate) results: Vec<JointResult<'a>>,
+}
+
+/// The result for one of several aggregates.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct JointResult<'a> {
+    /// The aggregate, `type/id`.
+    pub(crate) aggregate: String,
+    #[serde(flatten)]
+    pub(crate) result: WriteResponse<'a>,
 }
 
 /// A stored event.

@@ -76,6 +76,18 @@ pub struct ClaimChanges {
 }
 
 impl ClaimChanges {
+    /// These changes, followed by others.
+    pub(crate) fn then(mut self, mut next: Self) -> Self {
+        let (taken, released) = (next.taken.clone(), next.released.clone());
+        next.taken.retain(|claim| !self.released.contains(claim));
+        next.released.retain(|claim| !self.taken.contains(claim));
+        self.taken.retain(|claim| !released.contains(claim));
+        self.released.retain(|claim| !taken.contains(claim));
+        self.taken.extend(next.taken);
+        self.released.extend(next.released);
+        self
+    }
+
     /// The difference.
     ///
     /// # Errors

@@ -148,6 +148,7 @@ impl<'a, A: Aggregate> Draft<'a, A> {
             .map_err(|reason| CommandError::Unwritable { event: format!("a claim of {}", A::TYPE), reason })?;
         let last_event = self.events.last().map(Into::into).or(self.before.last_event);
         let after = Folded { version, message_seq, history_bytes, is_deleted, last_event, state: Arc::new(self.after) };
-        Ok(Decided { events: self.events, messages: self.messages, claims, after, state, rejection })
+        let sent = Vec::new();
+        Ok(Decided { events: self.events, messages: self.messages, claims, after, state, sent, rejection })
     }
 }

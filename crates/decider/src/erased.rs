@@ -13,6 +13,7 @@ use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
 use crate::claim::Claim;
 use crate::draft::Draft;
+use crate::involved::{Exchange, SentCommand};
 use crate::json::{Json, tagged};
 use crate::model::{
     CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, Schemas, StateError,
@@ -257,8 +258,9 @@ impl<A: Aggregate> ModelOf<A> {
     ) -> Result<Decided, CommandError> {
         let read = requests.iter().enumerate().map(|request| read_command::<A>(request, &self.commands));
         let commands = read.collect::<Result<Vec<_>, _>>()?;
-        let ids = Ids::from_seed(input.seed);
+        let (ids, exchange) = (Ids::from_seed(input.seed), Exchange::new(&input.involved));
         let mut draft = Draft::<A>::new(before, Self::state_of(before), id, input, &ids);
+        let mut sent = Vec::new();
         for ((index, command), request) in commands.into_iter().enumerate().zip(requests) {
             let (creates, exists) = (creates::<A>(request), draft.version() > 0);
             if exists || creates {
@@ -272,21 +274,34 @@ impl<A: Aggregate> ModelOf<A> {
                 (true, 0) | (false, 1..) => {}
             }
             let DecisionInput { now, ref meta, ref caller, .. } = *input;
-            let context = Context { aggregate_id: id, now, meta, caller, history: &draft.after.history, ids: &ids };
-            match calling("decide", || A::decide(&draft.after.state, command, &context)) {
+            let history = draft.after.history.as_slice();
+            let context = Context { aggregate_id: id, now, meta, caller, history, ids: &ids, exchange: &exchange };
+            let decision = calling("decide", || A::decide(&draft.after.state, command, &context));
+            let needs = exchange.needs.take();
+            if !needs.is_empty() {
+                return Err(CommandError::Needs(needs.into_iter().collect()));
+            }
+            match decision {
                 Ok(events) if creates && events.is_empty() => return Err(created_without_event::<A>()),
-                Ok(events) => draft.extend(events)?,
+                Ok(events) => {
+                    draft.extend(events)?;
+                    for command in exchange.sent.take() {
+                        let (to, command) = command.map_err(unwritable_command::<A>)?;
+                        sent.push(SentCommand { to, command, index });
+                    }
+                }
                 Err(Rejection { name, detail, recorded }) => {
                     // The batch's other events are dropped: the rejection is recorded on the state before the batch.
+                    let before = input.recorded_on.as_ref().unwrap_or(before);
                     let mut draft = Draft::<A>::new(before, Self::state_of(before), id, input, &ids);
                     if draft.version() > 0 {
                         draft.extend(recorded)?;
                     }
-                    return draft.finish(Some(DomainRejection { name, detail, index }));
+                    return draft.finish(Some(DomainRejection { name, detail, index, by: None }));
                 }
             }
         }
-        draft.finish(None)
+        Ok(Decided { sent, ..draft.finish(None)? })
     }
 }
 
@@ -311,6 +326,9 @@ fn require<A: Aggregate>(
     input: &DecisionInput,
     state: Option<&A::State>,
 ) -> Result<(), CommandError> {
+    if input.is_sent {
+        return Ok(());
+    }
     let access = Access::Command(&request.command);
     match calling("authorize", || A::authorize(&input.caller, access, state)) {
         Authorization::Denied => Err(CommandError::Forbidden { index, command: request.command.clone() }),
@@ -324,4 +342,9 @@ fn created_without_event<A: Aggregate>() -> CommandError {
         event: format!("a new {}", A::TYPE),
         reason: format!("{} returned no event, and a new aggregate needs one", A::COMMANDS.create),
     }
+}
+
+/// The error of a command to another aggregate that has no JSON form.
+fn unwritable_command<A: Aggregate>(reason: String) -> CommandError {
+    CommandError::Unwritable { event: format!("a decision of {}", A::TYPE), reason }
 }

@@ -7,19 +7,30 @@
 //!     .announces(["accountOverdrawn"]);
 //! given::<Customer>([]).beside([Claim::new("customer-email", "a@example.com")]).when(create()).then_taken("customer-email");
 //! given::<Todo>([created_by("ann")]).by(Caller::named("bob")).forbids(Access::Read);
+//! given::<Subscription>([])
+//!     .involving::<Course>("rust", [created(20)])
+//!     .when(Command::Subscribe { course: "rust".into() })
+//!     .then([Event::Subscribed { course: "rust".into() }])
+//!     .sends::<Course>("rust", &course::Command::TakeSeat {});
 //! ```
 
 use std::fmt::Debug;
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
+use serde::Serialize;
 use ulid::Ulid;
 
 use crate::access::Access;
 use crate::aggregate::{Aggregate, Context, Decision, Ids};
+use crate::aggregate_key::AggregateKey;
 use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
 use crate::claim::{Claim, ClaimChanges};
+use crate::involved::{Exchange, Involved};
 use crate::json::Json;
+use crate::model::{CommandRequest, Folded};
 use crate::record::Meta;
 
 /// The id of the aggregate under test.
@@ -29,8 +40,8 @@ pub const ID: &str = "given-1";
 pub fn given<A: Aggregate>(events: impl IntoIterator<Item = A::Event>) -> Given<A> {
     let history: Vec<_> = events.into_iter().collect();
     let state = history.iter().fold(A::State::default(), A::evolve);
-    let (caller, id, now, taken) = (Caller::anonymous(), ID.to_owned(), Timestamp::UNIX_EPOCH, Vec::new());
-    Given { state, history, caller, id, now, taken }
+    let (caller, id, now) = (Caller::anonymous(), ID.to_owned(), Timestamp::UNIX_EPOCH);
+    Given { state, history, caller, id, now, taken: Vec::new(), involved: Involved::default() }
 }
 
 /// An aggregate under test, which [`given`] returns.
@@ -42,6 +53,7 @@ pub struct Given<A: Aggregate> {
     now: Timestamp,
     /// The claims of other aggregates.
     taken: Vec<Claim>,
+    involved: Involved,
 }
 
 impl<A: Aggregate> Given<A> {
@@ -72,6 +84,24 @@ impl<A: Aggregate> Given<A> {
     #[must_use]
     pub fn beside(self, claims: impl IntoIterator<Item = Claim>) -> Self {
         Self { taken: claims.into_iter().collect(), ..self }
+    }
+
+    /// Adds another aggregate, whose stream holds these events. An aggregate that is not added does not exist.
+    #[must_use]
+    pub fn involving<B: Aggregate>(mut self, id: &str, events: impl IntoIterator<Item = B::Event>) -> Self {
+        let mut other = AggregateState::<B>::new(B::State::default());
+        let mut version = 0;
+        for event in events {
+            other.apply(&event);
+            version += 1;
+        }
+        let key = AggregateKey::new(B::TYPE, id);
+        self.involved.holders.extend(other.claims(version).into_iter().map(|claim| (claim, Some(key.clone()))));
+        let is_deleted = version > 0 && other.is_deleted();
+        let folded =
+            Folded { version, message_seq: 0, history_bytes: 0, is_deleted, last_event: None, state: Arc::new(other) };
+        self.involved.aggregates.insert(key, folded);
+        self
     }
 
     /// Expects that the caller may do this.
@@ -110,18 +140,24 @@ impl<A: Aggregate> Given<A> {
     where
         A::Command: Clone,
     {
-        let restored = (!A::FULL_HISTORY).then(|| self.decide(&restored::<A>(&self.state), command.clone()));
-        let decision = self.decide(&self.state, command);
+        let restored = (!A::FULL_HISTORY).then(|| self.decide(&restored::<A>(&self.state), command.clone()).0);
+        let (decision, sent) = self.decide(&self.state, command);
         let version = self.history.len() as u64;
-        TestedDecision { state: self.state, version, decision, restored, taken: self.taken }
+        TestedDecision { state: self.state, version, decision, restored, taken: self.taken, sent }
     }
 
-    fn decide(&self, state: &A::State, command: A::Command) -> Decision<A::Event> {
+    /// The decision, and the commands that it sends.
+    fn decide(&self, state: &A::State, command: A::Command) -> (Decision<A::Event>, Vec<Sent>) {
         let ids = Ids::from_seed(Ulid::from_parts(0, 0));
         let history = if A::FULL_HISTORY { self.history.as_slice() } else { &[] };
         let (now, meta) = (self.now, Meta::default());
-        let context = Context { aggregate_id: &self.id, now, meta: &meta, caller: &self.caller, history, ids: &ids };
-        A::decide(state, command, &context)
+        let (caller, exchange) = (&self.caller, Exchange { is_complete: true, ..Exchange::new(&self.involved) });
+        let aggregate_id = &self.id;
+        let context = Context { aggregate_id, now, meta: &meta, caller, history, ids: &ids, exchange: &exchange };
+        let decision = A::decide(state, command, &context);
+        let sent = exchange.sent.take().into_iter().map(|sent| sent.unwrap_or_else(|error| panic!("{error}")));
+        let sent = if decision.is_ok() { sent.collect() } else { Vec::new() };
+        (decision, sent)
     }
 
     /// The state that the events fold into.
@@ -147,6 +183,7 @@ pub struct TestedDecision<A: Aggregate> {
     restored: Option<Decision<A::Event>>,
     /// The claims of other aggregates.
     taken: Vec<Claim>,
+    sent: Vec<Sent>,
 }
 
 impl<A: Aggregate> TestedDecision<A>
@@ -243,7 +280,8 @@ where
             messages.extend(A::announce(&state, &event, &after));
             state = after;
         }
-        Announced(messages.into_iter().map(|message| message.0.expect("a message can be written as JSON")).collect())
+        let messages = messages.into_iter().map(|message| message.0.expect("a message can be written as JSON"));
+        Announced { messages: messages.collect(), sent: self.sent }
     }
 }
 
@@ -251,8 +289,14 @@ fn claims<A: Aggregate>(state: A::State, version: u64) -> Vec<Claim> {
     AggregateState::<A>::new(state).claims(version)
 }
 
-/// The messages to publish, for the test to check.
-pub struct Announced(Vec<(String, Json)>);
+/// A command and the aggregate that it is sent to.
+type Sent = (AggregateKey, CommandRequest);
+
+/// The messages to publish and the commands to send, for the test to check.
+pub struct Announced {
+    messages: Vec<(String, Json)>,
+    sent: Vec<Sent>,
+}
 
 impl Announced {
     /// Expects messages of these names, in this order.
@@ -262,7 +306,7 @@ impl Announced {
     /// When they differ.
     #[track_caller]
     pub fn announces<const N: usize>(&self, names: [&str; N]) -> &Self {
-        let announced: Vec<_> = self.0.iter().map(|(name, _)| name.as_str()).collect();
+        let announced: Vec<_> = self.messages.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(announced, names);
         self
     }
@@ -274,6 +318,35 @@ impl Announced {
     /// When there are fewer messages.
     #[track_caller]
     pub fn data(&self, index: usize) -> serde_json::Value {
-        self.0[index].1.read().expect("a message's data is JSON")
+        self.messages[index].1.read().expect("a message's data is JSON")
+    }
+
+    /// Expects that this command is sent to another aggregate.
+    ///
+    /// # Panics
+    ///
+    /// When it is not.
+    #[track_caller]
+    pub fn sends<B: Aggregate>(&self, id: &str, command: &B::Command) -> &Self
+    where
+        B::Command: Serialize,
+    {
+        let involved = Involved::default();
+        let expected = Exchange::new(&involved);
+        expected.send::<B>(id.to_owned(), command);
+        let expected = expected.sent.take().remove(0).unwrap_or_else(|error| panic!("{error}"));
+        assert!(self.sent.contains(&expected), "{expected:?} is none of {:?}", self.sent);
+        self
+    }
+
+    /// Expects that no command is sent to another aggregate.
+    ///
+    /// # Panics
+    ///
+    /// When one is.
+    #[track_caller]
+    pub fn sends_nothing(&self) -> &Self {
+        assert_eq!(self.sent, []);
+        self
     }
 }

@@ -6,6 +6,8 @@
 //!
 //! In reading order:
 //! - [`aggregate`]: the [`Aggregate`] trait, which is all that a new aggregate implements.
+//! - [`involved`]: the other aggregates that a decision reads, and sends commands to. [`joint`]: the decision on commands of
+//!   several aggregates. [`aggregate_key`]: the identity of an aggregate.
 //! - [`caller`]: the sender of a request; [`access`]: what the sender asks to do. [`claim`]: values that belong to one
 //!   aggregate alone.
 //! - [`record`]: the result of an accepted command: [`RecordedEvent`]s and [`OutboxMessage`]s.
@@ -24,12 +26,15 @@
 
 pub mod access;
 pub mod aggregate;
+pub mod aggregate_key;
 mod aggregate_state;
 pub mod caller;
 pub mod claim;
 mod draft;
 mod erased;
 pub mod given;
+pub mod involved;
+pub mod joint;
 pub mod json;
 mod last_event;
 pub mod model;
@@ -42,8 +47,11 @@ mod variant_names;
 
 pub use access::{Access, Authorization};
 pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent, Upcast};
+pub use aggregate_key::AggregateKey;
 pub use caller::{Caller, IamIdentity, PoolUser};
 pub use claim::{Claim, ClaimChanges};
+pub use involved::{Involved, Need, SentCommand};
+pub use joint::{Addressed, Decisions, JointError};
 pub use json::Json;
 pub use last_event::LastEvent;
 pub use model::{

@@ -11,8 +11,10 @@ use ulid::Ulid;
 
 use crate::access::{Access, Authorization};
 use crate::aggregate::{Commands, EventType};
+use crate::aggregate_key::AggregateKey;
 use crate::caller::Caller;
 use crate::claim::{Claim, ClaimChanges};
+use crate::involved::{Involved, Need, SentCommand};
 use crate::json::Json;
 use crate::last_event::LastEvent;
 use crate::panics::AggregatePanic;
@@ -191,9 +193,21 @@ pub struct DecisionInput {
     pub epoch: u32,
     /// The sender of the commands.
     pub caller: Caller,
+    /// The other aggregates, as far as they are known.
+    pub involved: Involved,
+    /// Whether another aggregate sends the commands. Its rules allow it, so `authorize` is not called.
+    pub is_sent: bool,
+    /// The state that a rejection is recorded on, if earlier commands of the request have changed the aggregate.
+    pub recorded_on: Option<Folded>,
 }
 
 impl DecisionInput {
+    /// The input of a request with these metadata and caller, and of no other aggregate.
+    pub fn new(now: Timestamp, seed: Ulid, meta: Meta, caller: Caller, epoch: u32) -> Self {
+        let (involved, is_sent, recorded_on) = (Involved::default(), false, None);
+        Self { now, seed, meta, epoch, caller, involved, is_sent, recorded_on }
+    }
+
     /// The input of a decision on `before`: time and ids never run backwards within an aggregate.
     pub(crate) fn after(&self, before: &Folded) -> Self {
         let (now, seed) = before.last_event.map_or((self.now, self.seed), |last| last.next(self.now, self.seed));
@@ -214,8 +228,32 @@ pub struct Decided {
     pub after: Folded,
     /// The state after these events as JSON, as responses and snapshots contain it.
     pub state: Arc<Json>,
+    /// The commands to other aggregates.
+    pub sent: Vec<SentCommand>,
     /// The rejection, when the rules reject a command; `events` then contains only the events that record it.
     pub rejection: Option<DomainRejection>,
+}
+
+impl Decided {
+    /// No change of an aggregate.
+    pub(crate) fn nothing(model: &dyn Model, before: &Folded) -> Result<Self, StateError> {
+        let (state, claims) = (Arc::new(model.state(before)?), ClaimChanges::default());
+        let (events, messages, sent) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { events, messages, claims, after: before.clone(), state, sent, rejection: None })
+    }
+
+    /// The version that was decided on.
+    pub fn version_before(&self) -> u64 {
+        self.after.version - self.events.len() as u64
+    }
+
+    /// This decision, followed by another one on the state after it.
+    pub(crate) fn then(self, next: Self) -> Self {
+        let Self { mut events, mut messages, claims, .. } = self;
+        events.extend(next.events);
+        messages.extend(next.messages);
+        Self { events, messages, claims: claims.then(next.claims), ..next }
+    }
 }
 
 /// A rejection of a command by the aggregate's rules, without its events.
@@ -227,6 +265,8 @@ pub struct DomainRejection {
     pub detail: String,
     /// The position of the command among those that were decided, counted from 0.
     pub index: usize,
+    /// The aggregate that rejects it, if it is not the one that the request is about.
+    pub by: Option<AggregateKey>,
 }
 
 /// The reason why a command cannot be decided.
@@ -290,6 +330,12 @@ pub enum CommandError {
     /// The events and messages are larger together than can be appended at once.
     #[error("the commands would write more than {MAX_BYTES} bytes, the maximum of one request")]
     TooLarge,
+    /// The decision needs to know this about other aggregates.
+    #[error("other aggregates have to be read first")]
+    Needs(Vec<Need>),
+    /// The decision involves too many other aggregates.
+    #[error("the commands would involve more than {} other aggregates, the maximum of one request", Involved::MAX)]
+    TooManyInvolved,
     /// The aggregate's code panicked.
     #[error(transparent)]
     Panicked(#[from] AggregatePanic),
@@ -319,6 +365,8 @@ impl CommandError {
             | Self::Deleted
             | Self::TooMany
             | Self::TooLarge
+            | Self::Needs(_)
+            | Self::TooManyInvolved
             | Self::Panicked(_)
             | Self::Unwritable { .. } => None,
         }

@@ -121,7 +121,7 @@ fn last_before(time: Timestamp) -> Option<Ulid> {
 }
 
 fn feed_event(item: Item) -> Result<FeedEvent, Cause> {
-    let aggregate = AggregateKey::from_pk(text(&item, attributes::PK));
+    let aggregate = keys::aggregate_of_pk(text(&item, attributes::PK));
     let aggregate = aggregate.ok_or("the partition key of an event is not that of an aggregate")?;
     Ok(FeedEvent { aggregate, event: event(item)? })
 }

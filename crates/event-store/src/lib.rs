@@ -79,5 +79,5 @@ pub use settle::{ARRIVAL_TIME, CALL_TIMEOUT, SEND_WINDOW, SETTLE_WRITES};
 pub use snapshot::SnapshotOutcome;
 pub use store::{EventStore, StoreSettings, dynamodb_client, without_retries};
 pub use stored_response::{CommandResponse, StoredResponse};
-pub use transact::{Decide, ResponseDetail, TransactError, TransactOptions, Transacted};
+pub use transact::{Decide, ResponseDetail, TransactError, TransactOptions, Transacted, Undecided};
 pub use unreadable_row::UnreadableRow;

@@ -7,13 +7,14 @@
 //! that of another writer is stored. Until then, it joins only a group on that version.
 //!
 //! In reading order: `decide`: the caller's part; `options`: the options and results; `transaction`: the attempts;
-//! `decision`: a decision that is ready to be appended; `settlement`: the result of a transaction whose append is in
+//! `others`: the other aggregates that the decision involves; `decision`: a decision that is ready to be appended; `settlement`: the result of a transaction whose append is in
 //! doubt, or whose request was executed before; `in_doubt`: appends with an unknown outcome.
 
 mod decide;
 mod decision;
 mod in_doubt;
 mod options;
+mod others;
 mod settlement;
 mod transaction;
 
@@ -23,7 +24,7 @@ use daybook_decider::Model;
 use daybook_table::AggregateKey;
 use tokio::time::Instant;
 
-pub use self::decide::{Decide, ResponseDetail};
+pub use self::decide::{Decide, ResponseDetail, Undecided};
 pub use self::options::{TransactError, TransactOptions, Transacted};
 use self::transaction::Transaction;
 use crate::store::EventStore;

@@ -46,7 +46,7 @@ pub(crate) struct Turns {
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
     turns: &'a Turns,
-    key: &'a AggregateKey,
+    key: AggregateKey,
     /// The number of the request, by arrival.
     number: u64,
     wake: Arc<Notify>,
@@ -54,14 +54,14 @@ pub(crate) struct Place<'a> {
 
 impl Turns {
     /// Enters the queue of an aggregate.
-    pub(crate) fn enter<'a>(&'a self, key: &'a AggregateKey) -> Place<'a> {
+    pub(crate) fn enter(&self, key: &AggregateKey) -> Place<'_> {
         let wake = Arc::default();
         let number = self.with(key, |queue| {
             let number = self.arrivals.fetch_add(1, Ordering::Relaxed);
             queue.enter(number, &wake);
             number
         });
-        Place { turns: self, key, number, wake }
+        Place { turns: self, key: key.clone(), number, wake }
     }
 
     /// Changes the queue of an aggregate, and removes it if it is empty afterwards.
@@ -100,6 +100,18 @@ impl Place<'_> {
             }
             if timeout_at(deadline, self.wake.notified()).await.is_err() {
                 return turn();
+            }
+        }
+    }
+
+    /// Waits for a turn on the stored state. A group that is open is closed first. Returns whether the turn came before the
+    /// deadline.
+    pub(crate) async fn turn_alone(&self, deadline: Instant) -> bool {
+        loop {
+            match self.turn(deadline).await {
+                None => return false,
+                Some(Turn::First) => return true,
+                Some(Turn::After(..)) => self.decline_group(),
             }
         }
     }
@@ -163,7 +175,7 @@ impl Place<'_> {
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Queue) -> T) -> T {
-        self.turns.with(self.key, change)
+        self.turns.with(&self.key, change)
     }
 }
 

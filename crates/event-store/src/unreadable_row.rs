@@ -36,7 +36,7 @@ impl UnreadableRow {
 
     /// The aggregate of the row, if its partition key is that of an aggregate.
     pub fn aggregate(&self) -> Option<AggregateKey> {
-        AggregateKey::from_pk(&self.pk)
+        keys::aggregate_of_pk(&self.pk)
     }
 
     /// The number of the event, if its sort key is that of an event.

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
 use clap::Args;
 use daybook_stream_relay::DeadLetter;
-use daybook_table::AggregateKey;
+use daybook_table::{AggregateKey, keys};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ impl UndeliveredMessage {
         let error_text = shortened(error_text);
         let unreadable = || format!("it contains a record that could not be read ({error_text})");
         let row = dead_letter.message.ok_or_else(unreadable)?;
-        let aggregate = AggregateKey::from_pk(&row.pk)
+        let aggregate = keys::aggregate_of_pk(&row.pk)
             .ok_or_else(|| format!("its row has the partition key {:?}, which names no aggregate", row.pk))?;
         let mut hasher = DefaultHasher::new();
         serde_json::to_string(&row).unwrap_or_default().hash(&mut hasher);
@@ -145,7 +145,7 @@ impl DeadLetterMessage {
     /// The order of sending: by aggregate and number. Messages that cannot be sent come last.
     pub fn order(&self) -> impl Ord + use<> {
         let content = self.content.as_ref().ok();
-        let order = content.map(|content| (content.aggregate.pk(), content.message_seq, content.row.0.clone()));
+        let order = content.map(|content| (keys::pk(&content.aggregate), content.message_seq, content.row.0.clone()));
         (order.is_none(), order, self.sqs_id.clone())
     }
 

@@ -245,7 +245,7 @@ impl Paged for ScanListing<'_> {
             pks.drain(..1);
         }
         self.position = SegmentPosition { ended: next.is_none(), after: next };
-        let listed = |pk: String| match AggregateKey::from_pk(&pk) {
+        let listed = |pk: String| match keys::aggregate_of_pk(&pk) {
             Some(key) => ListedAggregate::new(key),
             None => ListedAggregate::unknown(pk),
         };

@@ -54,7 +54,7 @@ fn due_aggregate(record: &EventRecord) -> Option<AggregateKey> {
     };
     let is_event = record.event_name == "INSERT" && text(attributes::SK)?.starts_with(keys::EVENT_PREFIX);
     let is_due = matches!(image.get(attributes::SNAPSHOT_DUE), Some(serde_dynamo::AttributeValue::Bool(true)));
-    (is_event && is_due).then(|| AggregateKey::from_pk(text(attributes::PK)?)).flatten()
+    (is_event && is_due).then(|| keys::aggregate_of_pk(text(attributes::PK)?)).flatten()
 }
 
 #[cfg(test)]

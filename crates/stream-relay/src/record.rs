@@ -238,7 +238,7 @@ fn coordinates(record: &Value) -> Coordinates {
 /// The aggregate whose metadata the record is about, unless the metadata were deleted. No view has events of a reserved type.
 fn moved_aggregate(record: &Value) -> Option<AggregateKey> {
     let is_metadata = key(record, attributes::SK) == Some(keys::METADATA) && record["eventName"] != "REMOVE";
-    let aggregate = if is_metadata { AggregateKey::from_pk(key(record, attributes::PK)?) } else { None };
+    let aggregate = if is_metadata { keys::aggregate_of_pk(key(record, attributes::PK)?) } else { None };
     aggregate.filter(|aggregate| !aggregate.is_reserved())
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::keys::AggregateKey;
+use daybook_decider::AggregateKey;
 
 /// Aggregates that have new events. It contains no event: whoever receives it reads the events from the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

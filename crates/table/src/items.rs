@@ -1,13 +1,13 @@
 //! The items as structs, which `serde_dynamo` converts to attribute values and back.
 
 use daybook_decider::record::{FIRST_EPOCH, timestamp};
-use daybook_decider::{Claim, Json, Meta, OutboxMessage, RecordedEvent};
+use daybook_decider::{AggregateKey, Claim, Json, Meta, OutboxMessage, RecordedEvent};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use ulid::Ulid;
 
-use crate::keys::{self, AggregateKey};
+use crate::keys;
 
 /// `#METADATA`: the end of the stream. Appends write it with an update expression, so this struct is only for reading.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +66,7 @@ impl EventItem {
             false => keys::gsi1pk(&event.event_type, &aggregate.id, shards),
         };
         Self {
-            pk: aggregate.pk(),
+            pk: keys::pk(&aggregate),
             sk: keys::event_sk(event.seq_num),
             seq_num: event.seq_num,
             event_id: event.event_id.to_string(),
@@ -140,7 +140,7 @@ pub struct OutboxItem {
 impl OutboxItem {
     pub fn new(aggregate: &AggregateKey, message: &OutboxMessage, ttl: i64) -> Self {
         Self {
-            pk: aggregate.pk(),
+            pk: keys::pk(&aggregate),
             sk: keys::outbox_sk(message.seq_num, message.index),
             message_id: message.message_id.to_string(),
             message_type: message.message_type.clone(),

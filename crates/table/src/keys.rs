@@ -1,10 +1,7 @@
 //! Keys. Numbers are padded to 12 digits, so that text order is number order for up to a trillion events of one
 //! aggregate.
 
-use std::fmt;
-
-use daybook_decider::Claim;
-use daybook_decider::registry::RESERVED_PREFIX;
+use daybook_decider::{AggregateKey, Claim};
 use ulid::Ulid;
 
 pub const METADATA: &str = "#METADATA";
@@ -32,38 +29,14 @@ pub const MAX_ID: usize = 128;
 const AGGREGATE_PREFIX: &str = "AGGREGATE#";
 const EVENT_TYPE_PREFIX: &str = "EVENT_TYPE#";
 
-/// The identity of an aggregate: its type and id, which also make its partition key.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AggregateKey {
-    pub aggregate_type: String,
-    pub id: String,
+/// The partition key of an aggregate.
+pub fn pk(key: &AggregateKey) -> String {
+    format!("{AGGREGATE_PREFIX}{}#{}", key.aggregate_type, key.id)
 }
 
-impl AggregateKey {
-    pub fn new(aggregate_type: impl Into<String>, id: impl Into<String>) -> Self {
-        Self { aggregate_type: aggregate_type.into(), id: id.into() }
-    }
-
-    pub fn pk(&self) -> String {
-        format!("{AGGREGATE_PREFIX}{}#{}", self.aggregate_type, self.id)
-    }
-
-    /// Whether the suite reserves the aggregate's type for its own checks. Its events are not in the index.
-    pub fn is_reserved(&self) -> bool {
-        self.aggregate_type.starts_with(RESERVED_PREFIX)
-    }
-
-    /// The aggregate of a partition key; `None` when the key is not that of an aggregate.
-    pub fn from_pk(pk: &str) -> Option<Self> {
-        type_and_id(pk).map(|(aggregate_type, id)| Self::new(aggregate_type, id))
-    }
-}
-
-impl fmt::Display for AggregateKey {
-    /// `<type>/<id>`, as in URLs and in an event's `Resources`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.aggregate_type, self.id)
-    }
+/// The aggregate of a partition key; `None` when the key is not that of an aggregate.
+pub fn aggregate_of_pk(pk: &str) -> Option<AggregateKey> {
+    type_and_id(pk).map(|(aggregate_type, id)| AggregateKey::new(aggregate_type, id))
 }
 
 /// The type and the id in a partition key; `None` when the key is not that of an aggregate.
@@ -74,7 +47,7 @@ pub fn type_and_id(pk: &str) -> Option<(&str, &str)> {
 
 /// The aggregate of a partition as `<type>/<id>`, or else the partition key.
 pub fn partition_name(pk: &str) -> String {
-    AggregateKey::from_pk(pk).map_or_else(|| pk.to_owned(), |key| key.to_string())
+    aggregate_of_pk(pk).map_or_else(|| pk.to_owned(), |key| key.to_string())
 }
 
 /// Whether `id` can be the id of an aggregate: 1 to [`MAX_ID`] characters that a URL path carries as they are. `.` and
@@ -215,10 +188,10 @@ mod tests {
     #[test]
     fn partition_key_and_aggregate_convert_into_each_other() {
         let key = AggregateKey::new("account", "A-1.b~c_d");
-        assert_eq!(key.pk(), "AGGREGATE#account#A-1.b~c_d");
-        assert_eq!(AggregateKey::from_pk(&key.pk()), Some(key));
+        assert_eq!(pk(&key), "AGGREGATE#account#A-1.b~c_d");
+        assert_eq!(aggregate_of_pk(&pk(&key)), Some(key));
         for pk in ["", "AGGREGATE#", "AGGREGATE#account", "AGGREGATE#account#", "AGGREGATE##1", "OTHER#account#1"] {
-            assert_eq!(AggregateKey::from_pk(pk), None, "{pk}");
+            assert_eq!(aggregate_of_pk(pk), None, "{pk}");
         }
     }
 
@@ -227,7 +200,7 @@ mod tests {
         let claim = Claim::new("customer-email", "a#b:c@example.com");
         assert_eq!(claim_pk(&claim), "CLAIM#customer-email#a#b:c@example.com");
         assert_eq!(claim_of_pk(&claim_pk(&claim)), Some(claim));
-        assert_eq!(claim_of_pk(&AggregateKey::new("account", "1").pk()), None);
+        assert_eq!(claim_of_pk(&pk(&AggregateKey::new("account", "1"))), None);
     }
 
     #[test]

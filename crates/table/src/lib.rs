@@ -19,7 +19,7 @@ pub mod trace;
 
 pub use changed::ChangedAggregates;
 pub use clock::Clock;
+pub use daybook_decider::AggregateKey;
 pub use items::{
     ClaimItem, EventItem, IdempotencyItem, Metadata, OutboxItem, SnapshotItem, StoredText, UnreadableItem,
 };
-pub use keys::AggregateKey;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use daybook_event_source_mapping::{Batch, InvocationOutcome, Mapping, MappingSettings, Record, RecordFilter, Step};
 use daybook_stream_relay::{BatchResponse, Relay, RelaySettings, SequenceNumber, StreamBatch, clients};
-use daybook_table::AggregateKey;
+use daybook_table::{AggregateKey, keys};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::{Value, json};
@@ -264,5 +264,5 @@ fn check_settled(
 /// The aggregate whose metadata a record is about.
 fn moved_aggregate(record: &Value) -> Option<AggregateKey> {
     let keys = &record["dynamodb"]["Keys"];
-    (keys["sk"]["S"] == "#METADATA").then(|| AggregateKey::from_pk(keys["pk"]["S"].as_str()?))?
+    (keys["sk"]["S"] == "#METADATA").then(|| keys::aggregate_of_pk(keys["pk"]["S"].as_str()?))?
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use daybook_table::AggregateKey;
+use daybook_table::{AggregateKey, keys};
 use daybook_test_support::engine::{Engine, EngineResponse};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -67,7 +67,7 @@ impl TornTables {
     /// The number of an aggregate's first event that is not visible yet.
     pub(crate) fn first_hidden_event(&self, table: &str, key: &AggregateKey) -> Option<u64> {
         let state = self.state.lock().unwrap();
-        let of_aggregate = state.hidden.keys().filter(|hidden| hidden.0 == table && hidden.1 == key.pk());
+        let of_aggregate = state.hidden.keys().filter(|hidden| hidden.0 == table && hidden.1 == keys::pk(&key));
         of_aggregate.filter_map(|hidden| hidden.2.strip_prefix("EVENT#")?.parse().ok()).min()
     }
 

@@ -74,7 +74,7 @@ impl ViewLedger {
         for item in items.iter().map(|item| &item["Put"]["Item"]).filter(|item| item["eventId"].is_object()) {
             let item: serde_dynamo::Item = serde_json::from_value(item.clone()).unwrap();
             let item: EventItem = serde_dynamo::from_item(item).unwrap();
-            let key = AggregateKey::from_pk(&item.pk).unwrap();
+            let key = keys::aggregate_of_pk(&item.pk).unwrap();
             state.events.entry(key).or_default().push(item.into_event().unwrap());
         }
     }

@@ -40,13 +40,7 @@ impl TestClock {
     pub fn next_input(&self) -> DecisionInput {
         let milliseconds = self.tick();
         let seed = Ulid::from_parts(milliseconds, fastrand::u128(..));
-        DecisionInput {
-            now: timestamp(milliseconds),
-            seed,
-            meta: Meta::default(),
-            epoch: 1,
-            caller: Caller::anonymous(),
-        }
+        DecisionInput::new(timestamp(milliseconds), seed, Meta::default(), Caller::anonymous(), 1)
     }
 
     fn tick(&self) -> u64 {

@@ -3,9 +3,10 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use daybook_decider::{CommandError, CommandRequest, Decided, Folded, Json, Model};
+use daybook_decider::{CommandError, CommandRequest, Decided, Folded, Involved, Json, Model};
 use daybook_event_store::{
-    CommandResponse, Decide, EventStore, LoadPolicy, Loaded, ResponseDetail, TransactError, TransactOptions, Transacted,
+    CommandResponse, Decide, EventStore, LoadPolicy, Loaded, ResponseDetail, TransactError, TransactOptions,
+    Transacted, Undecided,
 };
 use daybook_table::AggregateKey;
 use serde_json::{Value, json};
@@ -71,14 +72,20 @@ struct Decisions<F> {
 impl<E, F: Fn(&Folded) -> Result<Decided, E>> Decide for Decisions<F> {
     type Error = E;
 
-    fn decide(&self, before: &Folded) -> Result<Decided, E> {
+    fn decide(&self, before: &Folded, _: &Involved) -> Result<daybook_decider::Decisions, Undecided<E>> {
         let decided = (self.decide)(before)?;
         self.made.lock().unwrap().push(decided.clone());
-        Ok(decided)
+        Ok(decided.into())
     }
 
     /// A response whose body is the index of the decision.
-    fn respond(&self, _: &Folded, decided: &Decided, _: ResponseDetail) -> Result<CommandResponse, E> {
+    fn respond(
+        &self,
+        _: &Folded,
+        decisions: &daybook_decider::Decisions,
+        _: ResponseDetail,
+    ) -> Result<CommandResponse, E> {
+        let decided = &decisions.own;
         let body = (self.made.lock().unwrap().len() - 1).to_string();
         Ok(CommandResponse { status: 200, version: decided.after.version(), state_version: 1, body })
     }

@@ -7,7 +7,7 @@ use daybook_admin::AdminCalls;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
-use daybook_table::AggregateKey;
+use daybook_table::{AggregateKey, keys};
 use daybook_view_store::ViewStore;
 
 use crate::row::{Item, text};
@@ -94,7 +94,7 @@ impl TestTable {
             .query()
             .table_name(&self.settings.table_name)
             .key_condition_expression("pk = :pk AND begins_with(sk, :sk)")
-            .expression_attribute_values(":pk", AttributeValue::S(key.pk()))
+            .expression_attribute_values(":pk", AttributeValue::S(keys::pk(&key)))
             .expression_attribute_values(":sk", AttributeValue::S(prefix.to_owned()))
             .into_paginator()
             .items()
@@ -115,7 +115,8 @@ impl TestTable {
     /// Deletes a row.
     pub async fn delete(&self, key: &AggregateKey, sk: &str) {
         let deletion = self.raw.delete_item().table_name(&self.settings.table_name);
-        let deletion = deletion.key("pk", AttributeValue::S(key.pk())).key("sk", AttributeValue::S(sk.to_owned()));
+        let deletion =
+            deletion.key("pk", AttributeValue::S(keys::pk(&key))).key("sk", AttributeValue::S(sk.to_owned()));
         deletion.send().await.unwrap();
     }
 

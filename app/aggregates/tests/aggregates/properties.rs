@@ -109,13 +109,13 @@ fn play(model: &dyn Model, commands: &[Command]) -> Vec<Step> {
     let mut steps = Vec::new();
     for ((command, data), milliseconds) in commands.iter().zip(1_u64..) {
         let request = CommandRequest { command: (*command).to_owned(), data: Json::of(data).unwrap() };
-        let input = DecisionInput {
-            now: Timestamp::from_millisecond(i64::try_from(milliseconds).unwrap()).unwrap(),
-            seed: Ulid::from_parts(milliseconds, 0),
-            meta: Meta::default(),
-            epoch: 1,
-            caller: Caller::anonymous(),
-        };
+        let input = DecisionInput::new(
+            Timestamp::from_millisecond(i64::try_from(milliseconds).unwrap()).unwrap(),
+            Ulid::from_parts(milliseconds, 0),
+            Meta::default(),
+            Caller::anonymous(),
+            1,
+        );
         if let Ok(decided) = model.decide(&before, ID, &[request], &input) {
             let after = decided.after;
             steps.push(Step { before, events: decided.events, messages: decided.messages, after: after.clone() });

@@ -5,10 +5,11 @@ use std::iter::once;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_decider::{Decided, DecisionInput, Folded, Meta};
+use daybook_decider::{DecisionInput, Folded, Involved, Meta};
 use daybook_event_store::internal::ImportOptions;
 use daybook_event_store::{
     CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, ResponseDetail, StoreSettings, TransactOptions,
+    Undecided,
 };
 use daybook_test_support::clock::{next_input, now};
 use daybook_test_support::commands::deadline;
@@ -107,11 +108,17 @@ struct Keyed<'a> {
 impl Decide for Keyed<'_> {
     type Error = Infallible;
 
-    fn decide(&self, before: &Folded) -> Result<Decided, Infallible> {
-        Ok(self.subject.decide_under(&self.input, before, &self.commands))
+    fn decide(&self, before: &Folded, _: &Involved) -> Result<daybook_decider::Decisions, Undecided<Infallible>> {
+        Ok(self.subject.decide_under(&self.input, before, &self.commands).into())
     }
 
-    fn respond(&self, _: &Folded, decided: &Decided, _: ResponseDetail) -> Result<CommandResponse, Infallible> {
+    fn respond(
+        &self,
+        _: &Folded,
+        decisions: &daybook_decider::Decisions,
+        _: ResponseDetail,
+    ) -> Result<CommandResponse, Infallible> {
+        let decided = &decisions.own;
         let (version, body) = (decided.after.version(), self.body.clone());
         Ok(CommandResponse { status: 200, version, state_version: 1, body })
     }

@@ -23,7 +23,7 @@ async fn decide(setup: &Setup, epoch: u32, id: &str, command: &str, title: &str)
     let (model, commands) =
         (registry.get("todo").unwrap(), requests(&[(command, json!({"title": title, "message": ""}))]));
     let seed = Ulid::from_parts(now.as_millisecond().try_into().unwrap(), fastrand::u128(..));
-    let input = DecisionInput { now, seed, meta: Meta::default(), epoch, caller: Caller::anonymous() };
+    let input = DecisionInput::new(now, seed, Meta::default(), Caller::anonymous(), epoch);
     let decide = |before: &Folded| model.decide(before, id, &commands, &input);
     transact(&setup.store, model, &AggregateKey::new("todo", id), decide).await.unwrap();
 }

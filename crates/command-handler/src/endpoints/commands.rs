@@ -5,7 +5,7 @@ use axum::response::Response;
 use axum::routing::on;
 use serde_json::json;
 
-use super::endpoint::{Body, Endpoint};
+use super::endpoint::{Body, Endpoint, RequestBody};
 use super::write::{CHANGE_PROBLEMS, RequestedCommands, WRITE, WRITE_PROBLEMS, changed, created, execute, written};
 use crate::api::Api;
 use crate::openapi::aggregate_type::AggregateType;
@@ -24,7 +24,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
                   is that of the version after them. `index` names the command. An array that creates the aggregate \
                   twice returns 409, one that continues after its deletion returns 410. Commands that begin with the \
                   create command take no `If-Match`. Empty `data` may be omitted.",
-    request_body: Some(|of, schemas| (body(of, schemas), true)),
+    request_body: Some(RequestBody::Type(|of, schemas| (body(of, schemas), true))),
     successes: &[
         changed(Body::Type(|of, schemas| {
             let [one, several] = [of.one(), of.several()].map(|write| write.map(|write| write.outcome));
@@ -59,14 +59,14 @@ async fn commands(
     let request = request?;
     let body = &request.body;
     let commands = if body.text().starts_with('[') {
-        body.read_strictly().map(RequestedCommands::Batch)
+        body.read_strictly().map(|commands| RequestedCommands::Batch(key, commands))
     } else {
-        body.read_strictly().map(RequestedCommands::One)
+        body.read_strictly().map(|command| RequestedCommands::One(key, command))
     };
     let shape = "the body must be {\"command\", \"data\"} or an array of them";
     let commands = commands.map_err(|error| Problem::new(&problem::BAD_BODY, format!("{shape}: {error}")))?;
-    if matches!(&commands, RequestedCommands::Batch(commands) if commands.is_empty()) {
+    if matches!(&commands, RequestedCommands::Batch(_, commands) if commands.is_empty()) {
         return Err(Problem::new(&problem::BAD_BODY, "the array has no command"));
     }
-    execute(&api, model, key, commands, request).await
+    execute(&api, model, commands, request).await
 }

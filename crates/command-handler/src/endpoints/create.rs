@@ -11,7 +11,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use ulid::Ulid;
 
-use super::endpoint::{Body, Endpoint};
+use super::endpoint::{Body, Endpoint, RequestBody};
 use super::request_headers::WRITE_HEADERS;
 use super::write::{RequestedCommands, WRITE, WRITE_PROBLEMS, created, execute, written};
 use crate::api::Api;
@@ -32,7 +32,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
                   the id is derived from the `Idempotency-Key`, or is a new ULID. An id can be used only once, even \
                   after a deletion. A new aggregate has no version yet, so `If-Match` is not accepted.",
     request_headers: &[WRITE_HEADERS],
-    request_body: Some(body),
+    request_body: Some(RequestBody::Type(body)),
     creates: true,
     successes: &[created(Body::Type(|of, schemas| written(of, schemas, [("one", of.created.as_ref())])))],
     problems: &[
@@ -68,7 +68,7 @@ async fn create(
     });
     let (model, key) = api.aggregate(model.type_name(), &id)?;
     let command = CommandRequest { command: model.commands().create.to_owned(), data };
-    execute(&api, model, key, RequestedCommands::One(command), request).await
+    execute(&api, model, RequestedCommands::One(key, command), request).await
 }
 
 /// Takes `id` out of the body, whose other fields are the command's data.

@@ -81,8 +81,13 @@ impl Endpoint {
     }
 }
 
-/// The body of a request about one aggregate type in the document, and whether it is required.
-pub(crate) type RequestBody = fn(&AggregateType<'_>, &mut Schemas) -> (Content, bool);
+/// The body of a request in the document.
+#[derive(Clone, Copy)]
+pub(crate) enum RequestBody {
+    /// About one aggregate type, and whether it is required.
+    Type(fn(&AggregateType<'_>, &mut Schemas) -> (Content, bool)),
+    Service(fn(&[AggregateType<'_>], &mut Schemas) -> Content),
+}
 
 #[derive(Clone, Copy)]
 pub(crate) enum Body {

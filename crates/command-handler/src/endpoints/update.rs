@@ -5,7 +5,7 @@ use axum::response::Response;
 use axum::routing::on;
 use daybook_decider::CommandRequest;
 
-use super::endpoint::{AGGREGATE_PATH, Body, Endpoint};
+use super::endpoint::{AGGREGATE_PATH, Body, Endpoint, RequestBody};
 use super::write::{CHANGE_PROBLEMS, RequestedCommands, WRITE, WRITE_PROBLEMS, changed, execute, written};
 use crate::api::Api;
 use crate::openapi::aggregate_type::AggregateType;
@@ -22,7 +22,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     summary: "Update it",
     description: "The body is the data of the update command. If nothing changes, no event is appended and the \
                   `ETag` stays the same.",
-    request_body: Some(body),
+    request_body: Some(RequestBody::Type(body)),
     successes: &[changed(Body::Type(|of, schemas| {
         let example = of.model.commands().update.and_then(|command| of.write(command));
         written(of, schemas, [("one", example.as_ref().map(|write| &write.outcome))])
@@ -48,5 +48,5 @@ async fn update(
     let command = model.commands().update.ok_or_else(|| problem::no_command_to("update", model))?.to_owned();
     let request = request?;
     let command = CommandRequest { command, data: request.body.clone() };
-    execute(&api, model, key, RequestedCommands::One(command), request).await
+    execute(&api, model, RequestedCommands::One(key, command), request).await
 }

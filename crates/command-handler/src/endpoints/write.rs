@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use daybook_decider::{Access, Caller, CommandError, CommandRequest, Decided, DecisionInput, Folded, Meta, Model};
+use daybook_decider::{
+    Access, Addressed, AggregateKey, Caller, Claim, CommandError, CommandRequest, Decided, DecisionInput, Decisions,
+    Folded, Involved, JointError, Meta, Model, Need, joint,
+};
 use daybook_event_store::{
-    CommandResponse, Decide, EventStore, LoadPolicy, ResponseDetail, TransactError, TransactOptions, Transacted,
+    CommandResponse, Decide, LoadPolicy, ResponseDetail, TransactError, TransactOptions, Transacted, Undecided,
 };
 use daybook_function_runtime::traces;
-use daybook_table::AggregateKey;
 use jiff::Timestamp;
 use schemars::schema_for;
 use tokio::time::timeout_at;
@@ -30,7 +32,7 @@ use crate::openapi::aggregate_type::{AggregateType, ExampleOutcome};
 use crate::openapi::schemas::{Content, Schemas, named};
 use crate::problem::{self, Problem, ProblemType};
 use crate::request::{WriteQuery, WriteRequest};
-use crate::response::{EventJson, WriteResponse, json_text, write_response};
+use crate::response::{EventJson, JointResponse, JointResult, WriteResponse, json_text, write_response};
 use crate::signals::count_write;
 
 pub(super) const WRITE_PROBLEMS: &[&ProblemType] = &[
@@ -86,30 +88,49 @@ pub(super) const WRITE: Endpoint = Endpoint {
     ..Endpoint::READ
 };
 
+/// The commands of a request.
 pub(super) enum RequestedCommands {
-    One(CommandRequest),
-    /// At least one, all or none of which are executed. A problem with one of them contains its position.
-    Batch(Vec<CommandRequest>),
+    /// One to this aggregate.
+    One(AggregateKey, CommandRequest),
+    /// At least one to this aggregate, all or none of which are executed. A problem with one of them contains its position.
+    Batch(AggregateKey, Vec<CommandRequest>),
+    /// The same for several aggregates. The response contains the result of each.
+    Joint(Vec<ConditionalCommand>),
 }
 
-impl RequestedCommands {
-    fn as_slice(&self) -> &[CommandRequest] {
-        match self {
-            Self::One(command) => std::slice::from_ref(command),
-            Self::Batch(commands) => commands,
-        }
-    }
+/// A command to one of several aggregates.
+pub(super) struct ConditionalCommand {
+    pub(super) to: AggregateKey,
+    /// The claim by which the request names the aggregate.
+    pub(super) by: Option<Claim>,
+    pub(super) command: CommandRequest,
+    /// The version that the aggregate must have before the request.
+    pub(super) expected: Option<u64>,
 }
 
 /// Executes the commands; a repeated request gets the stored response.
 pub(super) async fn execute(
     api: &Api,
     model: &dyn Model,
-    key: AggregateKey,
     commands: RequestedCommands,
     mut request: WriteRequest,
 ) -> Result<Response, Problem> {
-    let creates = model.command_name(&commands.as_slice()[0].command) == model.commands().create;
+    let is_joint = matches!(commands, RequestedCommands::Joint(_));
+    let is_batch = !matches!(commands, RequestedCommands::One(..));
+    let mut conditions = Vec::new();
+    let requests = match commands {
+        RequestedCommands::One(to, command) => vec![Addressed { to, commands: vec![command] }],
+        RequestedCommands::Batch(to, commands) => vec![Addressed { to, commands }],
+        RequestedCommands::Joint(commands) => commands
+            .into_iter()
+            .map(|ConditionalCommand { to, by, command, expected }| {
+                conditions.push((by, expected));
+                Addressed { to, commands: vec![command] }
+            })
+            .collect(),
+    };
+    let (key, first) = (&requests[0].to, &requests[0].commands[0]);
+    let creates = model.command_name(&first.command) == model.commands().create;
     let expected_version = match request.if_match {
         Some(IfMatch::Exists) if creates => return Err(problem::precondition_failed()),
         Some(IfMatch::Version(_)) if creates => {
@@ -136,21 +157,25 @@ pub(super) async fn execute(
         request.meta.trace_header = Some(context.trace_header());
     }
     let write = RequestedWrite {
+        api,
         model,
-        key: &key,
-        commands: &commands,
+        key,
+        requests: &requests,
+        conditions: &conditions,
+        is_batch,
+        is_joint,
         meta: &request.meta,
-        store: &api.store,
         caller: &request.caller,
-        lacks_if_match: api.settings.require_if_match && request.if_match.is_none() && !creates,
+        lacks_if_match: api.settings.require_if_match && request.if_match.is_none() && !creates && !is_joint,
         messages: AtomicU64::default(),
     };
-    match api.store.transact(model, &key, &write, &options).instrument(span).await {
+    match api.store.transact(model, key, &write, &options).instrument(span).await {
         Ok(transacted) => {
             if matches!(transacted, Transacted::Decided(_)) {
-                count_write(commands.as_slice().len(), write.messages.into_inner());
+                let commands = requests.iter().map(|request| request.commands.len()).sum();
+                count_write(commands, write.messages.into_inner());
             }
-            write_response(transacted, &key)
+            write_response(transacted, Some(key).filter(|_| !is_joint))
         }
         Err(TransactError::ClaimTaken { claim, holder }) => {
             // The answer is known, so it does not wait for long until the holder is read.
@@ -159,17 +184,23 @@ pub(super) async fn execute(
             let shown = matches!(may_read, Ok(Ok(true))).then(|| holder.to_string());
             Err(problem::claim_taken(claim.name(), shown))
         }
-        Err(error) => Err(Problem { state_version: Some(model.state_version()), ..Problem::of_write(error, &key) }),
+        Err(error) => Err(Problem { state_version: Some(model.state_version()), ..Problem::of_write(error, key) }),
     }
 }
 
 /// The commands of one request, and what their decision and response need.
 struct RequestedWrite<'a> {
+    api: &'a Api,
     model: &'a dyn Model,
     key: &'a AggregateKey,
-    commands: &'a RequestedCommands,
+    requests: &'a [Addressed],
+    /// For each request of several aggregates, the claim that names it and its expected version.
+    conditions: &'a [(Option<Claim>, Option<u64>)],
+    /// Whether a problem with a command contains its position.
+    is_batch: bool,
+    /// Whether the response contains several aggregates.
+    is_joint: bool,
     meta: &'a Meta,
-    store: &'a EventStore,
     caller: &'a Caller,
     /// Whether the deployment requires `If-Match`, and the request has none.
     lacks_if_match: bool,
@@ -180,81 +211,175 @@ struct RequestedWrite<'a> {
 impl Decide for RequestedWrite<'_> {
     type Error = Problem;
 
-    fn decide(&self, before: &Folded) -> Result<Decided, Problem> {
-        let decided = self.model.decide(before, &self.key.id, self.commands.as_slice(), &self.decision_input());
+    fn decide(&self, before: &Folded, involved: &Involved) -> Result<Decisions, Undecided<Problem>> {
+        self.check_conditions(before, involved)?;
+        let input = DecisionInput { involved: involved.clone(), ..self.decision_input() };
+        let decided = joint::decide(&self.api.registry, before, self.requests, &input);
+        if let Err(JointError { error: CommandError::Needs(needs), .. }) = decided {
+            return Err(Undecided::Needs(needs));
+        }
         // A caller who may not send the command does not learn whether it lacks something else.
-        let may_be_unauthorized = matches!(decided, Err(CommandError::Forbidden { .. } | CommandError::Unknown { .. }));
+        let may_be_unauthorized = matches!(
+            decided,
+            Err(JointError { error: CommandError::Forbidden { .. } | CommandError::Unknown { .. }, .. })
+        );
         let exists = before.version() > 0 && !self.model.is_deleted(before);
         if self.lacks_if_match && exists && !may_be_unauthorized {
-            return Err(problem::if_match_required());
+            return Err(problem::if_match_required().into());
         }
-        decided.map_err(|error| {
-            let problem = Problem::of_command(&error, before.version()).about(self.key);
-            Problem { index: error.index().and_then(|index| self.position(index)), ..problem }
+        decided.map_err(|JointError { aggregate, index, error }| {
+            let version = match &aggregate {
+                Some(other) => involved.aggregates.get(other).map_or(0, Folded::version),
+                None => before.version(),
+            };
+            let about = aggregate.as_ref().unwrap_or(self.key);
+            let problem = Problem::of_command(&error, version).about(about);
+            Problem { index: index.and_then(|index| self.position(index)), aggregate, ..problem }.into()
         })
+    }
+
+    fn model(&self, aggregate_type: &str) -> Option<&dyn Model> {
+        self.api.registry.get(aggregate_type)
     }
 
     fn is_forbidden(problem: &Problem) -> bool {
         problem.problem_type.slug == problem::FORBIDDEN.slug
     }
 
-    fn respond(&self, before: &Folded, decided: &Decided, detail: ResponseDetail) -> Result<CommandResponse, Problem> {
-        let messages = decided.messages.len() as u64;
+    fn respond(
+        &self,
+        before: &Folded,
+        decisions: &Decisions,
+        detail: ResponseDetail,
+    ) -> Result<CommandResponse, Problem> {
+        let Decisions { own, others } = decisions;
+        let all = || std::iter::once(own).chain(others.iter().map(|(_, other)| other));
+        let messages = all().map(|decided| decided.messages.len() as u64).sum();
+        let events: usize = all().map(|decided| decided.events.len()).sum();
         self.messages.store(messages, Ordering::Relaxed);
-        Span::current().record("daybook.events", decided.events.len() as u64).record("daybook.messages", messages);
-        let version = decided.after.version();
+        Span::current().record("daybook.events", events as u64).record("daybook.messages", messages);
+        let version = own.after.version();
         let state_version = self.model.state_version();
-        // Events and messages can contain parts of the state, and so can the reason of a rejection.
-        let may_read = version == 0 || is_allowed(self.model, self.caller, Access::Read, Some(&decided.after))?;
-        if let Some(rejection) = decided.rejection.clone() {
+        if let Some(rejection) = own.rejection.clone() {
             let index = self.position(rejection.index);
+            let by = rejection.by.clone();
+            let state = others.first().filter(|_| by.is_some()).map_or(&own.after, |(_, other)| &other.after);
+            let may_read = self.may_read(by.as_ref().unwrap_or(self.key), state)?;
             let problem = Problem { index, ..problem::command_rejected(rejection, version, may_read) };
-            if decided.events.is_empty() {
+            let problem = Problem { aggregate: by, ..problem };
+            if events == 0 {
                 return Err(problem);
             }
             let status = problem.problem_type.status.as_u16();
             return Ok(CommandResponse { status, version, state_version, body: problem.to_json() });
         }
-        let created = before.version() == 0 && version > 0;
+        let created = before.version() == 0 && version > 0 && !self.is_joint;
         let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-        let body = self.body(decided, if may_read { detail } else { ResponseDetail::VersionOnly })?;
+        let body = if self.is_joint { self.joint_body(decisions, detail)? } else { self.body(own, detail)? };
         Ok(CommandResponse { status: status.as_u16(), version, state_version, body })
     }
 }
 
 impl RequestedWrite<'_> {
+    /// Checks what the request expects of its aggregates.
+    fn check_conditions(&self, before: &Folded, involved: &Involved) -> Result<(), Undecided<Problem>> {
+        let mut needs = Vec::new();
+        for (position, (request, (by, expected))) in self.requests.iter().zip(self.conditions).enumerate() {
+            let index = self.position(position);
+            if let Some(claim) = by {
+                match involved.holders.get(claim) {
+                    None => needs.push(Need::Holder(claim.clone())),
+                    Some(holder) if holder.as_ref() != Some(&request.to) => return Err(problem::contended().into()),
+                    Some(_) => {}
+                }
+            }
+            let Some(expected) = *expected else { continue };
+            let known = if request.to == *self.key { Some(before) } else { involved.aggregates.get(&request.to) };
+            match known.map(Folded::version) {
+                None => needs.push(Need::Aggregate(request.to.clone())),
+                Some(actual) if actual != expected => {
+                    let aggregate = Some(request.to.clone());
+                    let conflict = Problem { version: None, ..problem::version_conflict(expected, actual) };
+                    return Err(Problem { index, aggregate, ..conflict }.into());
+                }
+                Some(_) => {}
+            }
+        }
+        if needs.is_empty() { Ok(()) } else { Err(Undecided::Needs(needs)) }
+    }
+
     /// The position of a command, if it is part of a batch.
     fn position(&self, index: usize) -> Option<u32> {
-        u32::try_from(index).ok().filter(|_| matches!(self.commands, RequestedCommands::Batch(_)))
+        u32::try_from(index).ok().filter(|_| self.is_batch)
+    }
+
+    /// Whether the caller may read an aggregate. Events and messages can contain parts of the state, and so can the reason of
+    /// a rejection.
+    fn may_read(&self, key: &AggregateKey, state: &Folded) -> Result<bool, Problem> {
+        let model = self.api.model(&key.aggregate_type)?;
+        Ok(state.version() == 0 || is_allowed(model, self.caller, Access::Read, Some(state))?)
     }
 
     /// The body that contains what was decided. A state that has grown too large for a response is left out: it must not
     /// stop the writes that could make it smaller.
     fn body(&self, decided: &Decided, detail: ResponseDetail) -> Result<String, Problem> {
-        let lists_events = detail != ResponseDetail::VersionOnly;
-        let shows_meta = is_allowed(self.model, self.caller, Access::ReadMeta, Some(&decided.after))?;
-        let event = |event| EventJson::of(event, shows_meta);
-        let mut body = WriteResponse {
-            id: &self.key.id,
-            version: decided.after.version(),
-            state: (detail == ResponseDetail::Full).then_some(&*decided.state),
-            events: lists_events.then(|| decided.events.iter().map(event).collect()),
-            messages: lists_events.then(|| decided.messages.iter().map(Into::into).collect()),
-        };
+        let mut body = self.result(self.key, decided, detail)?;
         if let Some(text) = json_text(&body)? {
             return Ok(text);
         }
         body.state = None;
-        let detail =
-            "the events and messages together are larger than the 6 MB of a response; send fewer commands at once";
-        json_text(&body)?.ok_or_else(|| Problem::new(&problem::TOO_LARGE, detail))
+        json_text(&body)?.ok_or_else(|| Problem::new(&problem::TOO_LARGE, TOO_LARGE_TOGETHER))
+    }
+
+    /// The body for several aggregates, with the result of each that the request names.
+    fn joint_body(&self, decisions: &Decisions, detail: ResponseDetail) -> Result<String, Problem> {
+        let mut results: Vec<JointResult<'_>> = Vec::new();
+        for Addressed { to, .. } in self.requests {
+            let aggregate = to.to_string();
+            if results.iter().any(|result| result.aggregate == aggregate) {
+                continue;
+            }
+            let other = decisions.others.iter().find(|(key, _)| key == to).map(|(_, other)| other);
+            let result = self.result(to, other.unwrap_or(&decisions.own), detail)?;
+            results.push(JointResult { aggregate, result });
+        }
+        let mut body = JointResponse { results };
+        if let Some(text) = json_text(&body)? {
+            return Ok(text);
+        }
+        body.results.iter_mut().for_each(|of_one| of_one.result.state = None);
+        json_text(&body)?.ok_or_else(|| Problem::new(&problem::TOO_LARGE, TOO_LARGE_TOGETHER))
+    }
+
+    /// The result for one aggregate.
+    fn result<'d>(
+        &self,
+        key: &'d AggregateKey,
+        decided: &'d Decided,
+        detail: ResponseDetail,
+    ) -> Result<WriteResponse<'d>, Problem> {
+        let detail = if self.may_read(key, &decided.after)? { detail } else { ResponseDetail::VersionOnly };
+        let lists_events = detail != ResponseDetail::VersionOnly;
+        let model = self.api.model(&key.aggregate_type)?;
+        let shows_meta = is_allowed(model, self.caller, Access::ReadMeta, Some(&decided.after))?;
+        let event = |event| EventJson::of(event, shows_meta);
+        Ok(WriteResponse {
+            id: &key.id,
+            version: decided.after.version(),
+            state: (detail == ResponseDetail::Full).then_some(&*decided.state),
+            events: lists_events.then(|| decided.events.iter().map(event).collect()),
+            messages: lists_events.then(|| decided.messages.iter().map(Into::into).collect()),
+        })
     }
 
     fn decision_input(&self) -> DecisionInput {
-        let seed = Ulid::from_datetime(self.store.now().into());
+        let store = &self.api.store;
+        let seed = Ulid::from_datetime(store.now().into());
         let now = i64::try_from(seed.timestamp_ms()).unwrap_or_default();
         let now = Timestamp::from_millisecond(now).unwrap_or_default();
-        let epoch = self.store.settings().epoch;
-        DecisionInput { now, seed, meta: self.meta.clone(), epoch, caller: self.caller.clone() }
+        DecisionInput::new(now, seed, self.meta.clone(), self.caller.clone(), store.settings().epoch)
     }
 }
+
+const TOO_LARGE_TOGETHER: &str =
+    "the events and messages together are larger than the 6 MB of a response; send fewer commands at once";

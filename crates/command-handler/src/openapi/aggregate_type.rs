@@ -4,11 +4,14 @@
 use std::collections::BTreeSet;
 
 use daybook_decider::{Caller, CommandRequest, Decided, DecisionInput, Folded, Json, Meta, Model, RecordedEvent};
+use daybook_table::keys;
 use schemars::Schema;
 use serde_json::{Value, json};
 
 use super::sample::{ID, NOW, sample, ulid};
-use super::schemas::{Schemas, Variant, json_of, named, one_of_tagged, replace, upper_camel, variants, written_schema};
+use super::schemas::{
+    ID_CHARACTERS, Schemas, Variant, json_of, named, one_of_tagged, replace, upper_camel, variants, written_schema,
+};
 use crate::response::{EventJson, MessageJson, WriteResponse};
 
 pub(crate) struct AggregateType<'a> {
@@ -62,6 +65,28 @@ impl<'a> AggregateType<'a> {
     /// The description of a command; `None` if there is no such command.
     pub(crate) fn description_of(&self, command: &str) -> Option<&str> {
         self.variants.iter().find(|variant| variant.name == command).map(|variant| variant.description.as_str())
+    }
+
+    /// The schemas of its commands in a request to several aggregates.
+    pub(crate) fn addressed_commands(&self) -> impl Iterator<Item = Value> {
+        let aggregate = json!({"type": "string", "pattern": format!("^{}/{ID_CHARACTERS}$", self.model.type_name())});
+        self.variants.iter().map(move |variant| {
+            let mut required = vec!["aggregate", "command"];
+            required.extend(variant.data["required"].as_array().filter(|fields| !fields.is_empty()).map(|_| "data"));
+            let if_match = json!({"type": "integer", "minimum": 1, "maximum": keys::MAX_SEQ_NUM});
+            json!({
+                "type": "object",
+                "description": variant.description,
+                "properties": {
+                    "aggregate": aggregate,
+                    "command": {"const": variant.name, "type": "string"},
+                    "data": variant.data,
+                    "ifMatch": if_match,
+                },
+                "required": required,
+                "additionalProperties": false,
+            })
+        })
     }
 
     pub(crate) fn data_of(&self, command: &str) -> Value {
@@ -131,7 +156,7 @@ pub fn execute(model: &dyn Model, before: &Folded, commands: &[&Value]) -> Optio
     // The random half of a ULID: the same at every run, and different for each version.
     let seed = ulid((1 + u128::from(before.version())) << 64);
     let meta = Meta { correlation_id: Some(ulid(0).to_string()), ..Meta::default() };
-    let input = DecisionInput { now: NOW, seed, meta, epoch: 1, caller: Caller::anonymous() };
+    let input = DecisionInput::new(NOW, seed, meta, Caller::anonymous(), 1);
     model.decide(before, ID, &commands, &input).ok()
 }
 

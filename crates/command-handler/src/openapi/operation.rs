@@ -9,7 +9,7 @@ use super::schemas::{Content, Schemas, reference, referred_name};
 use super::view::ViewSubject;
 use super::{headers, parameters, responses, sample};
 use crate::endpoints::ENDPOINTS;
-use crate::endpoints::endpoint::{Body, Endpoint, ResponseHeader, Success};
+use crate::endpoints::endpoint::{Body, Endpoint, RequestBody, ResponseHeader, Success};
 
 #[derive(Clone, Copy)]
 pub(super) enum Subject<'a> {
@@ -128,8 +128,12 @@ impl Operations {
             "parameters": parameters::of_endpoint(endpoint, view, query),
             "responses": responses,
         });
-        if let (Some(body), Subject::Type(of)) = (endpoint.request_body, subject) {
-            let (content, required) = body(of, schemas);
+        let body = match (endpoint.request_body, subject) {
+            (Some(RequestBody::Type(body)), Subject::Type(of)) => Some(body(of, schemas)),
+            (Some(RequestBody::Service(body)), Subject::Service(types)) => Some((body(types, schemas), true)),
+            _ => None,
+        };
+        if let Some((content, required)) = body {
             operation["requestBody"] = json!({"required": required, "content": json_content(content)});
         }
         let head = (endpoint.method == "GET").then(|| self.head(&operation));

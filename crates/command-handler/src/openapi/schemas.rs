@@ -198,10 +198,12 @@ fn bounds(format: &str) -> Option<(Value, Value)> {
 }
 
 /// An id, by the rule of [`daybook_table::keys::is_id`].
+pub(crate) const ID_CHARACTERS: &str = "[A-Za-z0-9._~-]{1,128}";
+
 pub(crate) fn id_schema() -> Value {
     json!({
         "type": "string",
-        "pattern": "^[A-Za-z0-9._~-]{1,128}$",
+        "pattern": format!("^{ID_CHARACTERS}$"),
         "minLength": 1,
         "maxLength": daybook_table::keys::MAX_ID,
         "not": {"enum": [".", ".."]},

@@ -131,7 +131,11 @@ pub(crate) const COMMAND_REJECTED: ProblemType = ProblemType {
                   the reason only if the caller may read the aggregate",
     example: |_| {
         let detail = "the balance would be -1001, it may not go below -1000".to_owned();
-        command_rejected(DomainRejection { name: "InsufficientFunds", detail, index: 0 }, EXAMPLE_VERSION, true)
+        command_rejected(
+            DomainRejection { name: "InsufficientFunds", detail, index: 0, by: None },
+            EXAMPLE_VERSION,
+            true,
+        )
     },
 };
 

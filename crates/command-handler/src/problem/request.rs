@@ -212,13 +212,7 @@ fn command_error(registry: &Registry, command: fn(&dyn Model) -> &'static str, d
         let model = registry.iter().last()?;
         let data = Json::parse(data.to_owned()).ok()?;
         let commands = [CommandRequest { command: command(model).to_owned(), data }];
-        let input = DecisionInput {
-            now: Timestamp::UNIX_EPOCH,
-            seed: Ulid::nil(),
-            meta: Meta::default(),
-            epoch: 1,
-            caller: Caller::anonymous(),
-        };
+        let input = DecisionInput::new(Timestamp::UNIX_EPOCH, Ulid::nil(), Meta::default(), Caller::anonymous(), 1);
         model.decide(&model.before_first_event(), "123", &commands, &input).err()
     };
     decide().map_or_else(|| "no type is registered".to_owned(), |error| error.to_string())

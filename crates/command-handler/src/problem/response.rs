@@ -46,6 +46,8 @@ pub(crate) struct Problem {
     pub(crate) state_version: Option<u32>,
     /// The position of the command in a batch, counted from 0.
     pub(crate) index: Option<u32>,
+    /// The aggregate, if it is another one than that of the request.
+    pub(crate) aggregate: Option<AggregateKey>,
     /// The methods that the resource supports, for `Allow`, if the router does not know them.
     pub(crate) allow: Option<String>,
     /// Whether the same request can be repeated if the service failed, so that the response has a `Retry-After`.
@@ -80,9 +82,9 @@ pub(crate) enum ExtensionMembers {
 impl Problem {
     pub(crate) fn new(problem_type: &'static ProblemType, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        let (extension, version, state_version, index, allow, cause) = Default::default();
+        let (extension, version, state_version, index, aggregate, allow, cause) = Default::default();
         let is_repeatable = true;
-        Self { problem_type, detail, extension, version, state_version, index, allow, is_repeatable, cause }
+        Self { problem_type, detail, extension, version, state_version, index, aggregate, allow, is_repeatable, cause }
     }
 
     /// Adds the aggregate to the cause that is logged.
@@ -99,6 +101,7 @@ impl Problem {
             status: status.as_u16(),
             detail: &self.detail,
             index: self.index,
+            aggregate: self.aggregate.as_ref().map(ToString::to_string),
             extension: self.extension.as_deref(),
         };
         serde_json::to_string(&body).expect("a struct of texts and numbers can be written as JSON")
@@ -133,6 +136,8 @@ struct ProblemBody<'a> {
     detail: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aggregate: Option<String>,
     #[serde(flatten)]
     extension: Option<&'a ExtensionMembers>,
 }

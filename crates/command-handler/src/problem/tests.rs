@@ -51,9 +51,9 @@ fn problems() -> Vec<Problem> {
         TransactError::Conflict { expected: 1, actual: 0 },
         TransactError::KeyReused,
         TransactError::Contended,
-        TransactError::OutcomeUnknown { after: 3, has_key: false, source: text().into() },
-        TransactError::OutcomeUnknown { after: 0, has_key: true, source: text().into() },
-        TransactError::TooLarge(TooLarge::Item { bytes: 1 }),
+        TransactError::OutcomeUnknown { of: None, after: 3, has_key: false, source: text().into() },
+        TransactError::OutcomeUnknown { of: None, after: 0, has_key: true, source: text().into() },
+        TransactError::TooLarge { limit: TooLarge::Item { bytes: 1 }, of: None },
     ];
     let mut problems: Vec<_> = types().map(|problem_type| (problem_type.example)(&registry)).collect();
     problems.extend(of_commands.iter().map(|error| Problem::of_command(error, 1)));

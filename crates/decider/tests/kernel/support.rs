@@ -18,13 +18,7 @@ pub(crate) const NOW_TEXT: &str = "2026-11-21T10:00:00.123Z";
 
 pub(crate) fn at(milliseconds: u64, random: u128) -> DecisionInput {
     let now = Timestamp::from_millisecond(i64::try_from(milliseconds).unwrap()).unwrap();
-    DecisionInput {
-        now,
-        seed: Ulid::from_parts(milliseconds, random),
-        meta: Meta::default(),
-        epoch: 1,
-        caller: Caller::anonymous(),
-    }
+    DecisionInput::new(now, Ulid::from_parts(milliseconds, random), Meta::default(), Caller::anonymous(), 1)
 }
 
 pub(crate) fn decision_input() -> DecisionInput {

@@ -1,7 +1,7 @@
 //! The items of one decision, or of several that follow each other, for one transaction.
 
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
-use daybook_decider::Claim;
+use daybook_decider::{AggregateKey, Claim, Need};
 use ulid::Ulid;
 
 use super::claims::ClaimWrite;
@@ -24,20 +24,40 @@ pub(crate) struct Batch {
     /// The attributes of the metadata that every append sets; empty without events.
     pub(super) changed: Attributes,
     /// The number and id of the first event; `None` without events.
-    pub(crate) first_event: Option<(u64, Ulid)>,
+    pub(super) first_event: Option<(u64, Ulid)>,
     /// The events and messages.
     pub(super) rows: Vec<TransactWriteItem>,
     /// The claims to take and to release.
     pub(super) claims: Vec<ClaimWrite>,
     /// The responses to store, each with its idempotency key.
     pub(super) responses: Vec<(String, TransactWriteItem)>,
+    /// For each other aggregate and each claim that the decision involves, the item that changes or checks it. Their events and
+    /// messages are in `rows`.
+    pub(super) others: Vec<(Need, TransactWriteItem)>,
+    /// The first event of another aggregate, if there is one.
+    pub(super) first_event_of_other: Option<FirstEvent>,
     /// The bytes of all items.
     pub(super) bytes: usize,
     /// The first decision. It is the oldest one, so the others need not be in flight. The default for an import.
     pub(crate) in_flight: DecisionInFlight,
 }
 
+/// The first event of an append. If the append is stored, an event with this number has this id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FirstEvent {
+    /// The aggregate, if it is not the one that the request is about.
+    pub(crate) of: Option<AggregateKey>,
+    pub(crate) number: u64,
+    pub(crate) id: Ulid,
+}
+
 impl Batch {
+    /// The event that shows whether the append is stored; `None` without events.
+    pub(crate) fn first_event(&self) -> Option<FirstEvent> {
+        let own = self.first_event.map(|(number, id)| FirstEvent { of: None, number, id });
+        own.or_else(|| self.first_event_of_other.clone())
+    }
+
     /// The number of responses to store.
     pub(crate) fn responses(&self) -> usize {
         self.responses.len()
@@ -81,7 +101,7 @@ impl Batch {
     }
 
     /// The number of items, with the metadata.
-    fn items(&self) -> usize {
-        1 + self.rows.len() + self.claims.len() + self.responses.len()
+    pub(super) fn items(&self) -> usize {
+        1 + self.others.len() + self.rows.len() + self.claims.len() + self.responses.len()
     }
 }

@@ -5,8 +5,8 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, ConsumedCapacity, ReturnConsumedCapacity};
-use daybook_decider::Claim;
-use daybook_table::{AggregateKey, Metadata};
+use daybook_decider::{AggregateKey, Claim, Need};
+use daybook_table::Metadata;
 use tokio::time::{Instant, timeout};
 use tracing::Span;
 
@@ -39,6 +39,7 @@ impl AppendCall {
             return Err(AppendError::NotWritten("the decision was too old to be sent".into()));
         }
         let (responses, mut in_flight) = (batch.responses(), std::mem::take(&mut batch.in_flight));
+        let others: Vec<_> = batch.others.iter().map(|(other, _)| other.clone()).collect();
         let claims: Vec<_> = batch.claims.iter().map(ClaimWrite::described).collect();
         let call = self.client.transact_write_items().set_transact_items(Some(self.transaction(batch)));
         // Only the span of an append shows the units. The span of Lambda's runtime, in which every request is, does not.
@@ -53,7 +54,7 @@ impl AppendCall {
                 span.record(WRITE_UNITS, units.sum::<f64>());
                 Ok(())
             }
-            Ok(Err(error)) => Err(send_error(&self.key, &claims, responses, error)),
+            Ok(Err(error)) => Err(send_error(&self.key, &Items { others, claims, responses }, error)),
             Err(elapsed) => Err(AppendError::Unknown(elapsed.into())),
         };
         in_flight.is_in_doubt = matches!(result, Err(AppendError::Unknown(_)));
@@ -61,18 +62,20 @@ impl AppendCall {
     }
 }
 
-fn send_error(
-    key: &AggregateKey,
-    claims: &[(Claim, bool)],
+/// The items of a transaction, in their order: the metadata, the other aggregates that it involves, rows, claims and responses.
+struct Items {
+    others: Vec<Need>,
+    claims: Vec<(Claim, bool)>,
     responses: usize,
-    error: SdkError<TransactWriteItemsError>,
-) -> AppendError {
+}
+
+fn send_error(key: &AggregateKey, items: &Items, error: SdkError<TransactWriteItemsError>) -> AppendError {
     let invalid = |source| StoreError::InvalidRequest { doing: "append", source }.into();
     let meaning: fn(Cause) -> AppendError = match &error {
         SdkError::ConstructionFailure(_) => invalid,
         SdkError::ServiceError(service) => match service.err() {
             TransactWriteItemsError::TransactionCanceledException(cancelled) => {
-                match of_reasons(key, claims, responses, cancelled.cancellation_reasons()) {
+                match of_reasons(key, items, cancelled.cancellation_reasons()) {
                     Some(known) => return known,
                     None => invalid,
                 }
@@ -89,16 +92,11 @@ fn send_error(
 }
 
 /// Reads the cancellation reasons item by item. The first item is the metadata, and only its condition is about
-/// versions. Stored responses are the last items, and are the result even if the version has changed since. The claims are
-/// before them.
-fn of_reasons(
-    key: &AggregateKey,
-    claims: &[(Claim, bool)],
-    responses: usize,
-    reasons: &[CancellationReason],
-) -> Option<AppendError> {
+/// versions of its aggregate. Stored responses are the last items, and are the result even if the version has changed since.
+fn of_reasons(key: &AggregateKey, items: &Items, reasons: &[CancellationReason]) -> Option<AppendError> {
+    let Items { others: involved, claims, responses } = items;
     let failed = |code: &str| reasons.iter().position(|reason| reason.code() == Some(code));
-    let (others, of_responses) = reasons.split_at(reasons.len().saturating_sub(responses));
+    let (others, of_responses) = reasons.split_at(reasons.len().saturating_sub(*responses));
     match of_responses.iter().map(|reason| stored_response(key, reason)).collect::<Result<Vec<_>, _>>() {
         Ok(stored) if stored.iter().all(Option::is_none) => {}
         Ok(stored) => return Some(AppendError::KeysUsed(stored)),
@@ -110,6 +108,14 @@ fn of_reasons(
     }
     if failed("ConditionalCheckFailed") == Some(0) {
         return Some(conflict(key, &reasons[0]));
+    }
+    let raced = |code: &str| -> Vec<_> {
+        let with_reason = involved.iter().zip(reasons.iter().skip(1));
+        with_reason.filter(|(_, reason)| reason.code() == Some(code)).map(|(other, _)| other.clone()).collect()
+    };
+    let raced = [raced("ConditionalCheckFailed"), raced("TransactionConflict")].concat();
+    if !raced.is_empty() {
+        return Some(AppendError::Raced(raced));
     }
     // Checked before the other rows: while another transaction commits, its rows may exist already although it still
     // holds the metadata.

@@ -4,7 +4,7 @@
 //! Invariant: the row of a claim has one holder, and exists exactly while the state of that aggregate has the claim. After a
 //! change of `Aggregate::claims`, that holds again when `daybook claims rebuild` has ended.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::types::{
     AttributeValue, CancellationReason, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure,
@@ -18,6 +18,15 @@ use crate::checksum::seal;
 use crate::error::{Cause, StoreError};
 use crate::item::{Item, row_key};
 
+/// What is known about claims of several aggregates.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClaimHolders {
+    /// The claims to release that another aggregate has: those from before a change of `Aggregate::claims`.
+    pub(crate) foreign: BTreeSet<Claim>,
+    /// The claims that one aggregate of the transaction takes from another one.
+    pub(crate) moved: BTreeMap<Claim, AggregateKey>,
+}
+
 /// The change of one claim.
 #[derive(Debug)]
 pub(crate) struct ClaimWrite {
@@ -30,13 +39,13 @@ pub(crate) struct ClaimWrite {
 }
 
 impl ClaimWrite {
-    /// The items that take and release claims of an aggregate. Claims of other aggregates are `foreign`: for these, a release
-    /// is only the check that the aggregate does not have them.
+    /// The items that take and release claims of an aggregate. A release of a foreign claim is only the check that the aggregate
+    /// does not have it. A claim that moves is one item: a transaction may contain an item once.
     pub(super) fn all(
         table: &str,
         key: &AggregateKey,
         changes: &ClaimChanges,
-        foreign: &BTreeSet<Claim>,
+        holders: &ClaimHolders,
     ) -> Result<Vec<Self>, StoreError> {
         if *changes == ClaimChanges::default() {
             return Ok(Vec::new());
@@ -44,9 +53,8 @@ impl ClaimWrite {
         let is_free = format!("attribute_not_exists({})", attributes::PK);
         let (holder_type, holder_id) = (attributes::AGGREGATE_TYPE, attributes::AGGREGATE_ID);
         let is_own = format!("({holder_type} = :type AND {holder_id} = :id)");
-        let own = [(":type", &key.aggregate_type), (":id", &key.id)]
-            .map(|(name, value)| (name.to_owned(), AttributeValue::S(value.clone())));
-        let own = Some(Item::from(own));
+        let text = |name: &str, value: &String| (name.to_owned(), AttributeValue::S(value.clone()));
+        let own = Item::from([text(":type", &key.aggregate_type), text(":id", &key.id)]);
         let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
         let taken = changes.taken.iter().map(|claim| {
             let row = serde_dynamo::to_item(ClaimItem::new(claim, key)).map(seal);
@@ -56,23 +64,27 @@ impl ClaimWrite {
             };
             let row: Item = row.map_err(corrupt)?;
             let put = Put::builder().table_name(table).set_item(Some(row.clone()));
-            let put = put.condition_expression(format!("{is_free} OR {is_own}"));
-            let put = put.set_expression_attribute_values(own.clone());
+            let (mut condition, mut values) = (format!("{is_free} OR {is_own}"), own.clone());
+            if let Some(from) = holders.moved.get(claim) {
+                condition += &format!(" OR ({holder_type} = :from AND {holder_id} = :fromId)");
+                values.extend([text(":from", &from.aggregate_type), text(":fromId", &from.id)]);
+            }
+            let put = put.condition_expression(condition).set_expression_attribute_values(Some(values));
             let put = put.return_values_on_condition_check_failure(all_old.clone());
             let item = TransactWriteItem::builder().put(put.build().expect("table and item are set above")).build();
             Ok(Self { claim: claim.clone(), takes: true, row, item })
         });
-        let released = changes.released.iter().map(|claim| {
+        let released = changes.released.iter().filter(|claim| !holders.moved.contains_key(claim)).map(|claim| {
             let (row, item) = (row_key(keys::claim_pk(claim), keys::CLAIM.to_owned()), TransactWriteItem::builder());
-            let item = if foreign.contains(claim) {
+            let item = if holders.foreign.contains(claim) {
                 let check = ConditionCheck::builder().table_name(table).set_key(Some(row.clone()));
                 let check = check.condition_expression(format!("{is_free} OR NOT {is_own}"));
-                let check = check.set_expression_attribute_values(own.clone());
+                let check = check.set_expression_attribute_values(Some(own.clone()));
                 item.condition_check(check.build().expect("table, key and condition are set above"))
             } else {
                 let delete = Delete::builder().table_name(table).set_key(Some(row.clone()));
                 let delete = delete.condition_expression(format!("{is_free} OR {is_own}"));
-                let delete = delete.set_expression_attribute_values(own.clone());
+                let delete = delete.set_expression_attribute_values(Some(own.clone()));
                 item.delete(delete.build().expect("table and key are set above"))
             };
             Ok(Self { claim: claim.clone(), takes: false, row, item: item.build() })
@@ -84,6 +96,26 @@ impl ClaimWrite {
     pub(super) fn described(&self) -> (Claim, bool) {
         (self.claim.clone(), self.takes)
     }
+}
+
+/// The check that a claim has this holder, or none.
+pub(super) fn claim_check(table: &str, claim: &Claim, holder: Option<&AggregateKey>) -> TransactWriteItem {
+    let check = ConditionCheck::builder()
+        .table_name(table)
+        .set_key(Some(row_key(keys::claim_pk(claim), keys::CLAIM.to_owned())));
+    let check = match holder {
+        None => check.condition_expression(format!("attribute_not_exists({})", attributes::PK)),
+        Some(AggregateKey { aggregate_type, id }) => check
+            .condition_expression(format!(
+                "{} = :type AND {} = :id",
+                attributes::AGGREGATE_TYPE,
+                attributes::AGGREGATE_ID
+            ))
+            .expression_attribute_values(":type", AttributeValue::S(aggregate_type.clone()))
+            .expression_attribute_values(":id", AttributeValue::S(id.clone())),
+    };
+    let check = check.build().expect("table, key and condition are set above");
+    TransactWriteItem::builder().condition_check(check).build()
 }
 
 /// The meaning of failed conditions of claims, whose reasons have the order of the claims.

@@ -1,7 +1,6 @@
 //! The errors of an append.
 
-use daybook_decider::Claim;
-use daybook_table::AggregateKey;
+use daybook_decider::{AggregateKey, Claim, Need};
 
 use crate::error::{Cause, StoreError};
 use crate::limits::TooLarge;
@@ -18,6 +17,9 @@ pub enum AppendError {
     /// Another writer's transaction on this aggregate is in progress. Nothing was written: load and decide again.
     #[error("another transaction on the aggregate is in progress")]
     Busy,
+    /// Other writers were faster on other aggregates that the decision involves, or are writing: read them and decide again.
+    #[error("other writers were faster on other aggregates")]
+    Raced(Vec<Need>),
     /// Idempotency keys were used before: for each response that was to be stored, the one that is stored.
     #[error("an idempotency key was used before")]
     KeysUsed(Vec<Option<StoredResponse>>),

@@ -1,12 +1,11 @@
 //! The append of events that exist already, such as those of another table.
 
-use std::collections::BTreeSet;
-
 use daybook_decider::{Model, OutboxMessage, RecordedEvent};
 use daybook_table::{AggregateKey, keys};
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::claims::ClaimHolders;
 use super::error::AppendError;
 use super::transaction::{ImportOptions, NewEvents, Origin};
 use crate::checksum::seal;
@@ -27,7 +26,7 @@ impl EventStore {
         send_until: Instant,
     ) -> Result<(), AppendError> {
         let stream = self.stream(model, key);
-        let batch = stream.batch(new, None, Origin::Import(options), &BTreeSet::new())??;
+        let batch = stream.batch(new, None, Origin::Import(options), &ClaimHolders::default())??;
         stream.call(before, send_until).send(batch).await
     }
 

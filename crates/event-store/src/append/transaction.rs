@@ -1,19 +1,17 @@
 //! The items of the transaction.
 
-use std::collections::BTreeSet;
-
 use aws_sdk_dynamodb::types::{
     AttributeValue, ConditionCheck, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 use daybook_decider::record::timestamp;
-use daybook_decider::{Claim, ClaimChanges, Decided, Folded, OutboxMessage, RecordedEvent};
-use daybook_table::{AggregateKey, EventItem, OutboxItem, attributes, keys};
+use daybook_decider::{AggregateKey, ClaimChanges, Decided, Folded, OutboxMessage, RecordedEvent};
+use daybook_table::{EventItem, OutboxItem, attributes, keys};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::batch::{Attributes, Batch};
 use super::call::AppendCall;
-use super::claims::ClaimWrite;
+use super::claims::{ClaimHolders, ClaimWrite};
 use crate::checksum;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
@@ -64,14 +62,13 @@ impl EventStream<'_> {
         AppendCall { client: self.store.once.clone(), table_name, key: self.key.clone(), before, send_until }
     }
 
-    /// The items of new events, if they fit a transaction of their own. Claims to release that another aggregate has are
-    /// `foreign`.
+    /// The items of new events, if they fit a transaction of their own.
     pub(crate) fn batch(
         &self,
         new: NewEvents<'_>,
         to_store: Option<&ResponseToStore<'_>>,
         origin: Origin,
-        foreign: &BTreeSet<Claim>,
+        holders: &ClaimHolders,
     ) -> Result<Result<Batch, TooLarge>, StoreError> {
         let end = new.after.version();
         let events = new.events.iter().map(|event| self.event_row(event, end, origin)).map(serde_dynamo::to_item);
@@ -81,7 +78,7 @@ impl EventStream<'_> {
         let corrupt =
             |error| StoreError::Corrupt { item: format!("a new row of {}", self.key), source: Cause::from(error) };
         let rows = rows.map_err(corrupt)?;
-        let claims = ClaimWrite::all(&self.store.settings.table_name, self.key, new.claims, foreign)?;
+        let claims = ClaimWrite::all(self.store.table_name(), self.key, new.claims, holders)?;
         let response = to_store.map(|to_store| self.store.idempotency_row(self.key, to_store)).transpose()?;
 
         let (created, changed) = self.metadata(new);
@@ -101,11 +98,13 @@ impl EventStream<'_> {
         });
         Ok(Ok(Batch {
             created,
-            changed,
+            changed: if new.events.is_empty() { Vec::new() } else { changed },
             first_event: new.events.first().map(|event| (event.seq_num, event.event_id)),
             rows: rows.into_iter().map(|row| item(self.put_new(row))).collect(),
             claims,
             responses: response.into_iter().collect(),
+            others: Vec::new(),
+            first_event_of_other: None,
             bytes,
             in_flight: DecisionInFlight::default(),
         }))
@@ -164,26 +163,42 @@ impl EventStream<'_> {
 }
 
 impl AppendCall {
-    /// The items of a transaction in order: the metadata, the events and messages, the claims, and the responses to store.
+    /// The items of a transaction in order: the metadata, those of other aggregates, the events and messages, the claims, and the
+    /// responses to store.
     pub(super) fn transaction(&self, batch: Batch) -> Vec<TransactWriteItem> {
-        let metadata = TransactWriteItem::builder();
-        let metadata = if batch.first_event.is_none() {
-            metadata.condition_check(self.metadata_check())
-        } else {
-            let created = if self.before == 0 { batch.created } else { Vec::new() };
-            metadata.update(self.metadata_update(created.into_iter().chain(batch.changed).collect()))
-        };
+        let metadata = MetadataAt { table_name: &self.table_name, key: &self.key, version: self.before };
+        let metadata = metadata.item(batch.created, batch.changed);
         let responses = batch.responses.into_iter().map(|(_, put)| put);
         let claims = batch.claims.into_iter().map(|claim| claim.item);
-        std::iter::once(metadata.build()).chain(batch.rows).chain(claims).chain(responses).collect()
+        let others = batch.others.into_iter().map(|(_, item)| item);
+        std::iter::once(metadata).chain(others).chain(batch.rows).chain(claims).chain(responses).collect()
+    }
+}
+
+/// The metadata of an aggregate, on condition of its version.
+pub(super) struct MetadataAt<'a> {
+    pub(super) table_name: &'a str,
+    pub(super) key: &'a AggregateKey,
+    pub(super) version: u64,
+}
+
+impl MetadataAt<'_> {
+    /// The item that sets these attributes, or only checks the version if there are none to change.
+    pub(super) fn item(&self, created: Attributes, changed: Attributes) -> TransactWriteItem {
+        let item = TransactWriteItem::builder();
+        if changed.is_empty() {
+            return item.condition_check(self.check()).build();
+        }
+        let created = if self.version == 0 { created } else { Vec::new() };
+        item.update(self.update(created.into_iter().chain(changed).collect())).build()
     }
 
     /// The check that the metadata is at the version, without a change.
-    fn metadata_check(&self) -> ConditionCheck {
-        let (condition, values) = is_at(self.before);
+    fn check(&self) -> ConditionCheck {
+        let (condition, values) = is_at(self.version);
         ConditionCheck::builder()
-            .table_name(&self.table_name)
-            .set_key(Some(metadata_key(&self.key)))
+            .table_name(self.table_name)
+            .set_key(Some(metadata_key(self.key)))
             .condition_expression(condition)
             .set_expression_attribute_values((!values.is_empty()).then_some(values))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
@@ -191,13 +206,13 @@ impl AppendCall {
             .expect("table, key and condition are set above")
     }
 
-    fn metadata_update(&self, attributes: Attributes) -> Update {
-        let (condition, mut values) = is_at(self.before);
+    fn update(&self, attributes: Attributes) -> Update {
+        let (condition, mut values) = is_at(self.version);
         let sets: Vec<_> = attributes.iter().map(|(name, _)| format!("{name} = :{name}")).collect();
         values.extend(attributes.into_iter().map(|(name, value)| (format!(":{name}"), value)));
         Update::builder()
-            .table_name(&self.table_name)
-            .set_key(Some(metadata_key(&self.key)))
+            .table_name(self.table_name)
+            .set_key(Some(metadata_key(self.key)))
             .update_expression(format!("SET {}", sets.join(", ")))
             .condition_expression(condition)
             .set_expression_attribute_values(Some(values))
@@ -208,7 +223,7 @@ impl AppendCall {
 }
 
 fn metadata_key(key: &AggregateKey) -> Item {
-    row_key(key.pk(), keys::METADATA.to_owned())
+    row_key(keys::pk(&key), keys::METADATA.to_owned())
 }
 
 /// The condition that the metadata is at a version, and its values.

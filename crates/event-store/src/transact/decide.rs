@@ -1,6 +1,6 @@
 //! The caller's part of a transaction.
 
-use daybook_decider::{Decided, Folded};
+use daybook_decider::{Decisions, Folded, Involved, Model, Need};
 
 use crate::stored_response::CommandResponse;
 
@@ -10,8 +10,13 @@ pub trait Decide {
     /// The caller's own error.
     type Error;
 
-    /// Decides what to append to the aggregate at `before`. Every call uses a new time and new ids.
-    fn decide(&self, before: &Folded) -> Result<Decided, Self::Error>;
+    /// Decides what to append to the aggregate at `before`, and to others. Every call uses a new time and new ids.
+    fn decide(&self, before: &Folded, involved: &Involved) -> Result<Decisions, Undecided<Self::Error>>;
+
+    /// The type of another aggregate; `None` if there is no such type, or if the decision never involves others.
+    fn model(&self, _aggregate_type: &str) -> Option<&dyn Model> {
+        None
+    }
 
     /// Whether the error means that the caller may not send the commands. Such a caller does not learn that another
     /// request has used the idempotency key.
@@ -24,9 +29,24 @@ pub trait Decide {
     fn respond(
         &self,
         before: &Folded,
-        decided: &Decided,
+        decided: &Decisions,
         detail: ResponseDetail,
     ) -> Result<CommandResponse, Self::Error>;
+}
+
+/// Why there is no decision.
+#[derive(Debug)]
+pub enum Undecided<E> {
+    /// It needs to know this about other aggregates.
+    Needs(Vec<Need>),
+    /// The caller's own error.
+    Error(E),
+}
+
+impl<E> From<E> for Undecided<E> {
+    fn from(error: E) -> Self {
+        Self::Error(error)
+    }
 }
 
 /// The contents of a response. It is reduced when a response is too large to be stored.

@@ -1,7 +1,9 @@
 //! Appends with an unknown outcome.
 
+use daybook_decider::AggregateKey;
 use ulid::Ulid;
 
+use crate::append::FirstEvent;
 use crate::error::Cause;
 use crate::loaded::Loaded;
 use crate::stored_response::CommandResponse;
@@ -13,22 +15,23 @@ pub(super) struct InDoubt(Vec<AppendInDoubt>);
 
 #[derive(Debug)]
 pub(super) struct AppendInDoubt {
-    /// The number and id of its first event, which may be that of another request that shares the append; `None` if it
-    /// only stores responses.
-    first: Option<(u64, Ulid)>,
+    /// Its first event, which may be that of another request that shares the append; `None` if it only stores responses.
+    pub(super) first: Option<FirstEvent>,
     pub(super) after: Loaded,
+    /// The other aggregates that it changes, after it.
+    pub(super) others: Vec<(AggregateKey, Loaded)>,
     pub(super) response: CommandResponse,
-    cause: Cause,
+    pub(super) cause: Cause,
 }
 
 impl InDoubt {
-    pub(super) fn add(&mut self, first: Option<(u64, Ulid)>, after: Loaded, response: CommandResponse, cause: Cause) {
-        self.0.push(AppendInDoubt { first, after, response, cause });
+    pub(super) fn add(&mut self, append: AppendInDoubt) {
+        self.0.push(append);
     }
 
-    /// The number of the event that shows which append is stored; `None` if no append has events.
-    pub(super) fn event_number(&self) -> Option<u64> {
-        self.0.iter().find_map(|append| append.first).map(|(number, _)| number)
+    /// The event that shows which append is stored; `None` if no append has events. All have the same aggregate and number.
+    pub(super) fn event(&self) -> Option<&FirstEvent> {
+        self.0.iter().find_map(|append| append.first.as_ref())
     }
 
     /// Resolves all appends with events, by the event that is stored under their number. Returns the one that is stored.
@@ -36,7 +39,7 @@ impl InDoubt {
         let (with_events, without): (Vec<_>, _) =
             std::mem::take(&mut self.0).into_iter().partition(|append| append.first.is_some());
         self.0 = without;
-        with_events.into_iter().find(|append| append.first.is_some_and(|(_, id)| id == stored))
+        with_events.into_iter().find(|append| append.first.as_ref().is_some_and(|first| first.id == stored))
     }
 
     /// Resolves all appends, by the response that is stored under their idempotency key. Returns the one that is stored.

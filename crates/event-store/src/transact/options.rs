@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use daybook_decider::Claim;
-use daybook_table::AggregateKey;
+use daybook_decider::{AggregateKey, Claim};
 use tokio::time::Instant;
 
 use crate::error::{Cause, StoreError};
@@ -79,6 +78,8 @@ pub enum TransactError<E> {
     /// The append may have been written; a read could not show whether it was.
     #[error("the outcome of an append after version {after} is unknown")]
     OutcomeUnknown {
+        /// The aggregate whose next event shows it, if it is another one than that of the request.
+        of: Option<AggregateKey>,
         /// The version that was decided on. The events of the append, if it was written, follow it.
         after: u64,
         /// Whether the request has an idempotency key, so that it can be repeated safely.
@@ -87,8 +88,12 @@ pub enum TransactError<E> {
         source: Cause,
     },
     /// The append exceeds a limit of DynamoDB.
-    #[error(transparent)]
-    TooLarge(#[from] TooLarge),
+    #[error("{limit}")]
+    TooLarge {
+        limit: TooLarge,
+        /// The aggregate with the rows that do, if it is another one than that of the request.
+        of: Option<AggregateKey>,
+    },
     /// Anything else.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -1,5 +1,6 @@
 //! The result of a transaction whose append is in doubt, or whose request was executed before.
 
+use daybook_decider::AggregateKey;
 use daybook_table::keys;
 use tokio::time::{Instant, timeout_at};
 use ulid::Ulid;
@@ -7,6 +8,7 @@ use ulid::Ulid;
 use super::decide::Decide;
 use super::options::{End, TransactError, TransactOptions, Transacted};
 use super::transaction::Transaction;
+use crate::append::FirstEvent;
 use crate::backoff::Backoff;
 use crate::error::StoreError;
 use crate::fold::COMMIT_TIME;
@@ -21,16 +23,17 @@ impl<D: Decide> Transaction<'_, D> {
     /// lost may still arrive. `exists` means that the event is known to exist. A read during a transaction may not see
     /// it yet, so it is repeated.
     pub(super) async fn settle(&mut self, exists: bool) -> Result<Option<Transacted>, StoreError> {
-        let Some(number) = self.in_doubt.event_number() else { return Ok(None) };
+        let Some(FirstEvent { of, number, .. }) = self.in_doubt.event().cloned() else { return Ok(None) };
+        let of = of.as_ref().unwrap_or(self.stream.key);
         let end = self.last_attempt + TransactOptions::LAST_CALLS;
         let mut retries = Backoff::until(end.min(Instant::now() + COMMIT_TIME));
         loop {
-            let read = timeout_at(end, self.event_id(number)).await;
+            let read = timeout_at(end, self.event_id(of, number)).await;
             match read.map_err(|elapsed| StoreError::timed_out("read an event", elapsed))?? {
                 Some(id) => {
                     let Some(stored) = self.in_doubt.settle_by_event(id) else { return Ok(None) };
                     self.in_doubt.clear();
-                    self.stream.put_in_cache(&stored.after);
+                    self.put_in_cache(&stored.after, &stored.others);
                     return Ok(Some(Transacted::Decided(stored.response)));
                 }
                 None if exists && retries.wait_to_deadline().await => {}
@@ -40,8 +43,8 @@ impl<D: Decide> Transaction<'_, D> {
     }
 
     /// The id of a stored event.
-    async fn event_id(&self, number: u64) -> Result<Option<Ulid>, StoreError> {
-        let row = self.stream.store.row(self.stream.key, keys::event_sk(number)).send().await;
+    async fn event_id(&self, key: &AggregateKey, number: u64) -> Result<Option<Ulid>, StoreError> {
+        let row = self.stream.store.row(key, keys::event_sk(number)).send().await;
         let row = row.map_err(|error| StoreError::of_call("read an event", error))?;
         let Some(item) = row.item else { return Ok(None) };
         Ok(Some(event_item(item)?.into_event()?.event_id))
@@ -49,9 +52,9 @@ impl<D: Decide> Transaction<'_, D> {
 
     /// The error of a transaction that ends while an append is in doubt. Nothing is in doubt afterwards.
     pub(super) fn outcome_unknown(&mut self) -> TransactError<D::Error> {
-        let after = self.in_doubt.event_number().map_or(0, |number| number - 1);
+        let (of, after) = self.in_doubt.event().map_or((None, 0), |first| (first.of.clone(), first.number - 1));
         let source = self.in_doubt.take_cause().unwrap_or_else(|| "the response was lost".into());
-        TransactError::OutcomeUnknown { after, has_key: self.options.idempotency.is_some(), source }
+        TransactError::OutcomeUnknown { of, after, has_key: self.options.idempotency.is_some(), source }
     }
 
     /// The stored response, if there is one, in place of an error: the same request may have been executed before, and

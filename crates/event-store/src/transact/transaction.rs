@@ -1,17 +1,16 @@
 //! The attempts of a transaction.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use daybook_decider::{Claim, Folded};
+use daybook_decider::{AggregateKey, Claim, Folded};
 use tokio::time::{Instant, sleep, timeout_at};
-use ulid::Ulid;
 
 use super::decide::Decide;
-use super::decision::Decision;
-use super::in_doubt::InDoubt;
+use super::decision::{Decision, NotDecided};
+use super::in_doubt::{AppendInDoubt, InDoubt};
 use super::options::{End, TransactError, TransactOptions, Transacted};
-use crate::append::AppendError;
+use super::others::Others;
+use crate::append::{AppendError, ClaimHolders, FirstEvent};
 use crate::backoff::Backoff;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
@@ -40,8 +39,10 @@ pub(super) struct Transaction<'a, D> {
     retry: Option<Retry>,
     /// The time until which the request waits for its turn.
     turn_until: Instant,
-    /// The claims to release that another aggregate has: those from before a change of `Aggregate::claims`.
-    foreign: BTreeSet<Claim>,
+    holders: ClaimHolders,
+    others: Others<'a>,
+    /// Whether it has left the queue, to take its place again after those in the queues of other aggregates.
+    has_left: bool,
     /// Whether the next append must not contain the decision of another request.
     is_alone: bool,
     backoff: Backoff,
@@ -65,6 +66,8 @@ enum StartState {
 enum Retry {
     /// Another writer was faster, or is writing.
     Race,
+    /// The same on another aggregate that the decision involves.
+    RaceOfOther,
     /// Nothing was written, or the append is in doubt.
     Failed(Cause),
 }
@@ -74,6 +77,8 @@ struct Proposed {
     /// The index of its response among those that are stored, if the request has an idempotency key.
     index: usize,
     after: Loaded,
+    /// The other aggregates that change, after the decision.
+    others: Vec<(AggregateKey, Loaded)>,
     response: CommandResponse,
     /// The claims that it changes.
     claims: Vec<Claim>,
@@ -102,7 +107,9 @@ impl<'a, D: Decide> Transaction<'a, D> {
             at_least: 0,
             retry: None,
             turn_until: race_until,
-            foreign: BTreeSet::new(),
+            holders: ClaimHolders::default(),
+            others: Others::default(),
+            has_left: false,
             is_alone: is_rebuild,
             backoff: Backoff::until(options.deadline),
             behind: None,
@@ -118,19 +125,35 @@ impl<'a, D: Decide> Transaction<'a, D> {
             }
         };
         // Only reads follow, which need no turn.
-        self.place.leave();
+        self.leave();
         match self.settle(false).await {
             Ok(Some(stored)) => Ok(stored),
-            Ok(None) if self.in_doubt.event_number().is_none() => end,
+            Ok(None) if self.in_doubt.event().is_none() => end,
             Ok(None) | Err(_) => Err(self.outcome_unknown()),
         }
     }
 
+    /// Leaves all queues.
+    fn leave(&mut self) {
+        self.place.leave();
+        self.others.leave();
+    }
+
     /// Waits for the turn and makes an attempt.
     async fn turn(&mut self) -> Result<Attempted<D::Error>, TransactError<D::Error>> {
+        let EventStream { store, key, .. } = self.stream;
+        if !self.others.turns(store, |other| other < key, self.turn_until).await {
+            return Err(self.time_over());
+        }
+        if self.has_left {
+            (self.place, self.has_left) = (store.turns.enter(key), false);
+        }
         match self.place.turn(self.turn_until).await {
             None => Err(self.time_over()),
             Some(Turn::First) => {
+                if !self.others.turns(store, |_| true, self.turn_until).await {
+                    return Err(self.time_over());
+                }
                 self.pause().await?;
                 let (before, is_read) = match self.state_without_read() {
                     Some(known) => known,
@@ -141,7 +164,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 };
                 let attempted = self.attempt(&before, is_read).await;
                 if let Some(Retry::Race) = self.retry {
-                    self.stream.store.contention.lost(self.stream.key);
+                    store.contention.lost(key);
                 }
                 Ok(attempted)
             }
@@ -162,7 +185,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
         let has_time = match &self.retry {
             Some(Retry::Failed(_)) => self.backoff.wait().await,
             // After the expected version, there is no race to repeat: the state that is read decides the response.
-            Some(Retry::Race) => {
+            Some(Retry::Race | Retry::RaceOfOther) => {
                 !left.is_zero() || self.options.expected_version.is_some_and(|expected| expected < self.at_least)
             }
             None => true,
@@ -171,11 +194,15 @@ impl<'a, D: Decide> Transaction<'a, D> {
             return Err(self.time_over());
         }
         let is_race = matches!((self.retry.take(), &self.state), (None, StartState::Cached) | (Some(Retry::Race), _));
-        // Without time for a pause, the first attempt is made at once.
-        if let Some(pause) = store.contention.pause(key).filter(|_| is_race && !left.is_zero()) {
+        // Without time for a pause, the first attempt is made at once. Appends in doubt are repeated on the same states.
+        if left.is_zero() || self.in_doubt.event().is_some() {
+            return Ok(());
+        }
+        let own = store.contention.pause(key).filter(|_| is_race);
+        if let Some(pause) = own.max(self.others.pause(store)) {
             // A part of the time that is left, so that a pause never uses up all of it.
             sleep(pause.min(left / 4)).await;
-            if let StartState::Cached = self.state {
+            if let (Some(_), StartState::Cached) = (own, &self.state) {
                 self.state = StartState::Read;
             }
         }
@@ -186,7 +213,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
     fn time_over(&mut self) -> TransactError<D::Error> {
         match self.retry.take() {
             Some(Retry::Failed(source)) => StoreError::Unavailable { doing: "append", source }.into(),
-            Some(Retry::Race) | None => TransactError::Contended,
+            Some(Retry::Race | Retry::RaceOfOther) | None => TransactError::Contended,
         }
     }
 
@@ -199,7 +226,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 // Another request of this process may have appended since. An append in doubt has to be resolved on its
                 // own version.
                 let newer = cached().filter(|cached| cached.version() > known.version());
-                let newer = newer.filter(|_| self.in_doubt.event_number().is_none());
+                let newer = newer.filter(|_| self.in_doubt.event().is_none());
                 Some(newer.map_or((known, is_read), |newer| (newer, false)))
             }
             StartState::Read => None,
@@ -224,9 +251,10 @@ impl<'a, D: Decide> Transaction<'a, D> {
 
     /// Resolves the appends in doubt. A newer state may contain one of them, and deciding on it would append twice.
     async fn settle_before_read(&mut self) -> Result<Option<Transacted>, TransactError<D::Error>> {
-        let Some(number) = self.in_doubt.event_number() else { return Ok(None) };
-        match self.settle(self.at_least >= number).await? {
-            None if self.in_doubt.event_number().is_some() => Err(self.outcome_unknown()),
+        let Some(first) = self.in_doubt.event() else { return Ok(None) };
+        let exists = first.of.is_none() && self.at_least >= first.number;
+        match self.settle(exists).await? {
+            None if self.in_doubt.event().is_some() => Err(self.outcome_unknown()),
             settled => Ok(settled),
         }
     }
@@ -234,33 +262,77 @@ impl<'a, D: Decide> Transaction<'a, D> {
     /// Whether this request may join the group. An append in doubt has to be resolved on its own version.
     fn may_join(&self, group: &Group) -> bool {
         let version = group.base.version();
-        !self.is_alone && self.in_doubt.event_number().is_none_or(|number| number == version + 1)
+        !self.is_alone && self.in_doubt.event().is_none_or(|first| first.number == version + 1)
+    }
+
+    fn decide(&self, before: &Folded) -> Result<Decision, NotDecided<D::Error>> {
+        self.stream.decide(self.commands, self.options, before, &self.others.known, &self.holders)
+    }
+
+    /// Caches the states after the append.
+    pub(super) fn put_in_cache(&self, after: &Loaded, others: &[(AggregateKey, Loaded)]) {
+        self.stream.put_in_cache(after);
+        others.iter().for_each(|(key, after)| self.stream.store.cache.put(key, after));
     }
 
     /// Decides on one state and appends: alone, or in a new group if other requests wait.
     async fn attempt(&mut self, before: &Folded, is_read: bool) -> Attempted<D::Error> {
-        let call = self.stream.call(before.version(), Instant::now() + SEND_WINDOW);
-        let decided = self.stream.decide(self.commands, self.options, before, &self.foreign);
-        let Decision { batch, after, response } = match decided {
-            Ok(decision) => decision,
+        let (call, decided) = loop {
+            let call = self.stream.call(before.version(), Instant::now() + SEND_WINDOW);
+            match self.decide(before) {
+                Ok(decision) => break (call, Ok(decision)),
+                Err(NotDecided::End(end)) => break (call, Err(end)),
+                Err(NotDecided::Needs(needs)) => {
+                    self.is_alone = true;
+                    if let Err(error) = self.others.read(self.stream, self.commands, self.options.policy, needs).await {
+                        return Some(Err(error.into()));
+                    }
+                }
+            }
+        };
+        let (batch, proposed) = match decided {
+            Ok(decision) => {
+                if self.in_doubt.event().is_none() && self.others.lacks_place(&decision) {
+                    self.place.leave();
+                    (self.is_alone, self.has_left, self.state) =
+                        (true, true, StartState::Known(before.clone(), is_read));
+                    return None;
+                }
+                let Decision { batch, after, others, response } = decision;
+                let claims = batch.claims();
+                (batch, Ok(Proposed { index: 0, after, others, response, claims }))
+            }
+            // Its conditions check whether the states are current, and were so together.
+            Err(end) if !self.others.known.is_empty() => (self.stream.checks(&self.others.known), Err(end)),
             Err(end) if is_read => {
-                self.place.leave();
+                self.leave();
                 return Some(self.stored_response_or(end).await);
             }
             // No condition has checked whether the state is current, so it is read.
             Err(_) => return None,
         };
-        let proposed = Proposed { index: 0, after, response, claims: batch.claims() };
-        if self.place.has_waiting() && !self.is_alone {
+        if let Ok(own) = &proposed
+            && self.place.has_waiting()
+            && !self.is_alone
+        {
             let group = Arc::new(Group::new(before.clone(), call));
-            self.place.begin_group(&group, batch, proposed.after.clone());
-            return self.append_group(&group, is_read, Ok(proposed)).await;
+            self.place.begin_group(&group, batch, own.after.clone());
+            return self.append_group(&group, is_read, proposed).await;
         }
-        let first_event = batch.first_event;
+        let first_event = batch.first_event();
+        // One of the appends in doubt may be stored together with one that has its first event elsewhere.
+        let has_moved = |doubtful: &FirstEvent| {
+            !first_event.as_ref().is_some_and(|first| (&first.of, first.number) == (&doubtful.of, doubtful.number))
+        };
+        if !self.others.known.is_empty() && self.in_doubt.event().is_some_and(has_moved) {
+            return Some(Err(self.outcome_unknown()));
+        }
+        let is_read = is_read && (self.others.is_read || self.others.known.is_empty());
         let stored = match timeout_at(self.last_attempt + TransactOptions::LAST_ATTEMPT, call.send(batch)).await {
             Ok(Err(AppendError::Store(error))) => return Some(Err(error.into())),
             // The state may be outdated too: DynamoDB need not report each condition that fails.
             Ok(Err(AppendError::ClaimTaken { .. })) if !is_read => {
+                self.others.forget();
                 (self.state, self.retry) = (StartState::Read, None);
                 return None;
             }
@@ -268,33 +340,53 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 return Some(Err(TransactError::ClaimTaken { claim, holder }));
             }
             Ok(Err(AppendError::NotReleased(claims))) => {
-                self.foreign = self.foreign.symmetric_difference(&claims.iter().cloned().collect()).cloned().collect();
+                let foreign = &mut self.holders.foreign;
+                *foreign = foreign.symmetric_difference(&claims.iter().cloned().collect()).cloned().collect();
                 Err(AppendError::NotWritten("another aggregate has a claim".into()))
             }
             Ok(stored) => stored,
             Err(elapsed) => Err(AppendError::Unknown(elapsed.into())),
         };
-        if stored.is_ok() {
-            self.stream.put_in_cache(&proposed.after);
+        match (&stored, proposed) {
+            (Ok(()), Err(end)) => {
+                self.leave();
+                Some(self.stored_response_or(end).await)
+            }
+            (_, proposed) => {
+                if let (Ok(()), Ok(own)) = (&stored, &proposed) {
+                    self.put_in_cache(&own.after, &own.others);
+                }
+                self.end_of_append(stored.map_err(Arc::new), before, is_read, first_event, proposed)
+            }
         }
-        self.end_of_append(stored.map_err(Arc::new), before, is_read, first_event, Ok(proposed))
     }
 
     /// Decides on the state after the last decision of a group, and joins the group. A decision that appends nothing
     /// joins too: the condition of the group checks the state that the decision was made on.
     async fn attempt_in_group(&mut self, group: &Arc<Group>, before: &Folded) -> Attempted<D::Error> {
-        let proposed = match self.stream.decide(self.commands, self.options, before, &self.foreign) {
-            Ok(Decision { batch, after, response }) => {
-                let claims = batch.claims();
-                let index = self.place.join(group, Some((batch, after.clone())))?;
-                Ok(Proposed { index, after, response, claims })
-            }
-            // Its idempotency key may have a stored response. It is read before the next request is decided.
-            Err(_) if self.options.idempotency.is_some() => {
+        let proposed = match self.decide(before) {
+            // A decision that involves other aggregates is appended alone.
+            Err(NotDecided::Needs(_)) => {
+                self.is_alone = true;
                 self.place.decline_group();
                 return None;
             }
-            Err(end) => {
+            Ok(Decision { others, .. }) if !others.is_empty() => {
+                self.is_alone = true;
+                self.place.decline_group();
+                return None;
+            }
+            Ok(Decision { batch, after, others, response }) => {
+                let claims = batch.claims();
+                let index = self.place.join(group, Some((batch, after.clone())))?;
+                Ok(Proposed { index, after, others, response, claims })
+            }
+            // Its idempotency key may have a stored response. It is read before the next request is decided.
+            Err(NotDecided::End(_)) if self.options.idempotency.is_some() => {
+                self.place.decline_group();
+                return None;
+            }
+            Err(NotDecided::End(end)) => {
                 self.place.join(group, None)?;
                 Err(end)
             }
@@ -322,7 +414,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 Err(Arc::new(AppendError::Unknown(elapsed.into())))
             }
         };
-        let first_event = group.append().and_then(|append| append.first_event);
+        let first_event = group.append().and_then(|append| append.first_event.clone());
         self.end_of_append(stored, &group.base, is_read, first_event, proposed)
     }
 
@@ -333,7 +425,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
         stored: Result<(), Arc<AppendError>>,
         before: &Folded,
         is_read: bool,
-        first_event: Option<(u64, Ulid)>,
+        first_event: Option<FirstEvent>,
         proposed: Result<Proposed, End<D::Error>>,
     ) -> Attempted<D::Error> {
         let Err(error) = stored else {
@@ -341,7 +433,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
             return Some(proposed.map_or_else(|end| end, |own| Ok(Transacted::Decided(own.response))));
         };
         let cause = Cause::from(Arc::clone(&error));
-        let is_in_doubt = self.in_doubt.event_number().is_some();
+        let is_in_doubt = self.in_doubt.event().is_some();
         let same = StartState::Known(before.clone(), is_read);
         (self.state, self.retry) = match &*error {
             AppendError::KeysUsed(stored) => {
@@ -361,8 +453,9 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 }
             }
             AppendError::Unknown(_) => {
-                if let Ok(Proposed { after, response, .. }) = proposed {
-                    self.in_doubt.add(first_event, after, response, Cause::from(Arc::clone(&error)));
+                if let Ok(Proposed { after, others, response, .. }) = proposed {
+                    let cause = Cause::from(Arc::clone(&error));
+                    self.in_doubt.add(AppendInDoubt { first: first_event, after, others, response, cause });
                 }
                 (same, Some(Retry::Failed(cause)))
             }
@@ -385,6 +478,12 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 self.at_least = actual;
                 // The faster append may be the one in doubt, which is resolved next.
                 (StartState::Read, (!is_in_doubt).then_some(Retry::Race))
+            }
+            // The others may have changed by the append in doubt, which is resolved next.
+            AppendError::Raced(_) if is_in_doubt => (StartState::Read, None),
+            AppendError::Raced(raced) => {
+                self.others.raced(self.stream.store, raced);
+                (same, Some(Retry::RaceOfOther))
             }
             AppendError::NotWritten(_) => (same, Some(Retry::Failed(cause))),
             // The error concerns one of the decisions, or all of them. The next attempt appends alone and shows which. Claims

@@ -4,9 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use daybook_decider::Folded;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
-use ulid::Ulid;
 
-use crate::append::{AppendCall, AppendError, Batch};
+use crate::append::{AppendCall, AppendError, Batch, FirstEvent};
 
 /// The part of a group that its members hold. It stays until the last of them is done, even if the queue has removed
 /// the group.
@@ -23,8 +22,8 @@ pub(crate) struct Group {
 pub(crate) struct GroupAppend {
     /// The call. Every member polls it, so it continues when members are cancelled.
     pub(crate) call: Shared<BoxFuture<'static, Result<(), Arc<AppendError>>>>,
-    /// The number and id of the first event; `None` without events.
-    pub(crate) first_event: Option<(u64, Ulid)>,
+    /// The first event; `None` without events.
+    pub(crate) first_event: Option<FirstEvent>,
 }
 
 /// The turn of a request.
@@ -48,7 +47,7 @@ impl Group {
 
     /// Starts the append: the members poll the call from now on.
     pub(super) fn start_append(&self, batch: Batch) {
-        let first_event = batch.first_event;
+        let first_event = batch.first_event();
         let call = self.call.clone().send(batch).map(|stored| stored.map_err(Arc::new)).boxed().shared();
         self.append.get_or_init(|| GroupAppend { call, first_event });
     }

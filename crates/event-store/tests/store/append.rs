@@ -55,10 +55,10 @@ async fn appended_rows_match_the_specified_table_format() {
     let table = TestTable::new().await;
     let store = table.store();
     let order = Subject::shipped("order", "o-1");
-    let input = DecisionInput {
-        now: "2026-03-04T05:06:07.089Z".parse().unwrap(),
-        seed: Ulid::from_parts(1_772_600_767_089, 7),
-        meta: Meta {
+    let input = DecisionInput::new(
+        "2026-03-04T05:06:07.089Z".parse().unwrap(),
+        Ulid::from_parts(1_772_600_767_089, 7),
+        Meta {
             actor: Some("arn:aws:iam::1:user/alice".into()),
             source_ip: Some("192.0.2.1".into()),
             correlation_id: Some("c-1".into()),
@@ -66,9 +66,9 @@ async fn appended_rows_match_the_specified_table_format() {
             traceparent: Some("00-1-2-01".into()),
             trace_header: Some("Root=1-2-3".into()),
         },
-        epoch: 1,
-        caller: Caller::anonymous(),
-    };
+        Caller::anonymous(),
+        1,
+    );
     let place = json!({"customerId": "alice", "items": [{"productId": "coffee", "quantity": 2}], "total": 4500});
     order.command_under(&input, &store, "PlaceOrder", place).await;
 
@@ -295,7 +295,7 @@ async fn append_beyond_a_transaction_limit_is_not_sent() {
     let notebook = Subject::of::<Notebook>("1");
     let start = |lines: Vec<String>| notebook.decide(&notebook.unborn(), &[("Start", json!({ "lines": lines }))]);
     let too_large = async |decided: Decided| match notebook.append(&store, |_| decided.clone()).await {
-        Err(TransactError::TooLarge(limit)) => limit,
+        Err(TransactError::TooLarge { limit, .. }) => limit,
         other => panic!("{other:?}"),
     };
     let item = too_large(start(vec!["A".repeat(MAX_ITEM)])).await;
@@ -330,7 +330,10 @@ async fn append_at_a_transaction_limit_succeeds() {
     let start = |bytes| large.decide(&large.unborn(), &[("Start", json!({ "lines": ["A".repeat(bytes)] }))]);
     let room = MAX_ITEM - envelope;
     let error = large.append(&store, |_| start(room + 1)).await.unwrap_err();
-    assert!(matches!(error, TransactError::TooLarge(TooLarge::Item { bytes }) if bytes == MAX_ITEM + 1), "{error:?}");
+    assert!(
+        matches!(error, TransactError::TooLarge { limit: TooLarge::Item { bytes }, .. } if bytes == MAX_ITEM + 1),
+        "{error:?}"
+    );
     large.append(&store, |_| start(room)).await.unwrap();
     let row = table.row(&large.key, &keys::event_sk(1)).await.unwrap();
     assert_eq!(limits::item_size(&row), MAX_ITEM);
@@ -354,7 +357,7 @@ async fn transaction_size_is_computed_to_the_byte() {
         large.decide(&large.unborn(), &[("Start", json!({ "lines": lines }))])
     };
     let error = large.append(&store, |_| start(room + 1)).await.unwrap_err();
-    let TransactError::TooLarge(TooLarge::Transaction { bytes }) = error else { panic!("{error:?}") };
+    let TransactError::TooLarge { limit: TooLarge::Transaction { bytes }, .. } = error else { panic!("{error:?}") };
     assert_eq!(bytes, MAX_TRANSACTION + 1);
     large.append(&store, |_| start(room)).await.unwrap();
     assert_eq!(size(&large).await, MAX_TRANSACTION);
@@ -379,12 +382,14 @@ async fn successful_append_is_cached_and_failed_one_is_not() {
 async fn times_and_ids_never_run_backwards_with_different_clocks() {
     let table = TestTable::new().await;
     let todo = Subject::shipped("todo", "1");
-    let at = |milliseconds: i64| DecisionInput {
-        now: Timestamp::from_millisecond(milliseconds).unwrap(),
-        seed: Ulid::from_parts(u64::try_from(milliseconds).unwrap(), fastrand::u128(..)),
-        meta: Meta::default(),
-        epoch: 1,
-        caller: Caller::anonymous(),
+    let at = |milliseconds: i64| {
+        DecisionInput::new(
+            Timestamp::from_millisecond(milliseconds).unwrap(),
+            Ulid::from_parts(u64::try_from(milliseconds).unwrap(), fastrand::u128(..)),
+            Meta::default(),
+            Caller::anonymous(),
+            1,
+        )
     };
     let first = table.store();
     todo.command_under(&at(2_000_000), &first, "CreateTodo", json!({"title": "first", "message": ""})).await;

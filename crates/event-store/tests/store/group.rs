@@ -7,10 +7,10 @@ use std::sync::Mutex;
 use std::task::Poll;
 use std::time::Duration;
 
-use daybook_decider::{CommandRequest, Decided, Folded, Json};
+use daybook_decider::{CommandRequest, Folded, Involved, Json};
 use daybook_event_store::{
     CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, ResponseDetail, TransactError, TransactOptions,
-    Transacted,
+    Transacted, Undecided,
 };
 use daybook_table::keys;
 use daybook_test_support::clock::next_input;
@@ -81,15 +81,25 @@ pub(crate) type Sent = Result<Transacted, TransactError<String>>;
 impl Decide for Request<'_> {
     type Error = String;
 
-    fn decide(&self, before: &Folded) -> Result<Decided, String> {
+    fn decide(&self, before: &Folded, _: &Involved) -> Result<daybook_decider::Decisions, Undecided<String>> {
         self.decided_on.lock().unwrap().push(before.version());
         assert!(!self.panics, "a defect of the caller");
         let (id, commands) = (&self.account.key.id, std::slice::from_ref(&self.command));
-        self.account.model().decide(before, id, commands, &next_input()).map_err(|error| error.to_string())
+        self.account
+            .model()
+            .decide(before, id, commands, &next_input())
+            .map(Into::into)
+            .map_err(|error| error.to_string().into())
     }
 
     /// A response whose body is the id of the first event. A rejection that is recorded is a response too.
-    fn respond(&self, _: &Folded, decided: &Decided, _: ResponseDetail) -> Result<CommandResponse, String> {
+    fn respond(
+        &self,
+        _: &Folded,
+        decisions: &daybook_decider::Decisions,
+        _: ResponseDetail,
+    ) -> Result<CommandResponse, String> {
+        let decided = &decisions.own;
         let status = match &decided.rejection {
             Some(rejection) if decided.events.is_empty() => return Err(rejection.name.to_owned()),
             Some(_) => 422,
@@ -238,7 +248,7 @@ async fn commands_that_do_not_fit_one_transaction_are_appended_by_the_next() {
     let (sent, calls) = send_together(&table, &store, &requests, &[]).await;
     let items: Vec<_> = calls.iter().map(|call| call.request["TransactItems"].as_array().unwrap().len()).collect();
     assert_eq!(items, [14, 3]);
-    assert!(matches!(&sent[15], Err(TransactError::TooLarge(_))), "{:?}", sent[15]);
+    assert!(matches!(&sent[15], Err(TransactError::TooLarge { .. })), "{:?}", sent[15]);
     assert_stored(&table, &account, &sent, 168).await;
 }
 

@@ -62,7 +62,7 @@ fn summary(sent: &Sent) -> String {
     match sent {
         Ok(Transacted::Decided(response)) => format!("decided {} {}", response.status, response.version),
         Ok(Transacted::Replayed(response)) => format!("replayed {} {}", response.status, response.version),
-        Err(TransactError::TooLarge(limit)) => limit.to_string(),
+        Err(TransactError::TooLarge { limit, .. }) => limit.to_string(),
         Err(error) => format!("{error:?}"),
     }
 }

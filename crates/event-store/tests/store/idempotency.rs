@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_decider::{Decided, Folded};
+use daybook_decider::{Folded, Involved};
 use daybook_event_store::limits::MAX_ITEM;
 use daybook_event_store::{
     CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, ResponseDetail, StoreError, StoredResponse,
-    TransactError, TransactOptions, Transacted,
+    TransactError, TransactOptions, Transacted, Undecided,
 };
 use daybook_table::keys;
 use daybook_test_support::clock::now;
@@ -47,13 +47,19 @@ impl Request<'_> {
 impl Decide for Request<'_> {
     type Error = String;
 
-    fn decide(&self, before: &Folded) -> Result<Decided, String> {
+    fn decide(&self, before: &Folded, _: &Involved) -> Result<daybook_decider::Decisions, Undecided<String>> {
         let (id, input) = (&self.account.key.id, daybook_test_support::clock::next_input());
         let decided = self.account.model().decide(before, id, &requests(&self.commands), &input);
-        decided.map_err(|error| error.to_string())
+        decided.map(Into::into).map_err(|error| error.to_string().into())
     }
 
-    fn respond(&self, _: &Folded, decided: &Decided, _: ResponseDetail) -> Result<CommandResponse, String> {
+    fn respond(
+        &self,
+        _: &Folded,
+        decisions: &daybook_decider::Decisions,
+        _: ResponseDetail,
+    ) -> Result<CommandResponse, String> {
+        let decided = &decisions.own;
         Ok(response(decided.after.version(), self.body.clone()))
     }
 }

@@ -72,7 +72,7 @@ impl Feed {
         let partition = keys::gsi1pks(TYPE, 2).swap_remove(shard as usize);
         let at = Timestamp::from_millisecond(i64::try_from(event_id.timestamp_ms()).unwrap()).unwrap();
         let row = EventItem {
-            pk: key.pk(),
+            pk: keys::pk(&key),
             sk: keys::event_sk(1),
             seq_num: 1,
             event_id: event_id.to_string(),

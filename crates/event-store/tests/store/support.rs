@@ -3,9 +3,10 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use daybook_decider::{CommandRequest, Decided, Folded};
+use daybook_decider::{CommandRequest, Decided, Folded, Involved};
 use daybook_event_store::{
     CommandResponse, Decide, EventStore, LoadPolicy, ResponseDetail, TransactError, TransactOptions, Transacted,
+    Undecided,
 };
 use daybook_test_support::clock::next_input;
 use daybook_test_support::commands::{deadline, requests};
@@ -87,7 +88,7 @@ impl<'a> Write<'a> {
 impl Decide for Write<'_> {
     type Error = String;
 
-    fn decide(&self, before: &Folded) -> Result<Decided, String> {
+    fn decide(&self, before: &Folded, _: &Involved) -> Result<daybook_decider::Decisions, Undecided<String>> {
         let key = &self.subject.key;
         if self.decisions().is_empty() {
             std::thread::sleep(self.first_decision_takes);
@@ -95,11 +96,17 @@ impl Decide for Write<'_> {
         let decided = self.subject.model().decide(before, &key.id, &self.commands, &next_input());
         let decided = decided.map_err(|error| error.to_string())?;
         self.decisions.lock().unwrap().push(decided.clone());
-        Ok(decided)
+        Ok(decided.into())
     }
 
     /// A response whose body is the id of the first event.
-    fn respond(&self, _: &Folded, decided: &Decided, _: ResponseDetail) -> Result<CommandResponse, String> {
+    fn respond(
+        &self,
+        _: &Folded,
+        decisions: &daybook_decider::Decisions,
+        _: ResponseDetail,
+    ) -> Result<CommandResponse, String> {
+        let decided = &decisions.own;
         Ok(CommandResponse { status: 200, version: decided.after.version(), state_version: 1, body: first_id(decided) })
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use daybook_decider::{CommandRequest, Decided, Folded, Json};
+use daybook_decider::{CommandRequest, Folded, Involved, Json};
 use daybook_event_store::limits::{MAX_ITEM, TooLarge};
 use daybook_event_store::{
     CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, ResponseDetail, StoreError, TransactError,
-    TransactOptions, Transacted,
+    TransactOptions, Transacted, Undecided,
 };
 use daybook_table::keys;
 use daybook_test_support::clock::next_input;
@@ -59,13 +59,23 @@ impl<'a> Request<'a> {
 impl Decide for Request<'_> {
     type Error = String;
 
-    fn decide(&self, before: &Folded) -> Result<Decided, String> {
+    fn decide(&self, before: &Folded, _: &Involved) -> Result<daybook_decider::Decisions, Undecided<String>> {
         self.decided_on.lock().unwrap().push(before.version());
         let (id, commands) = (&self.account.key.id, std::slice::from_ref(&self.command));
-        self.account.model().decide(before, id, commands, &next_input()).map_err(|error| error.to_string())
+        self.account
+            .model()
+            .decide(before, id, commands, &next_input())
+            .map(Into::into)
+            .map_err(|error| error.to_string().into())
     }
 
-    fn respond(&self, _: &Folded, decided: &Decided, detail: ResponseDetail) -> Result<CommandResponse, String> {
+    fn respond(
+        &self,
+        _: &Folded,
+        decisions: &daybook_decider::Decisions,
+        detail: ResponseDetail,
+    ) -> Result<CommandResponse, String> {
+        let decided = &decisions.own;
         self.details.lock().unwrap().push(detail);
         if let Some(rejection) = &decided.rejection {
             return Err(rejection.name.to_owned());
@@ -195,7 +205,7 @@ async fn response_that_is_too_large_to_be_stored_is_reduced_step_by_step() {
     let all = [ResponseDetail::Full, ResponseDetail::WithoutState, ResponseDetail::VersionOnly];
     let large = Request { body: noise, ..Request::payment(&account, 1) };
     let error = large.send(&table.store(), with_key("d1")).await.unwrap_err();
-    assert!(matches!(error, TransactError::TooLarge(TooLarge::Response { .. })), "{error:?}");
+    assert!(matches!(error, TransactError::TooLarge { limit: TooLarge::Response { .. }, .. }), "{error:?}");
     assert_eq!(*large.details.lock().unwrap(), all);
     // Without a key, no response is stored, so it is not reduced.
     let large = Request { body: noise, ..Request::payment(&account, 1) };

@@ -80,7 +80,7 @@ mod tests {
     use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry};
     use daybook_event_source_mapping::InvocationOutcome;
     use daybook_event_store::cache::Cache;
-    use daybook_table::AggregateKey;
+    use daybook_table::{AggregateKey, keys};
     use daybook_test_support::commands::execute;
     use daybook_test_support::stream_record;
     use daybook_test_support::table::TestTable;
@@ -153,7 +153,7 @@ mod tests {
             Functions::new(Version::new(Router::new(), router, None), None).function("snapshotter")
         };
         let image = json!({
-            "pk": {"S": key.pk()}, "sk": {"S": "EVENT#000000000001"}, "snapshotDue": {"BOOL": true},
+            "pk": {"S": keys::pk(&key)}, "sk": {"S": "EVENT#000000000001"}, "snapshotDue": {"BOOL": true},
         });
         let due = json!({"Records": [stream_record::insert(1, image)]});
         PANICS.store(true, Ordering::Relaxed);

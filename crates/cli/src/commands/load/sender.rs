@@ -239,7 +239,7 @@ fn after(model: &dyn Model, before: &Folded, command: &Value) -> Option<Folded> 
     let data = Json::of(command.get("data").unwrap_or(&json!({}))).ok()?;
     let request = CommandRequest { command: command["command"].as_str()?.to_owned(), data };
     let (now, seed) = (Timestamp::now(), Ulid::generate());
-    let input = DecisionInput { now, seed, meta: Meta::default(), epoch: 1, caller: Caller::anonymous() };
+    let input = DecisionInput::new(now, seed, Meta::default(), Caller::anonymous(), 1);
     let decided = model.decide(before, "load", &[request], &input).ok()?;
     decided.rejection.is_none().then_some(decided.after)
 }

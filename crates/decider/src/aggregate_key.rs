@@ -1,0 +1,33 @@
+//! The identity of an aggregate.
+
+use std::fmt;
+
+use crate::registry::RESERVED_PREFIX;
+
+/// The identity of an aggregate: its type and id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AggregateKey {
+    /// The type.
+    pub aggregate_type: String,
+    /// The id.
+    pub id: String,
+}
+
+impl AggregateKey {
+    /// The aggregate of this type and id.
+    pub fn new(aggregate_type: impl Into<String>, id: impl Into<String>) -> Self {
+        Self { aggregate_type: aggregate_type.into(), id: id.into() }
+    }
+
+    /// Whether the suite reserves the aggregate's type for its own checks. Its events are not in the index.
+    pub fn is_reserved(&self) -> bool {
+        self.aggregate_type.starts_with(RESERVED_PREFIX)
+    }
+}
+
+impl fmt::Display for AggregateKey {
+    /// `<type>/<id>`, as in URLs and in an event's `Resources`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.aggregate_type, self.id)
+    }
+}

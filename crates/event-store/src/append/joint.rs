@@ -1,0 +1,129 @@
+//! The items of a decision over several aggregates.
+//!
+//! Invariant: each aggregate and each claim that the decision has looked at is changed or checked by one item of the
+//! transaction. So decisions are serializable.
+
+use std::collections::BTreeMap;
+
+use daybook_decider::{AggregateKey, Claim, Decided, Decisions, Involved, Model, Need};
+
+use super::batch::{Batch, FirstEvent};
+use super::claims::{ClaimHolders, claim_check};
+use super::transaction::{MetadataAt, Origin};
+use crate::error::StoreError;
+use crate::event_stream::EventStream;
+use crate::idempotency::ResponseToStore;
+use crate::limits::{MAX_TRANSACTION, MAX_TRANSACTION_ITEMS, TooLarge};
+
+/// Why a transaction cannot be built.
+pub(crate) enum NotBuilt {
+    /// It is too large: all of it, or the rows of another aggregate.
+    TooLarge(TooLarge, Option<AggregateKey>),
+    /// Two aggregates take the same claim.
+    ClaimTaken {
+        claim: Claim,
+        holder: AggregateKey,
+    },
+    Store(StoreError),
+}
+
+impl From<StoreError> for NotBuilt {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl EventStream<'_> {
+    /// The items of a decision, with those of the other aggregates that it involves.
+    pub(crate) fn joint_batch<'m>(
+        &self,
+        decisions: &Decisions,
+        to_store: Option<&ResponseToStore<'_>>,
+        involved: &Involved,
+        holders: &ClaimHolders,
+        model: impl Fn(&str) -> Option<&'m dyn Model>,
+    ) -> Result<Batch, NotBuilt> {
+        let too_large = |of: Option<&AggregateKey>| {
+            let of = of.cloned();
+            move |limit| NotBuilt::TooLarge(limit, of)
+        };
+        let own = &decisions.own;
+        if decisions.others.is_empty() && involved.is_empty() {
+            return self.batch(own.into(), to_store, Origin::Decision, holders)?.map_err(too_large(None));
+        }
+        let holders = &self.with_moved(decisions, holders)?;
+        let mut batch = self.batch(own.into(), to_store, Origin::Decision, holders)?.map_err(too_large(None))?;
+        for (key, decided) in &decisions.others {
+            let model = model(&key.aggregate_type).ok_or_else(|| self.corrupt(format!("no type of {key}")))?;
+            let stream = self.store.stream(model, key);
+            let part = stream.batch(decided.into(), None, Origin::Decision, holders)?.map_err(too_large(Some(key)))?;
+            batch.add_other(self.store.table_name(), key, decided.version_before(), part);
+        }
+        self.add_checks(&mut batch, involved);
+        match (batch.items(), batch.bytes) {
+            (items, _) if items > MAX_TRANSACTION_ITEMS => Err(too_large(None)(TooLarge::Items { items })),
+            (_, bytes) if bytes > MAX_TRANSACTION => Err(too_large(None)(TooLarge::Transaction { bytes })),
+            _ => Ok(batch),
+        }
+    }
+
+    /// The checks of what a decision that appends nothing has looked at.
+    pub(crate) fn checks(&self, involved: &Involved) -> Batch {
+        let mut batch = Batch::default();
+        self.add_checks(&mut batch, involved);
+        batch
+    }
+
+    /// Adds the check of each aggregate and each claim that no item of the batch changes.
+    fn add_checks(&self, batch: &mut Batch, involved: &Involved) {
+        let table_name = self.store.table_name();
+        for (key, folded) in &involved.aggregates {
+            if !batch.others.iter().any(|(other, _)| *other == Need::Aggregate(key.clone())) {
+                let metadata = MetadataAt { table_name, key, version: folded.version() };
+                batch.others.push((Need::Aggregate(key.clone()), metadata.item(Vec::new(), Vec::new())));
+            }
+        }
+        for (claim, holder) in &involved.holders {
+            if !batch.claims().contains(claim) {
+                let check = claim_check(table_name, claim, holder.as_ref());
+                batch.others.push((Need::Holder(claim.clone()), check));
+            }
+        }
+    }
+
+    /// Adds the claims that pass from one aggregate of the decision to another one.
+    fn with_moved(&self, decisions: &Decisions, holders: &ClaimHolders) -> Result<ClaimHolders, NotBuilt> {
+        let own = std::iter::once((self.key, &decisions.own));
+        let all: Vec<(&AggregateKey, &Decided)> =
+            own.chain(decisions.others.iter().map(|(key, decided)| (key, decided))).collect();
+        let released: BTreeMap<_, _> = all
+            .iter()
+            .flat_map(|(key, decided)| decided.claims.released.iter().map(move |claim| (claim, *key)))
+            .collect();
+        let (mut taken, mut moved) = (BTreeMap::new(), BTreeMap::new());
+        for (key, claim) in
+            all.iter().flat_map(|(key, decided)| decided.claims.taken.iter().map(move |claim| (*key, claim)))
+        {
+            if let Some(holder) = taken.insert(claim, key) {
+                return Err(NotBuilt::ClaimTaken { claim: claim.clone(), holder: holder.clone() });
+            }
+            if let Some(from) = released.get(claim) {
+                moved.insert(claim.clone(), (*from).clone());
+            }
+        }
+        Ok(ClaimHolders { foreign: holders.foreign.clone(), moved })
+    }
+}
+
+impl Batch {
+    /// Adds the items of another aggregate, whose version was `before`.
+    fn add_other(&mut self, table_name: &str, key: &AggregateKey, before: u64, part: Self) {
+        let metadata = MetadataAt { table_name, key, version: before };
+        self.others.push((Need::Aggregate(key.clone()), metadata.item(part.created, part.changed)));
+        let first = part.first_event.map(|(number, id)| FirstEvent { of: Some(key.clone()), number, id });
+        self.first_event_of_other = self.first_event_of_other.take().or(first);
+        self.rows.extend(part.rows);
+        self.claims.extend(part.claims);
+        self.bytes += part.bytes;
+    }
+}

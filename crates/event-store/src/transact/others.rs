@@ -1,0 +1,140 @@
+//! The other aggregates of a transaction: their states, and the places in the queues of those that it writes to.
+//!
+//! Places are taken in the order of the keys, that of the request's own aggregate included, and a place is held only together
+//! with all before it. So requests never wait for each other in a circle.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use daybook_decider::{AggregateKey, Involved, Need};
+use futures_util::future::try_join_all;
+use tokio::time::Instant;
+
+use super::decide::Decide;
+use super::decision::Decision;
+use crate::error::StoreError;
+use crate::event_stream::EventStream;
+use crate::load::{LoadOptions, LoadPolicy};
+use crate::store::EventStore;
+use crate::turns::Place;
+
+#[derive(Debug, Default)]
+pub(super) struct Others<'a> {
+    pub(super) known: Involved,
+    /// Whether the states are those of the table, and not of the cache.
+    pub(super) is_read: bool,
+    /// The aggregates that it writes to.
+    written: BTreeSet<AggregateKey>,
+    /// Places in the queues of the first of them, by key.
+    places: Vec<Place<'a>>,
+}
+
+impl<'a> Others<'a> {
+    /// Whether the decision writes to an aggregate in whose queue it has no place. The places are left then: all are taken
+    /// again, in their order.
+    pub(super) fn lacks_place(&mut self, decision: &Decision) -> bool {
+        let written: BTreeSet<_> = decision.others.iter().map(|(key, _)| key.clone()).collect();
+        if written.is_subset(&self.written) {
+            return false;
+        }
+        self.written.extend(written);
+        self.places.clear();
+        true
+    }
+
+    /// Waits for the turns in the queues of aggregates before or after the request's own one. Returns whether they came before
+    /// the deadline.
+    pub(super) async fn turns(
+        &mut self,
+        store: &'a EventStore,
+        is_included: impl Fn(&AggregateKey) -> bool,
+        deadline: Instant,
+    ) -> bool {
+        for key in self.written.iter().skip(self.places.len()).filter(|key| is_included(key)) {
+            let place = store.turns.enter(key);
+            if !place.turn_alone(deadline).await {
+                return false;
+            }
+            self.places.push(place);
+        }
+        true
+    }
+
+    /// Leaves all queues.
+    pub(super) fn leave(&mut self) {
+        self.places.clear();
+    }
+
+    /// Reads what a decision needs. A cached state serves too, because the append checks it.
+    pub(super) async fn read<D: Decide>(
+        &mut self,
+        stream: EventStream<'a>,
+        commands: &D,
+        policy: LoadPolicy,
+        needs: Vec<Need>,
+    ) -> Result<(), StoreError> {
+        let mut aggregates = Vec::new();
+        let mut claims = Vec::new();
+        for need in needs {
+            match need {
+                Need::Aggregate(key) => aggregates.push(key),
+                Need::Holder(claim) => claims.push(claim),
+            }
+        }
+        for claim in claims {
+            let holder = stream.store.claim(&claim).await?.map(|row| row.holder());
+            let is_new = |key: &&AggregateKey| *key != stream.key && !self.known.aggregates.contains_key(*key);
+            aggregates.extend(holder.as_ref().filter(is_new).cloned());
+            self.known.holders.insert(claim, holder);
+        }
+        let uses_cache = policy == LoadPolicy::Incremental && !self.is_read;
+        let read = aggregates.into_iter().map(async |key| {
+            let cached = stream.store.cached(&key);
+            let folded = match cached {
+                Some(cached) if uses_cache => cached.folded,
+                cached => {
+                    let model = commands.model(&key.aggregate_type);
+                    let model = model.ok_or_else(|| stream.corrupt(format!("no type of {key} is registered")))?;
+                    let options = LoadOptions { policy, ..LoadOptions::default() };
+                    let folded = stream.store.stream(model, &key).load(options).await?.folded;
+                    if let Some(cached) = cached {
+                        stream.store.contention.found(&key, folded.version().saturating_sub(cached.version()));
+                    }
+                    folded
+                }
+            };
+            Ok::<_, StoreError>((key, folded))
+        });
+        self.known.aggregates.extend(try_join_all(read).await?);
+        Ok(())
+    }
+
+    /// Records lost races: what was raced is read again.
+    pub(super) fn raced(&mut self, store: &EventStore, raced: &[Need]) {
+        self.is_read = true;
+        for need in raced {
+            match need {
+                Need::Aggregate(key) => {
+                    store.contention.lost(key);
+                    self.known.aggregates.remove(key);
+                }
+                Need::Holder(claim) => drop(self.known.holders.remove(claim)),
+            }
+        }
+    }
+
+    /// Forgets all states: they are read again.
+    pub(super) fn forget(&mut self) {
+        (self.is_read, self.known) = (true, Involved::default());
+    }
+
+    /// The longest pause because of races with other processes; the states are read again after it.
+    pub(super) fn pause(&mut self, store: &EventStore) -> Option<Duration> {
+        let pauses: Vec<_> = self.written.iter().filter_map(|key| Some((key, store.contention.pause(key)?))).collect();
+        self.is_read |= !pauses.is_empty();
+        for (key, _) in &pauses {
+            self.known.aggregates.remove(*key);
+        }
+        pauses.into_iter().map(|(_, pause)| pause).max()
+    }
+}
