@@ -25,13 +25,15 @@ pub struct Addressed {
 pub struct Decisions {
     /// The aggregate that the request names first.
     pub own: Decided,
-    /// The others that get commands.
+    /// The others that get commands: first those that the request names, then those that aggregates send commands to.
     pub others: Vec<(AggregateKey, Decided)>,
+    /// How many others the request names.
+    pub named: usize,
 }
 
 impl From<Decided> for Decisions {
     fn from(own: Decided) -> Self {
-        Self { own, others: Vec::new() }
+        Self { own, others: Vec::new(), named: 0 }
     }
 }
 
@@ -94,9 +96,11 @@ pub fn decide(
         index += request.commands.len();
         step
     });
+    let named: BTreeSet<_> = requests.iter().map(|request| &request.to).collect();
+    let named = named.len() - 1;
     let mut joint = Joint { registry, own, before, input, involved: input.involved.clone(), parts: Vec::new() };
     joint.involved.aggregates.insert(own.clone(), before.clone());
-    joint.decide(steps.collect())
+    joint.decide(steps.collect(), named)
 }
 
 fn model<'a>(registry: &'a Registry, key: &AggregateKey) -> Result<&'a dyn Model, CommandError> {
@@ -119,7 +123,7 @@ struct Joint<'a> {
 }
 
 impl Joint<'_> {
-    fn decide(mut self, mut steps: VecDeque<Step>) -> Result<Decisions, JointError> {
+    fn decide(mut self, mut steps: VecDeque<Step>, named: usize) -> Result<Decisions, JointError> {
         let mut needs = BTreeSet::new();
         let mut number = 0;
         while let Some(step) = steps.pop_front() {
@@ -167,7 +171,7 @@ impl Joint<'_> {
             return Err(self.involved.asked(needs.into_iter().collect()));
         }
         let (_, own) = self.parts.remove(0);
-        Ok(Decisions { own, others: self.parts })
+        Ok(Decisions { own, others: self.parts, named })
     }
 
     /// Decides the commands of one step.
@@ -214,6 +218,6 @@ impl Joint<'_> {
                 CommandError::Unwritable { event: format!("the state of {}", self.own), reason: error.to_string() }
             }
         })?;
-        Ok(Decisions { own: Decided { rejection, ..own }, others: vec![(by, decided)] })
+        Ok(Decisions { own: Decided { rejection, ..own }, others: vec![(by, decided)], named: 0 })
     }
 }

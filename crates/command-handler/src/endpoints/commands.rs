@@ -59,14 +59,14 @@ async fn commands(
     let request = request?;
     let body = &request.body;
     let commands = if body.text().starts_with('[') {
-        body.read_strictly().map(|commands| RequestedCommands::Batch(key, commands))
+        body.read_strictly().map(RequestedCommands::Batch)
     } else {
-        body.read_strictly().map(|command| RequestedCommands::One(key, command))
+        body.read_strictly().map(RequestedCommands::One)
     };
     let shape = "the body must be {\"command\", \"data\"} or an array of them";
     let commands = commands.map_err(|error| Problem::new(&problem::BAD_BODY, format!("{shape}: {error}")))?;
-    if matches!(&commands, RequestedCommands::Batch(_, commands) if commands.is_empty()) {
+    if matches!(&commands, RequestedCommands::Batch(commands) if commands.is_empty()) {
         return Err(Problem::new(&problem::BAD_BODY, "the array has no command"));
     }
-    execute(&api, model, commands, request).await
+    execute(&api, model, key, commands, request).await
 }

@@ -68,7 +68,7 @@ async fn create(
     });
     let (model, key) = api.aggregate(model.type_name(), &id)?;
     let command = CommandRequest { command: model.commands().create.to_owned(), data };
-    execute(&api, model, RequestedCommands::One(key, command), request).await
+    execute(&api, model, key, RequestedCommands::One(command), request).await
 }
 
 /// Takes `id` out of the body, whose other fields are the command's data.

@@ -41,5 +41,5 @@ async fn delete(
         return Err(Problem::new(&problem::BAD_BODY, "DELETE takes no body"));
     }
     let command = CommandRequest { command, data: Json::empty_object() };
-    execute(&api, model, RequestedCommands::One(key, command), request).await
+    execute(&api, model, key, RequestedCommands::One(command), request).await
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::endpoint::ResponseHeader::IdempotencyReplayed;
 use super::endpoint::{Body, Endpoint, RequestBody, Success};
 use super::request_headers::WRITE_HEADERS;
-use super::write::{CHANGE_PROBLEMS, ConditionalCommand, RequestedCommands, WRITE, WRITE_PROBLEMS, execute};
+use super::write::{CHANGE_PROBLEMS, ConditionalCommand, Recipient, RequestedCommands, WRITE, WRITE_PROBLEMS, execute};
 use crate::api::Api;
 use crate::openapi::aggregate_type::AggregateType;
 use crate::openapi::sample::ID;
@@ -94,22 +94,30 @@ async fn joint(State(api): State<Api>, request: Result<WriteRequest, Problem>) -
     })?;
     let mut conditional = Vec::new();
     for (index, AddressedCommand { aggregate, claim, command, data, if_match }) in commands.into_iter().enumerate() {
-        let (to, by) = match (aggregate, claim) {
-            (Some(aggregate), None) => (named_aggregate(&api, &aggregate)?, None),
-            (None, Some(claim)) => {
-                let claim = Claim::parse(&claim)
-                    .ok_or_else(|| bad_body(format!("command {index}: claim must be name:value, not {claim:?}")))?;
-                let holder = api.store.claim(&claim).await?.map(|row| row.holder());
-                (holder.ok_or_else(problem::not_found)?, Some(claim))
-            }
+        let to = match (aggregate, claim) {
+            (Some(aggregate), None) => Recipient::Aggregate(named_aggregate(&api, &aggregate)?),
+            (None, Some(claim)) => Recipient::Holder(
+                Claim::parse(&claim)
+                    .ok_or_else(|| bad_body(format!("command {index}: claim must be name:value, not {claim:?}")))?,
+            ),
             _ => return Err(bad_body(format!("command {index} must have either aggregate or claim"))),
         };
         let command = CommandRequest { command, data };
-        conditional.push(ConditionalCommand { to, by, command, expected: if_match });
+        conditional.push(ConditionalCommand { to, command, expected: if_match });
     }
-    let Some(first) = conditional.first() else { return Err(bad_body("the array has no command".to_owned())) };
-    let model = api.model(&first.to.aggregate_type)?;
-    execute(&api, model, RequestedCommands::Joint(conditional), request).await
+    // Responses are stored in the partition of the first aggregate.
+    let own = match conditional.first().map(|first| &first.to) {
+        None => return Err(bad_body("the array has no command".to_owned())),
+        Some(Recipient::Aggregate(key)) => key.clone(),
+        Some(Recipient::Holder(_)) if request.identity.is_some() => {
+            let expected = "left out if the first command names a claim: it may belong to another aggregate when the request is \
+                            repeated. Put a command with `aggregate` first";
+            return Err(problem::bad_header("Idempotency-Key", expected));
+        }
+        Some(Recipient::Holder(claim)) => api.store.claim(claim).await?.ok_or_else(problem::not_found)?.holder(),
+    };
+    let model = api.model(&own.aggregate_type)?;
+    execute(&api, model, own, RequestedCommands::Joint(conditional), request).await
 }
 
 /// The aggregate `type/id`.

@@ -48,5 +48,5 @@ async fn update(
     let command = model.commands().update.ok_or_else(|| problem::no_command_to("update", model))?.to_owned();
     let request = request?;
     let command = CommandRequest { command, data: request.body.clone() };
-    execute(&api, model, RequestedCommands::One(key, command), request).await
+    execute(&api, model, key, RequestedCommands::One(command), request).await
 }

@@ -90,47 +90,55 @@ pub(super) const WRITE: Endpoint = Endpoint {
 
 /// The commands of a request.
 pub(super) enum RequestedCommands {
-    /// One to this aggregate.
-    One(AggregateKey, CommandRequest),
-    /// At least one to this aggregate, all or none of which are executed. A problem with one of them contains its position.
-    Batch(AggregateKey, Vec<CommandRequest>),
+    One(CommandRequest),
+    /// At least one, all or none of which are executed. A problem with one of them contains its position.
+    Batch(Vec<CommandRequest>),
     /// The same for several aggregates. The response contains the result of each.
     Joint(Vec<ConditionalCommand>),
 }
 
 /// A command to one of several aggregates.
 pub(super) struct ConditionalCommand {
-    pub(super) to: AggregateKey,
-    /// The claim by which the request names the aggregate.
-    pub(super) by: Option<Claim>,
+    pub(super) to: Recipient,
     pub(super) command: CommandRequest,
     /// The version that the aggregate must have before the request.
     pub(super) expected: Option<u64>,
 }
 
-/// Executes the commands; a repeated request gets the stored response.
+pub(super) enum Recipient {
+    Aggregate(AggregateKey),
+    /// The aggregate that has the claim.
+    Holder(Claim),
+}
+
+impl RequestedCommands {
+    fn first(&self) -> &CommandRequest {
+        match self {
+            Self::One(command) => command,
+            Self::Batch(commands) => &commands[0],
+            Self::Joint(commands) => &commands[0].command,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Batch(commands) => commands.len(),
+            Self::Joint(commands) => commands.len(),
+        }
+    }
+}
+
+/// Executes the commands, of which the first is to this aggregate; a repeated request gets the stored response.
 pub(super) async fn execute(
     api: &Api,
     model: &dyn Model,
+    key: AggregateKey,
     commands: RequestedCommands,
     mut request: WriteRequest,
 ) -> Result<Response, Problem> {
     let is_joint = matches!(commands, RequestedCommands::Joint(_));
-    let is_batch = !matches!(commands, RequestedCommands::One(..));
-    let mut conditions = Vec::new();
-    let requests = match commands {
-        RequestedCommands::One(to, command) => vec![Addressed { to, commands: vec![command] }],
-        RequestedCommands::Batch(to, commands) => vec![Addressed { to, commands }],
-        RequestedCommands::Joint(commands) => commands
-            .into_iter()
-            .map(|ConditionalCommand { to, by, command, expected }| {
-                conditions.push((by, expected));
-                Addressed { to, commands: vec![command] }
-            })
-            .collect(),
-    };
-    let (key, first) = (&requests[0].to, &requests[0].commands[0]);
-    let creates = model.command_name(&first.command) == model.commands().create;
+    let creates = model.command_name(&commands.first().command) == model.commands().create;
     let expected_version = match request.if_match {
         Some(IfMatch::Exists) if creates => return Err(problem::precondition_failed()),
         Some(IfMatch::Version(_)) if creates => {
@@ -159,23 +167,19 @@ pub(super) async fn execute(
     let write = RequestedWrite {
         api,
         model,
-        key,
-        requests: &requests,
-        conditions: &conditions,
-        is_batch,
-        is_joint,
+        key: &key,
+        commands: &commands,
         meta: &request.meta,
         caller: &request.caller,
-        lacks_if_match: api.settings.require_if_match && request.if_match.is_none() && !creates && !is_joint,
+        lacks_if_match: api.settings.require_if_match && request.if_match.is_none() && !creates,
         messages: AtomicU64::default(),
     };
-    match api.store.transact(model, key, &write, &options).instrument(span).await {
+    match api.store.transact(model, &key, &write, &options).instrument(span).await {
         Ok(transacted) => {
             if matches!(transacted, Transacted::Decided(_)) {
-                let commands = requests.iter().map(|request| request.commands.len()).sum();
-                count_write(commands, write.messages.into_inner());
+                count_write(commands.len(), write.messages.into_inner());
             }
-            write_response(transacted, Some(key).filter(|_| !is_joint))
+            write_response(transacted, Some(&key).filter(|_| !is_joint))
         }
         Err(TransactError::ClaimTaken { claim, holder }) => {
             // The answer is known, so it does not wait for long until the holder is read.
@@ -184,7 +188,7 @@ pub(super) async fn execute(
             let shown = matches!(may_read, Ok(Ok(true))).then(|| holder.to_string());
             Err(problem::claim_taken(claim.name(), shown))
         }
-        Err(error) => Err(Problem { state_version: Some(model.state_version()), ..Problem::of_write(error, key) }),
+        Err(error) => Err(Problem { state_version: Some(model.state_version()), ..Problem::of_write(error, &key) }),
     }
 }
 
@@ -193,13 +197,7 @@ struct RequestedWrite<'a> {
     api: &'a Api,
     model: &'a dyn Model,
     key: &'a AggregateKey,
-    requests: &'a [Addressed],
-    /// For each request of several aggregates, the claim that names it and its expected version.
-    conditions: &'a [(Option<Claim>, Option<u64>)],
-    /// Whether a problem with a command contains its position.
-    is_batch: bool,
-    /// Whether the response contains several aggregates.
-    is_joint: bool,
+    commands: &'a RequestedCommands,
     meta: &'a Meta,
     caller: &'a Caller,
     /// Whether the deployment requires `If-Match`, and the request has none.
@@ -212,9 +210,9 @@ impl Decide for RequestedWrite<'_> {
     type Error = Problem;
 
     fn decide(&self, before: &Folded, involved: &Involved) -> Result<Decisions, Undecided<Problem>> {
-        self.check_conditions(before, involved)?;
+        let requests = self.requests(before, involved)?;
         let input = DecisionInput { involved: involved.clone(), ..self.decision_input() };
-        let decided = joint::decide(&self.api.registry, before, self.requests, &input);
+        let decided = joint::decide(&self.api.registry, before, &requests, &input);
         if let Err(JointError { error: CommandError::Needs(needs), .. }) = decided {
             return Err(Undecided::Needs(needs));
         }
@@ -224,7 +222,7 @@ impl Decide for RequestedWrite<'_> {
             Err(JointError { error: CommandError::Forbidden { .. } | CommandError::Unknown { .. }, .. })
         );
         let exists = before.version() > 0 && !self.model.is_deleted(before);
-        if self.lacks_if_match && exists && !may_be_unauthorized {
+        if self.lacks_if_match && exists && !may_be_unauthorized && !self.is_joint() {
             return Err(problem::if_match_required().into());
         }
         decided.map_err(|JointError { aggregate, index, error }| {
@@ -233,6 +231,14 @@ impl Decide for RequestedWrite<'_> {
                 None => before.version(),
             };
             let about = aggregate.as_ref().unwrap_or(self.key);
+            let is_by_claim = matches!(
+                (self.commands, index),
+                (RequestedCommands::Joint(commands), Some(index)) if matches!(commands[index].to, Recipient::Holder(_))
+            );
+            // A caller who may not send a command to the holder of a claim does not learn that there is one.
+            if is_by_claim && matches!(error, CommandError::Forbidden { .. }) {
+                return problem::not_found().into();
+            }
             let problem = Problem::of_command(&error, version).about(about);
             Problem { index: index.and_then(|index| self.position(index)), aggregate, ..problem }.into()
         })
@@ -252,7 +258,7 @@ impl Decide for RequestedWrite<'_> {
         decisions: &Decisions,
         detail: ResponseDetail,
     ) -> Result<CommandResponse, Problem> {
-        let Decisions { own, others } = decisions;
+        let Decisions { own, others, .. } = decisions;
         let all = || std::iter::once(own).chain(others.iter().map(|(_, other)| other));
         let messages = all().map(|decided| decided.messages.len() as u64).sum();
         let events: usize = all().map(|decided| decided.events.len()).sum();
@@ -273,44 +279,72 @@ impl Decide for RequestedWrite<'_> {
             let status = problem.problem_type.status.as_u16();
             return Ok(CommandResponse { status, version, state_version, body: problem.to_json() });
         }
-        let created = before.version() == 0 && version > 0 && !self.is_joint;
+        let created = before.version() == 0 && version > 0 && !self.is_joint();
         let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-        let body = if self.is_joint { self.joint_body(decisions, detail)? } else { self.body(own, detail)? };
+        let body = if self.is_joint() { self.joint_body(decisions, detail)? } else { self.body(own, detail)? };
         Ok(CommandResponse { status: status.as_u16(), version, state_version, body })
     }
 }
 
 impl RequestedWrite<'_> {
-    /// Checks what the request expects of its aggregates.
-    fn check_conditions(&self, before: &Folded, involved: &Involved) -> Result<(), Undecided<Problem>> {
-        let mut needs = Vec::new();
-        for (position, (request, (by, expected))) in self.requests.iter().zip(self.conditions).enumerate() {
-            let index = self.position(position);
-            if let Some(claim) = by {
-                match involved.holders.get(claim) {
-                    None => needs.push(Need::Holder(claim.clone())),
-                    Some(holder) if holder.as_ref() != Some(&request.to) => return Err(problem::contended().into()),
-                    Some(_) => {}
-                }
+    fn is_joint(&self) -> bool {
+        matches!(self.commands, RequestedCommands::Joint(_))
+    }
+
+    /// The commands with their aggregates, whose versions are as the request expects.
+    fn requests(&self, before: &Folded, involved: &Involved) -> Result<Vec<Addressed>, Undecided<Problem>> {
+        let to_own = |commands| Ok(vec![Addressed { to: self.key.clone(), commands }]);
+        let commands = match self.commands {
+            RequestedCommands::One(command) => return to_own(vec![command.clone()]),
+            RequestedCommands::Batch(commands) => return to_own(commands.clone()),
+            RequestedCommands::Joint(commands) => commands,
+        };
+        let (mut requests, mut needs) = (Vec::<Addressed>::new(), Vec::new());
+        for (position, ConditionalCommand { to, command, expected }) in commands.iter().enumerate() {
+            let to = match to {
+                Recipient::Aggregate(key) => key,
+                Recipient::Holder(claim) => match involved.holders.get(claim) {
+                    Some(Some(holder)) => holder,
+                    Some(None) => {
+                        return Err(Problem { index: self.position(position), ..problem::not_found() }.into());
+                    }
+                    None => {
+                        needs.push(Need::Holder(claim.clone()));
+                        continue;
+                    }
+                },
+            };
+            if position == 0 && to != self.key {
+                return Err(problem::contended().into());
             }
-            let Some(expected) = *expected else { continue };
-            let known = if request.to == *self.key { Some(before) } else { involved.aggregates.get(&request.to) };
-            match known.map(Folded::version) {
-                None => needs.push(Need::Aggregate(request.to.clone())),
-                Some(actual) if actual != expected => {
-                    let aggregate = Some(request.to.clone());
-                    let conflict = Problem { version: None, ..problem::version_conflict(expected, actual) };
-                    return Err(Problem { index, aggregate, ..conflict }.into());
+            let known = if to == self.key { Some(before) } else { involved.aggregates.get(to) };
+            let is_first = !requests.iter().any(|request| request.to == *to);
+            let model = self.api.model(&to.aggregate_type)?;
+            let creates = model.command_name(&command.command) == model.commands().create;
+            let lacks_if_match = self.api.settings.require_if_match && expected.is_none() && is_first && !creates;
+            match known {
+                None if expected.is_some() || lacks_if_match => needs.push(Need::Aggregate(to.clone())),
+                Some(known) => {
+                    let aggregate = Some(to.clone());
+                    let about =
+                        |problem| Problem { index: self.position(position), aggregate, version: None, ..problem };
+                    if let Some(expected) = expected.filter(|&expected| expected != known.version()) {
+                        return Err(about(problem::version_conflict(expected, known.version())).into());
+                    }
+                    if lacks_if_match && known.version() > 0 && !model.is_deleted(known) {
+                        return Err(about(problem::if_match_required()).into());
+                    }
                 }
-                Some(_) => {}
+                None => {}
             }
+            requests.push(Addressed { to: to.clone(), commands: vec![command.clone()] });
         }
-        if needs.is_empty() { Ok(()) } else { Err(Undecided::Needs(needs)) }
+        if needs.is_empty() { Ok(requests) } else { Err(Undecided::Needs(needs)) }
     }
 
     /// The position of a command, if it is part of a batch.
     fn position(&self, index: usize) -> Option<u32> {
-        u32::try_from(index).ok().filter(|_| self.is_batch)
+        u32::try_from(index).ok().filter(|_| !matches!(self.commands, RequestedCommands::One(_)))
     }
 
     /// Whether the caller may read an aggregate. Events and messages can contain parts of the state, and so can the reason of
@@ -334,14 +368,9 @@ impl RequestedWrite<'_> {
     /// The body for several aggregates, with the result of each that the request names.
     fn joint_body(&self, decisions: &Decisions, detail: ResponseDetail) -> Result<String, Problem> {
         let mut results: Vec<JointResult<'_>> = Vec::new();
-        for Addressed { to, .. } in self.requests {
-            let aggregate = to.to_string();
-            if results.iter().any(|result| result.aggregate == aggregate) {
-                continue;
-            }
-            let other = decisions.others.iter().find(|(key, _)| key == to).map(|(_, other)| other);
-            let result = self.result(to, other.unwrap_or(&decisions.own), detail)?;
-            results.push(JointResult { aggregate, result });
+        let others = decisions.others.iter().take(decisions.named).map(|(key, other)| (key, other));
+        for (key, decided) in std::iter::once((self.key, &decisions.own)).chain(others) {
+            results.push(JointResult { aggregate: key.to_string(), result: self.result(key, decided, detail)? });
         }
         let mut body = JointResponse { results };
         if let Some(text) = json_text(&body)? {
