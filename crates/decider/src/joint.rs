@@ -1,6 +1,7 @@
 //! The decision on the commands of one request, for all aggregates that they concern: those that the request names, and those
 //! that aggregates send commands to.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 
 use ulid::Ulid;
@@ -12,12 +13,12 @@ use crate::record::MAX_RECORDS;
 use crate::registry::Registry;
 
 /// Commands of a request to one aggregate.
-#[derive(Clone, Debug)]
-pub struct Addressed {
+#[derive(Clone, Copy, Debug)]
+pub struct Addressed<'a> {
     /// The aggregate.
-    pub to: AggregateKey,
+    pub to: &'a AggregateKey,
     /// The commands, at least one.
-    pub commands: Vec<CommandRequest>,
+    pub commands: &'a [CommandRequest],
 }
 
 /// What a request decides for each aggregate.
@@ -59,9 +60,9 @@ impl Involved {
 }
 
 /// Commands to one aggregate, which are decided together.
-struct Step {
+struct Step<'a> {
     to: AggregateKey,
-    commands: Vec<CommandRequest>,
+    commands: Cow<'a, [CommandRequest]>,
     /// The position of the first command in the request, or of the command that sends it.
     index: usize,
     is_sent: bool,
@@ -76,13 +77,13 @@ struct Step {
 pub fn decide(
     registry: &Registry,
     before: &Folded,
-    requests: &[Addressed],
+    requests: &[Addressed<'_>],
     input: &DecisionInput,
 ) -> Result<Decisions, JointError> {
-    let own = &requests[0].to;
+    let own = requests[0].to;
     if let [only] = requests {
         let model = model(registry, own).map_err(|error| JointError { aggregate: None, index: None, error })?;
-        match model.decide(before, &own.id, &only.commands, input) {
+        match model.decide(before, &own.id, only.commands, input) {
             Ok(decided) if decided.sent.is_empty() => return Ok(decided.into()),
             Ok(_) => {}
             Err(CommandError::Needs(needs)) if needs.contains(&Need::Aggregate(own.clone())) => {}
@@ -92,11 +93,12 @@ pub fn decide(
     }
     let mut index = 0;
     let steps = requests.iter().map(|request| {
-        let step = Step { to: request.to.clone(), commands: request.commands.clone(), index, is_sent: false };
+        let commands = Cow::Borrowed(request.commands);
+        let step = Step { to: request.to.clone(), commands, index, is_sent: false };
         index += request.commands.len();
         step
     });
-    let named: BTreeSet<_> = requests.iter().map(|request| &request.to).collect();
+    let named: BTreeSet<_> = requests.iter().map(|request| request.to).collect();
     let named = named.len() - 1;
     let mut joint = Joint { registry, own, before, input, involved: input.involved.clone(), parts: Vec::new() };
     joint.involved.aggregates.insert(own.clone(), before.clone());
@@ -123,7 +125,7 @@ struct Joint<'a> {
 }
 
 impl Joint<'_> {
-    fn decide(mut self, mut steps: VecDeque<Step>, named: usize) -> Result<Decisions, JointError> {
+    fn decide(mut self, mut steps: VecDeque<Step<'_>>, named: usize) -> Result<Decisions, JointError> {
         let mut needs = BTreeSet::new();
         let mut number = 0;
         while let Some(step) = steps.pop_front() {
@@ -156,7 +158,7 @@ impl Joint<'_> {
             }
             steps.extend(decided.sent.iter().map(|sent| Step {
                 to: sent.to.clone(),
-                commands: vec![sent.command.clone()],
+                commands: Cow::Owned(vec![sent.command.clone()]),
                 index: index + sent.index,
                 is_sent: true,
             }));
@@ -175,7 +177,7 @@ impl Joint<'_> {
     }
 
     /// Decides the commands of one step.
-    fn step(&self, step: &Step, number: usize) -> Result<Decided, CommandError> {
+    fn step(&self, step: &Step<'_>, number: usize) -> Result<Decided, CommandError> {
         let model = model(self.registry, &step.to)?;
         let creates =
             step.commands.first().is_some_and(|first| model.command_name(&first.command) == model.commands().create);

@@ -292,14 +292,18 @@ impl RequestedWrite<'_> {
     }
 
     /// The commands with their aggregates, whose versions are as the request expects.
-    fn requests(&self, before: &Folded, involved: &Involved) -> Result<Vec<Addressed>, Undecided<Problem>> {
-        let to_own = |commands| Ok(vec![Addressed { to: self.key.clone(), commands }]);
+    fn requests<'r>(
+        &'r self,
+        before: &Folded,
+        involved: &'r Involved,
+    ) -> Result<Vec<Addressed<'r>>, Undecided<Problem>> {
+        let to_own = |commands| Ok(vec![Addressed { to: self.key, commands }]);
         let commands = match self.commands {
-            RequestedCommands::One(command) => return to_own(vec![command.clone()]),
-            RequestedCommands::Batch(commands) => return to_own(commands.clone()),
+            RequestedCommands::One(command) => return to_own(std::slice::from_ref(command)),
+            RequestedCommands::Batch(commands) => return to_own(commands),
             RequestedCommands::Joint(commands) => commands,
         };
-        let (mut requests, mut needs) = (Vec::<Addressed>::new(), Vec::new());
+        let (mut requests, mut needs) = (Vec::<Addressed<'_>>::new(), Vec::new());
         for (position, ConditionalCommand { to, command, expected }) in commands.iter().enumerate() {
             let to = match to {
                 Recipient::Aggregate(key) => key,
@@ -318,7 +322,7 @@ impl RequestedWrite<'_> {
                 return Err(problem::contended().into());
             }
             let known = if to == self.key { Some(before) } else { involved.aggregates.get(to) };
-            let is_first = !requests.iter().any(|request| request.to == *to);
+            let is_first = !requests.iter().any(|request| request.to == to);
             let model = self.api.model(&to.aggregate_type)?;
             let creates = model.command_name(&command.command) == model.commands().create;
             let lacks_if_match = self.api.settings.require_if_match && expected.is_none() && is_first && !creates;
@@ -337,7 +341,7 @@ impl RequestedWrite<'_> {
                 }
                 None => {}
             }
-            requests.push(Addressed { to: to.clone(), commands: vec![command.clone()] });
+            requests.push(Addressed { to, commands: std::slice::from_ref(command) });
         }
         if needs.is_empty() { Ok(requests) } else { Err(Undecided::Needs(needs)) }
     }
