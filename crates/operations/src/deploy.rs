@@ -8,14 +8,12 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use daybook_settings::Environment;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
 use toml_edit::{DocumentMut, Item};
 
 use crate::cloudformation::StackDescription;
 use crate::error::OperatorError;
-use crate::query_xml::texts;
 use crate::signed_calls::{CLOUDFORMATION, LAMBDA, SNS, SignedCalls, aws_config};
 
 /// What `sam build` writes, in the folder of the project.
@@ -173,10 +171,8 @@ async fn without_recipients(environment: &Environment, stack: &StackDescription)
     }
     let (sns, mut gaps) = (SignedCalls::connect(environment, SNS).await?, Vec::new());
     for (output, topic) in stack.outputs.iter().filter(|(output, _)| output.ends_with("Topic")) {
-        let topic = utf8_percent_encode(topic, NON_ALPHANUMERIC);
-        let path = format!("/?Action=ListSubscriptionsByTopic&Version=2010-03-31&TopicArn={topic}");
-        let found = texts(&sns.text("GET", &path).await?, &["SubscriptionArn", "Endpoint"]);
-        let found = found.map_err(|error| sns.failed(error.to_string()))?;
+        let names = ["SubscriptionArn", "Endpoint"];
+        let found = sns.query("ListSubscriptionsByTopic", &[("TopicArn", topic)], &names).await?;
         if found.is_empty() {
             gaps.push(format!(
                 "nobody gets the alarms: set AlarmEmail in samconfig.toml, or subscribe to the output {output}"
