@@ -60,6 +60,7 @@ pub const S3: AwsService = service("s3", "AWS_ENDPOINT_URL_S3", ("", ""));
 
 pub struct SignedCalls {
     pub service: AwsService,
+    pub(crate) region: String,
     endpoint: String,
     http: HttpClient,
 }
@@ -73,7 +74,7 @@ impl SignedCalls {
         let default = format!("https://{}.{region}.{suffix}", service.name);
         let endpoint = config.endpoint_url().map_or(default, |url| url.trim_end_matches('/').to_owned());
         let http = HttpClient::new(&endpoint, Some(signer(&config, service.name)));
-        Ok(Self { service, http, endpoint })
+        Ok(Self { service, region, http, endpoint })
     }
 
     pub async fn get(&self, path_and_query: &str) -> Result<Value, OperatorError> {
