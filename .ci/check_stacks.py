@@ -409,27 +409,40 @@ def for_moto(value, numbers):
     return {name: for_moto(one, numbers) for name, one in value.items()}
 
 
-@functools.cache
-def translated(file, parameters):
-    """A template as CloudFormation creates it: packaged, and translated by SAM. The parameters are pairs."""
+def source(file):
+    """A template: packaged by `sam`, if `file` is its address in S3, or else that of the file, with empty packages."""
+    if file.startswith("http"):
+        bucket, key = file.split("/", 4)[3:]
+        return yaml_parse(client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())
     template = yaml_parse((ROOT / file).read_text())
     for resource in template["Resources"].values():
-        properties = resource.get("Properties", {})
         if resource["Type"] == "AWS::Serverless::Function":
-            properties["CodeUri"] = {"Bucket": PACKAGES, "Key": "package.zip"}
+            resource["Properties"]["CodeUri"] = {"Bucket": PACKAGES, "Key": "package.zip"}
         if resource["Type"] == "AWS::Lambda::Function":
-            properties["Code"] = {"S3Bucket": PACKAGES, "S3Key": "package.zip"}
+            resource["Properties"]["Code"] = {"S3Bucket": PACKAGES, "S3Key": "package.zip"}
+    return template
+
+
+def as_created(template, parameters):
+    """A template as CloudFormation creates it, translated by SAM, in a form that moto reads."""
+    for resource in template["Resources"].values():
         # moto knows only this one of the two. After its creation, a resource with either of them outlives the stack.
         if resource.get("DeletionPolicy") == "RetainExceptOnCreate":
             resource["DeletionPolicy"] = "Retain"
     if "Transform" in template:
-        template = Translator({}, Parser()).translate(template, dict(parameters))
+        template = Translator({}, Parser()).translate(template, parameters)
     numbers = [{"Ref": name} for name, one in template.get("Parameters", {}).items() if one["Type"] == "Number"]
     return for_moto(json.loads(json.dumps(template)), numbers)
 
 
+@functools.cache
+def translated(file, parameters):
+    """The template of a file, as CloudFormation creates it. The parameters are pairs."""
+    return as_created(source(file), dict(parameters))
+
+
 def arguments(name, file, parameters):
-    unknown = parameters.keys() - yaml_parse((ROOT / file).read_text())["Parameters"].keys()
+    unknown = parameters.keys() - source(file)["Parameters"].keys()
     assert not unknown, f"{file} has no parameters {unknown}"
     values = [{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()]
     return {"StackName": name, "TemplateBody": json.dumps(translated(file, tuple(parameters.items()))), "Parameters": values}

@@ -91,7 +91,8 @@ def check_invocations(emulate: str, daybook: str) -> None:
             print(f"{event}: {recorded['statusCode']}")
 
 
-if sys.argv[1] == "--invoke":
-    check_invocations(*sys.argv[2:])
-else:
-    check_readme(*sys.argv[1:])
+if __name__ == "__main__":
+    if sys.argv[1] == "--invoke":
+        check_invocations(*sys.argv[2:])
+    else:
+        check_readme(*sys.argv[1:])

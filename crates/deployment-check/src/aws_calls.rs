@@ -11,10 +11,7 @@ pub(super) struct AwsCalls(Vec<SignedCalls>);
 pub(super) enum CallError {
     #[error("{operation}: {status} {code} {message}")]
     Service { operation: String, status: u16, code: String, message: String, body: Value },
-    /// No response that can be read.
-    #[error("{operation}: no response: {reason}")]
-    NoResponse { operation: String, reason: String },
-    /// Something did not happen within the time limit.
+    /// No response came, or something did not happen within the time limit.
     #[error("{what}")]
     NotSeen { what: String },
     #[error("the local stack has no service {0:?}")]
@@ -26,7 +23,7 @@ impl CallError {
     pub(super) fn code(&self) -> &str {
         match self {
             Self::Service { code, .. } => code,
-            Self::NoResponse { .. } | Self::NotSeen { .. } | Self::NoService(_) => "",
+            Self::NotSeen { .. } | Self::NoService(_) => "",
         }
     }
 
@@ -65,21 +62,15 @@ impl AwsCalls {
         let client = self.0.iter().find(|client| client.service.name == service.name);
         let client = client.ok_or(CallError::NoService(service.name))?;
         let sent = client.send(method, path, (path == "/").then_some(operation), body).await;
-        let operation = operation.to_owned();
-        let response = match sent {
-            Ok(response) => response,
-            Err(error) => {
-                let reason = daybook_function_runtime::with_causes(&*error);
-                return Err(CallError::NoResponse { operation, reason });
-            }
-        };
+        let no_response = |reason| CallError::NotSeen { what: format!("{operation}: no response: {reason}") };
+        let response = sent.map_err(|error| no_response(daybook_function_runtime::with_causes(&*error)))?;
         let body: Value = serde_json::from_str(&response.body).unwrap_or_default();
         if (200..300).contains(&response.status) {
             return Ok(body);
         }
         let code = body["__type"].as_str().or(body["Type"].as_str()).unwrap_or_default();
         let message = body["message"].as_str().or(body["Message"].as_str()).unwrap_or_default().to_owned();
-        let code = code.rsplit('#').next().unwrap_or_default().to_owned();
+        let (code, operation) = (code.rsplit('#').next().unwrap_or_default().to_owned(), operation.to_owned());
         Err(CallError::Service { operation, status: response.status, code, message, body })
     }
 }

@@ -1,6 +1,5 @@
 //! The stack that is checked, and what the checks have created in it.
 
-use std::fmt::Display;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use daybook_operations::signed_calls::DYNAMODB;
@@ -11,12 +10,14 @@ use serde_json::{Value, json};
 use ulid::Ulid;
 
 use super::aws_calls::{AwsCalls, CallError};
-use super::observer::{CHECK_TYPE, Observer};
 
 pub(super) const MESSAGE_TYPE: &str = "DeploymentChecked";
 
 /// DynamoDB deletes rows that the checks could not delete after this time.
 const ROW_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The aggregate type of all rows and messages of the checks. The names of registered types begin with a letter or a digit.
+pub(super) const CHECK_TYPE: &str = "__check";
 
 pub(super) struct Deployment {
     pub(super) environment: Environment,
@@ -35,8 +36,20 @@ pub(super) struct Deployment {
     pub(super) run_id: String,
     /// The keys of the rows that the checks have written.
     rows: Vec<(String, String)>,
-    /// The rule and the queue, once a check needs them.
-    observer: Option<Observer>,
+    pub(super) observer: Observer,
+}
+
+/// A rule of the bus that sends the messages of a run to a queue of its own.
+#[derive(Default)]
+pub(super) struct Observer {
+    pub(super) has_rule: bool,
+    pub(super) has_queue: bool,
+    /// Whether the rule has effect.
+    pub(super) is_ready: bool,
+    /// Empty until the response to the creation arrives.
+    pub(super) queue_url: String,
+    /// The messages that were received, as the bus delivered them.
+    pub(super) received: Vec<Value>,
 }
 
 impl Deployment {
@@ -57,7 +70,7 @@ impl Deployment {
             timeout,
             run_id: Ulid::generate().to_string(),
             rows: Vec::new(),
-            observer: None,
+            observer: Observer::default(),
         })
     }
 
@@ -125,33 +138,9 @@ impl Deployment {
         }})
     }
 
-    /// Makes sure that messages of this run reach the queue of the observer: creates it, and waits until its rule has effect,
-    /// which takes up to a minute.
-    pub(super) async fn observe(&mut self) -> Result<(), CallError> {
-        let (bus, source, run_id) = (&self.bus, &self.source, &self.run_id);
-        let observer = self.observer.get_or_insert_with(|| Observer::new(bus, source, run_id));
-        // The observer is stored before its first call: an interrupted check leaves nothing behind.
-        observer.start(&self.calls, self.timeout).await
-    }
-
-    /// Waits until the queue of the observer has received messages for which `is_enough` is true. Returns the messages with
-    /// a resource.
-    pub(super) async fn messages_of(
-        &mut self,
-        aggregate: &impl Display,
-        limit: Duration,
-        is_enough: impl Fn(&[Value]) -> bool,
-    ) -> Result<Vec<Value>, CallError> {
-        let Some(observer) = &mut self.observer else { return Ok(Vec::new()) };
-        observer.wait_for(&self.calls, &aggregate.to_string(), limit, is_enough).await
-    }
-
     /// Deletes what the checks have created. Returns what could not be deleted.
     pub(super) async fn clean_up(&mut self) -> Vec<String> {
-        let mut left_over = Vec::new();
-        if let Some(observer) = self.observer.take() {
-            left_over.extend(observer.delete(&self.calls).await);
-        }
+        let mut left_over = self.delete_observer().await;
         for (pk, sk) in std::mem::take(&mut self.rows) {
             if let Err(error) = self.delete(&pk, &sk).await {
                 left_over.push(format!("the row {pk} {sk}, which expires in a day: {error}"));

@@ -43,31 +43,29 @@ async fn see_message(
 ) -> Result<(Value, Duration), CallError> {
     deployment.observe().await?;
     let id = format!("deploy-{}", deployment.run_id);
-    let data = json!({"deploymentId": id, "functionVersion": "live", "publish": true});
+    let mut data = json!({"deploymentId": id, "functionVersion": "live", "publish": true});
     let sent = Instant::now();
-    let mut response = invoke(deployment, function, "/__canary/deployments", data.clone()).await?;
+    let mut response = invoke(deployment, function, "/__canary/deployments", &data).await?;
     if response["statusCode"] == 404 {
-        let mut first = data;
-        first["id"] = json!("deployments");
-        response = invoke(deployment, function, "/__canary", first).await?;
+        data["id"] = json!("deployments");
+        response = invoke(deployment, function, "/__canary", &data).await?;
     }
     if !matches!(response["statusCode"].as_u64(), Some(200 | 201)) {
         return Err(CallError::NotSeen { what: format!("the command handler returned {response} to a command") });
     }
     let is_its = |message: &Value| message["detail"]["data"]["deploymentId"] == id.as_str();
     let messages = deployment.messages_of(&CANARY, limit, |messages| messages.iter().any(is_its)).await?;
-    let message = messages.into_iter().find(is_its);
-    let what = || {
-        format!(
-            "the command was executed, but the bus delivered no message within {limit:?}; `daybook relay status` and the log \
-                 of the relay have the reason"
-        )
-    };
-    message.map(|message| (message, sent.elapsed())).ok_or_else(|| CallError::NotSeen { what: what() })
+    let message = messages.into_iter().find(is_its).ok_or_else(|| CallError::NotSeen {
+        what: format!(
+            "the command was executed, but the bus delivered no message within {limit:?}; `daybook relay status` and the log of \
+             the relay have the reason"
+        ),
+    })?;
+    Ok((message, sent.elapsed()))
 }
 
 /// Invokes the function as the hook of a deployment does.
-async fn invoke(deployment: &Deployment, function: &str, path: &str, data: Value) -> Result<Value, CallError> {
+async fn invoke(deployment: &Deployment, function: &str, path: &str, data: &Value) -> Result<Value, CallError> {
     let http = json!({"method": "POST", "path": path, "protocol": "HTTP/1.1", "sourceIp": "127.0.0.1"});
     let event = json!({
         "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "",

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use daybook_settings::Environment;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::error::OperatorError;
-use crate::query_xml::texts;
 use crate::signed_calls::SignedCalls;
 
 /// What is read of a stack.
@@ -29,12 +27,10 @@ pub struct StackDescription {
 impl StackDescription {
     /// The stack of this name; `None` if it does not exist.
     pub(crate) async fn read(cloudformation: &SignedCalls, name: &str) -> Result<Option<Self>, OperatorError> {
-        let path = format!("/?Action=DescribeStacks&Version=2010-05-15&StackName={name}");
-        let xml = match cloudformation.text("GET", &path).await {
+        let found = match cloudformation.query("DescribeStacks", &[("StackName", name)], &NAMES).await {
             Err(OperatorError::Call { cause, .. }) if cause.contains("does not exist") => return Ok(None),
-            xml => xml?,
+            found => found?,
         };
-        let found = texts(&xml, &NAMES).map_err(|error| cloudformation.failed(error.to_string()))?;
         let (mut stack, mut output, mut parameter) = (Self::default(), (None, None), String::new());
         for (name, text) in found {
             match name {
@@ -79,19 +75,22 @@ impl StackDescription {
         name: &str,
         parameters: &[(&str, String)],
     ) -> Result<(), OperatorError> {
-        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let mut path = format!(
-            "/?Action=UpdateStack&Version=2010-05-15&StackName={name}&UsePreviousTemplate=true&Capabilities.member.1=\
-             CAPABILITY_IAM&Capabilities.member.2=CAPABILITY_AUTO_EXPAND&StackPolicyDuringUpdateBody={}",
-            encoded(POLICY)
-        );
+        let mut all: Vec<_> = [
+            ("StackName", name),
+            ("UsePreviousTemplate", "true"),
+            ("Capabilities.member.1", "CAPABILITY_IAM"),
+            ("Capabilities.member.2", "CAPABILITY_AUTO_EXPAND"),
+            ("StackPolicyDuringUpdateBody", POLICY),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
         for (number, key) in (1..).zip(self.parameters.keys()) {
-            let value = match parameters.iter().find(|(name, _)| name == key) {
-                Some((_, value)) => format!("ParameterValue={}", encoded(value)),
-                None => "UsePreviousValue=true".to_owned(),
-            };
-            path += &format!("&Parameters.member.{number}.ParameterKey={key}&Parameters.member.{number}.{value}");
+            let changed =
+                parameters.iter().find(|(name, _)| name == key).map(|(_, value)| ("ParameterValue", &**value));
+            for (name, value) in [("ParameterKey", &**key), changed.unwrap_or(("UsePreviousValue", "true"))] {
+                all.push((format!("Parameters.member.{number}.{name}"), value));
+            }
         }
-        cloudformation.text("GET", &path).await.map(drop)
+        cloudformation.query("UpdateStack", &all, &[]).await.map(drop)
     }
 }

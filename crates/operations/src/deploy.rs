@@ -8,15 +8,13 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use daybook_settings::Environment;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
 use toml_edit::{DocumentMut, Item};
 
 use crate::cloudformation::StackDescription;
 use crate::error::OperatorError;
-use crate::query_xml::texts;
-use crate::signed_calls::{CLOUDFORMATION, LAMBDA, SNS, SignedCalls, aws_config};
+use crate::signed_calls::{CLOUDFORMATION, LAMBDA, SNS, SignedCalls};
 
 /// What `sam build` writes, in the folder of the project.
 const BUILD: &str = ".aws-sam/build";
@@ -33,7 +31,6 @@ pub struct StackDeployment {
     config_env: String,
     pub stack_name: String,
     parameters: Vec<String>,
-    region: String,
     /// With the region and the profile of samconfig.toml, if it has them.
     pub environment: Environment,
     cloudformation: SignedCalls,
@@ -42,15 +39,46 @@ pub struct StackDeployment {
 impl StackDeployment {
     /// Reads samconfig.toml. Without a region or credentials, this is an error: a build takes minutes.
     pub async fn connect(project: &Path, config_env: &str, environment: &Environment) -> Result<Self, OperatorError> {
-        let (stack_name, parameters, environment) =
-            read_config(&project.join("samconfig.toml"), config_env, environment)?;
-        let config = aws_config(&environment, CLOUDFORMATION.endpoint_variable).await?;
+        let file = project.join("samconfig.toml");
+        let usage = |problem: String| OperatorError::Usage(format!("{}: {problem}", file.display()));
+        let text = fs::read_to_string(&file)
+            .map_err(|error| usage(format!("{error}; run this in the folder of a project, which has this file")))?;
+        let config: DocumentMut = text.parse().map_err(|error| usage(format!("{error}")))?;
+        let setting = |name: &str| {
+            let of = |command: &str| config.get(config_env)?.get(command)?.get("parameters")?.get(name);
+            of("deploy").or_else(|| of("global"))
+        };
+        let text = |name: &str| setting(name).and_then(Item::as_str).map(str::to_owned);
+        if let (Some(profile), Some(_)) = (text("profile"), environment.optional("AWS_ACCESS_KEY_ID")) {
+            return Err(usage(format!(
+                "it selects the profile {profile:?}, and the environment has access keys, perhaps of another account: unset \
+                 AWS_ACCESS_KEY_ID, or remove the profile"
+            )));
+        }
+        let given = [("AWS_REGION", text("region")), ("AWS_PROFILE", text("profile"))];
+        let environment = given.into_iter().fold(environment.clone(), |environment, (variable, value)| match value {
+            Some(value) => environment.with(variable, value),
+            None => environment,
+        });
+        let stack_name = text("stack_name").ok_or_else(|| {
+            usage(format!("the environment {config_env:?} has no stack_name; choose another one with --config-env"))
+        })?;
+        let parameters = setting("parameter_overrides");
+        let parameters = match parameters.map(|item| (item.as_str(), item.as_array(), item.as_table_like())) {
+            None => Some(Vec::new()),
+            Some((Some(text), ..)) => Some(vec![text.to_owned()]),
+            Some((_, Some(texts), _)) => texts.iter().map(|text| text.as_str().map(str::to_owned)).collect(),
+            Some((.., Some(pairs))) => {
+                pairs.iter().map(|(name, value)| Some(format!("{name}={}", value.as_str()?))).collect()
+            }
+            Some(_) => None,
+        };
         Ok(Self {
             project: project.to_owned(),
             config_env: config_env.to_owned(),
             stack_name,
-            parameters,
-            region: config.region().map(ToString::to_string).unwrap_or_default(),
+            parameters: parameters
+                .ok_or_else(|| usage("parameter_overrides has a value that is no text".to_owned()))?,
             cloudformation: SignedCalls::connect(&environment, CLOUDFORMATION).await?,
             environment,
         })
@@ -68,7 +96,8 @@ impl StackDeployment {
             doing: format!("cannot read {}, which `sam build` has written", build.display()),
             source,
         })?;
-        let mut arguments = vec!["--region".to_owned(), self.region.clone(), "--parameter-overrides".to_owned()];
+        let mut arguments =
+            vec!["--region".to_owned(), self.cloudformation.region.clone(), "--parameter-overrides".to_owned()];
         arguments.extend(self.parameters.iter().cloned().chain([format!("Release={release}")]));
         let deployed = self.sam("deploy", &arguments).await;
         let after = StackDescription::read(&self.cloudformation, &self.stack_name).await?;
@@ -86,27 +115,26 @@ impl StackDeployment {
 
     /// What a deployed stack lacks.
     pub async fn gaps(&self, stack: &StackDescription) -> Vec<String> {
-        let mut gaps = without_recipients(&self.environment, stack).await.unwrap_or_else(not_checked);
-        gaps.extend(self.quota().await.unwrap_or_else(not_checked));
-        gaps
+        let found = [without_recipients(&self.environment, stack).await, self.low_quota().await];
+        let gaps = |found: Result<_, _>| found.unwrap_or_else(|error| vec![format!("not checked: {error}")]);
+        found.into_iter().flat_map(gaps).collect()
     }
 
     /// The quota of concurrent executions, if it is that of a new account.
-    async fn quota(&self) -> Result<Vec<String>, OperatorError> {
+    async fn low_quota(&self) -> Result<Vec<String>, OperatorError> {
         let lambda = SignedCalls::connect(&self.environment, LAMBDA).await?;
         let settings = lambda.get("/2016-08-19/account-settings/").await?;
         let quota = settings["AccountLimit"]["ConcurrentExecutions"].as_u64().filter(|quota| *quota < FEW_EXECUTIONS);
-        let few = quota.map(|quota| {
-            format!(
-                "the account runs only {quota} functions at a time: request 1,000 concurrent executions under Service Quotas"
-            )
-        });
-        Ok(few.into_iter().collect())
+        let request = "request 1,000 concurrent executions under Service Quotas";
+        Ok(quota
+            .map(|quota| format!("the account runs only {quota} functions at a time: {request}"))
+            .into_iter()
+            .collect())
     }
 
     /// Why a stack cannot be deployed, and what to do.
     fn obstacle(&self, stack: &StackDescription) -> Option<String> {
-        let (name, region) = (&self.stack_name, &self.region);
+        let (name, region) = (&self.stack_name, &self.cloudformation.region);
         let status = stack.status.as_str();
         let do_this = match status {
             "ROLLBACK_COMPLETE" | "ROLLBACK_FAILED" | "DELETE_FAILED" => format!(
@@ -173,10 +201,8 @@ async fn without_recipients(environment: &Environment, stack: &StackDescription)
     }
     let (sns, mut gaps) = (SignedCalls::connect(environment, SNS).await?, Vec::new());
     for (output, topic) in stack.outputs.iter().filter(|(output, _)| output.ends_with("Topic")) {
-        let topic = utf8_percent_encode(topic, NON_ALPHANUMERIC);
-        let path = format!("/?Action=ListSubscriptionsByTopic&Version=2010-03-31&TopicArn={topic}");
-        let found = texts(&sns.text("GET", &path).await?, &["SubscriptionArn", "Endpoint"]);
-        let found = found.map_err(|error| sns.failed(error.to_string()))?;
+        let names = ["SubscriptionArn", "Endpoint"];
+        let found = sns.query("ListSubscriptionsByTopic", &[("TopicArn", topic)], &names).await?;
         if found.is_empty() {
             gaps.push(format!(
                 "nobody gets the alarms: set AlarmEmail in samconfig.toml, or subscribe to the output {output}"
@@ -189,10 +215,6 @@ async fn without_recipients(environment: &Environment, stack: &StackDescription)
         }));
     }
     Ok(gaps)
-}
-
-fn not_checked(error: OperatorError) -> Vec<String> {
-    vec![format!("not checked: {error}")]
 }
 
 /// Adds all files below a folder, in the order of their paths.
@@ -208,45 +230,4 @@ fn hash_folder(folder: &Path, hash: &mut Sha256) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The stack's name and its parameters in an environment of samconfig.toml, and the environment with its region and profile.
-fn read_config(
-    file: &Path,
-    config_env: &str,
-    environment: &Environment,
-) -> Result<(String, Vec<String>, Environment), OperatorError> {
-    let usage = |problem: String| OperatorError::Usage(format!("{}: {problem}", file.display()));
-    let text = fs::read_to_string(file)
-        .map_err(|error| usage(format!("{error}; run this in the folder of a project, which has this file")))?;
-    let config: DocumentMut = text.parse().map_err(|error| usage(format!("{error}")))?;
-    let setting = |command: &str, name: &str| config.get(config_env)?.get(command)?.get("parameters")?.get(name);
-    let text = |name: &str| setting("deploy", name).or_else(|| setting("global", name)).and_then(Item::as_str);
-    let given = [("region", "AWS_REGION"), ("profile", "AWS_PROFILE")];
-    let given = given.into_iter().filter_map(|(name, variable)| Some((variable, text(name)?)));
-    if let (Some(profile), Some(_)) = (text("profile"), environment.optional("AWS_ACCESS_KEY_ID")) {
-        return Err(usage(format!(
-            "it selects the profile {profile:?}, and the environment has access keys, perhaps of another account: unset \
-             AWS_ACCESS_KEY_ID, or remove the profile"
-        )));
-    }
-    let environment =
-        given.fold(environment.clone(), |environment, (name, value)| environment.with(name, value.to_owned()));
-    let stack_name = text("stack_name").ok_or_else(|| {
-        usage(format!("the environment {config_env:?} has no stack_name; choose another one with --config-env"))
-    })?;
-    let parameters = setting("deploy", "parameter_overrides").or_else(|| setting("global", "parameter_overrides"));
-    let strings = |item: &Item| match (item.as_str(), item.as_array(), item.as_table_like()) {
-        (Some(text), ..) => Some(vec![text.to_owned()]),
-        (_, Some(texts), _) => texts.iter().map(|text| text.as_str().map(str::to_owned)).collect(),
-        (.., Some(pairs)) => pairs.iter().map(|(name, value)| Some(format!("{name}={}", value.as_str()?))).collect(),
-        _ => None,
-    };
-    let parameters = match parameters {
-        None => Vec::new(),
-        Some(item) => {
-            strings(item).ok_or_else(|| usage("parameter_overrides has a value that is no text".to_owned()))?
-        }
-    };
-    Ok((stack_name.to_owned(), parameters, environment))
 }

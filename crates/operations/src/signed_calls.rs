@@ -2,6 +2,7 @@
 //! which a command needs one operation, and those whose responses `check-deployment` compares word for word. A signed request
 //! takes less code and less time to build than the SDK crate of the service.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use aws_sdk_sqs::config::ProvideCredentials;
@@ -10,9 +11,11 @@ use daybook_local_stack::http::{
     DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, HttpClient, HttpError, SQS_ENDPOINT, Signer, TextResponse, service_config,
 };
 use daybook_settings::Environment;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::error::OperatorError;
+use crate::query_xml::texts;
 
 /// Maximum attempts of a call that AWS throttles or cannot complete, and the pause before the next.
 const MAX_ATTEMPTS: u32 = 3;
@@ -25,7 +28,8 @@ const MAX_ERROR: usize = 500;
 pub struct AwsService {
     pub name: &'static str,
     pub endpoint_variable: &'static str,
-    /// The beginning of `X-Amz-Target`, and the version of the JSON protocol. The operations of other services have paths.
+    /// The beginning of `X-Amz-Target` and the type of a body with the JSON protocol, or the version of the API and the type of a
+    /// body with the Query protocol. The operations of other services have paths.
     protocol: (&'static str, &'static str),
 }
 
@@ -37,20 +41,26 @@ const fn service(
     AwsService { name, endpoint_variable, protocol }
 }
 
-pub const DYNAMODB: AwsService = service("dynamodb", DYNAMODB_ENDPOINT, ("DynamoDB_20120810", "1.0"));
-pub const EVENTBRIDGE: AwsService = service("events", EVENTBRIDGE_ENDPOINT, ("AWSEvents", "1.1"));
-pub const SQS: AwsService = service("sqs", SQS_ENDPOINT, ("AmazonSQS", "1.0"));
+const JSON_1_0: &str = "application/x-amz-json-1.0";
+const JSON_1_1: &str = "application/x-amz-json-1.1";
+const QUERY: &str = "application/x-www-form-urlencoded";
+
+pub const DYNAMODB: AwsService = service("dynamodb", DYNAMODB_ENDPOINT, ("DynamoDB_20120810", JSON_1_0));
+pub const EVENTBRIDGE: AwsService = service("events", EVENTBRIDGE_ENDPOINT, ("AWSEvents", JSON_1_1));
+pub const SQS: AwsService = service("sqs", SQS_ENDPOINT, ("AmazonSQS", JSON_1_0));
 pub const CLOUDWATCH: AwsService =
-    service("monitoring", "AWS_ENDPOINT_URL_CLOUDWATCH", ("GraniteServiceVersion20100801", "1.0"));
-pub const CLOUDWATCH_LOGS: AwsService = service("logs", "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS", ("Logs_20140328", "1.1"));
+    service("monitoring", "AWS_ENDPOINT_URL_CLOUDWATCH", ("GraniteServiceVersion20100801", JSON_1_0));
+pub const CLOUDWATCH_LOGS: AwsService =
+    service("logs", "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS", ("Logs_20140328", JSON_1_1));
 pub const LAMBDA: AwsService = service("lambda", "AWS_ENDPOINT_URL_LAMBDA", ("", ""));
-/// Its operations, and those of SNS, are queries with XML as responses.
-pub const CLOUDFORMATION: AwsService = service("cloudformation", "AWS_ENDPOINT_URL_CLOUDFORMATION", ("", ""));
-pub const SNS: AwsService = service("sns", "AWS_ENDPOINT_URL_SNS", ("", ""));
+pub const CLOUDFORMATION: AwsService =
+    service("cloudformation", "AWS_ENDPOINT_URL_CLOUDFORMATION", ("2010-05-15", QUERY));
+pub const SNS: AwsService = service("sns", "AWS_ENDPOINT_URL_SNS", ("2010-03-31", QUERY));
 pub const S3: AwsService = service("s3", "AWS_ENDPOINT_URL_S3", ("", ""));
 
 pub struct SignedCalls {
     pub service: AwsService,
+    pub(crate) region: String,
     endpoint: String,
     http: HttpClient,
 }
@@ -64,7 +74,7 @@ impl SignedCalls {
         let default = format!("https://{}.{region}.{suffix}", service.name);
         let endpoint = config.endpoint_url().map_or(default, |url| url.trim_end_matches('/').to_owned());
         let http = HttpClient::new(&endpoint, Some(signer(&config, service.name)));
-        Ok(Self { service, http, endpoint })
+        Ok(Self { service, region, http, endpoint })
     }
 
     pub async fn get(&self, path_and_query: &str) -> Result<Value, OperatorError> {
@@ -75,12 +85,26 @@ impl SignedCalls {
         self.json(&self.call("POST", "/", Some(operation), Some(body.to_string())).await?)
     }
 
+    /// Calls an operation of the Query protocol. Returns the texts of all elements of its response with one of these names.
+    pub(crate) async fn query<'n>(
+        &self,
+        operation: &str,
+        parameters: &[(impl Display, &str)],
+        names: &[&'n str],
+    ) -> Result<Vec<(&'n str, String)>, OperatorError> {
+        let encoded = |value| utf8_percent_encode(value, NON_ALPHANUMERIC);
+        let parameters: String = parameters.iter().map(|(name, value)| format!("&{name}={}", encoded(value))).collect();
+        let body = format!("Action={operation}&Version={}{parameters}", self.service.protocol.0);
+        let xml = self.call("POST", "/", None, Some(body)).await?;
+        texts(&xml, names).map_err(|error| self.failed(error.to_string()))
+    }
+
     /// Puts a resource, whose response may be empty.
     pub async fn put(&self, path: &str, body: &Value) -> Result<(), OperatorError> {
         self.call("PUT", path, None, Some(body.to_string())).await.map(drop)
     }
 
-    /// Sends a request once. An operation of the JSON protocol has headers with its name.
+    /// Sends a request once. An operation of the JSON protocol has a header with its name.
     pub async fn send(
         &self,
         method: &str,
@@ -88,14 +112,11 @@ impl SignedCalls {
         operation: Option<&str>,
         body: Option<String>,
     ) -> Result<TextResponse, HttpError> {
-        let (target, version) = self.service.protocol;
-        let headers = operation.map(|operation| {
-            [
-                ("content-type".to_owned(), format!("application/x-amz-json-{version}")),
-                ("x-amz-target".to_owned(), format!("{target}.{operation}")),
-            ]
-        });
-        self.http.send(method, &format!("{}{path}", self.endpoint), headers.as_ref().map_or(&[], |all| all), body).await
+        let (target, body_type) = self.service.protocol;
+        let target = operation.map(|operation| ("x-amz-target".to_owned(), format!("{target}.{operation}")));
+        let body_type = (!body_type.is_empty()).then(|| ("content-type".to_owned(), body_type.to_owned()));
+        let headers: Vec<_> = target.into_iter().chain(body_type).collect();
+        self.http.send(method, &format!("{}{path}", self.endpoint), &headers, body).await
     }
 
     /// Gets or deletes a resource whose body is text.

@@ -74,6 +74,24 @@ fn readers_and_redrivers_have_exactly_the_documented_permissions_of_their_comman
 }
 
 #[test]
+fn deployments_cannot_change_the_roles_of_operators() {
+    let changed = plain(&read(".github/aws.yaml"));
+    let policies = &changed["Resources"]["CloudFormationRole"]["Properties"]["Policies"];
+    let statements = policies[0]["PolicyDocument"]["Statement"].as_array().unwrap();
+    let resources = statements.iter().flat_map(|statement| match &statement["Resource"] {
+        Value::Array(all) => all.clone(),
+        one => vec![one.clone()],
+    });
+    let prefix = |arn: Value| arn.as_str().unwrap().rsplit("${AWS::AccountId}:").next().unwrap().to_owned();
+    let prefixes: BTreeSet<_> = resources.map(prefix).collect();
+    assert_eq!(prefixes, ["policy/${StackName}-*", "role/${StackName}-*"].map(str::to_owned).into());
+    // The path comes before the name.
+    for (name, resource) in plain(&read("deploy/operators.yaml"))["Resources"].as_object().unwrap() {
+        assert_eq!(resource["Properties"]["Path"], "/daybook-operators/", "{name}");
+    }
+}
+
+#[test]
 fn restorers_may_execute_each_step_of_a_restore() {
     let granted = granted("Restorer");
     let code = read("crates/operations/src/restore.rs");

@@ -113,12 +113,9 @@ impl CheckCounts {
 
     fn text(&self) -> String {
         let Self { as_expected, different, not_checked, not_modelled, left_over, .. } = self;
-        let left_over =
-            if *left_over > 0 { format!("; {left_over} things could not be deleted") } else { String::new() };
-        let not_modelled =
-            if *not_modelled > 0 { format!(", {not_modelled} not modelled by the local stack") } else { String::new() };
         format!(
-            "{as_expected} checks as expected, {different} different, {not_checked} could not be checked{not_modelled}{left_over}"
+            "{as_expected} checks as expected, {different} different, {not_checked} could not be checked, {not_modelled} not modelled \
+             by the local stack; {left_over} things could not be deleted"
         )
     }
 }

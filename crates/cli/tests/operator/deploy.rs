@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use daybook_command_handler::{Api, ApiSettings, gateway, router};
@@ -50,7 +49,7 @@ impl Aws {
             let list = format!("<L xmlns=\"a\"><R><Subscriptions>{}</Subscriptions></R></L>", self.subscriptions);
             return (StatusCode::OK, list);
         }
-        assert_eq!(query, "Action=DescribeStacks&Version=2010-05-15&StackName=shop-dev");
+        assert_eq!(query, "Action=DescribeStacks&Version=2010-05-15&StackName=shop%2Ddev");
         let mut statuses = self.statuses.lock().unwrap();
         let status = if statuses.len() > 1 { statuses.remove(0) } else { statuses[0] };
         let Some(status) = status else {
@@ -84,7 +83,7 @@ impl Aws {
         let invoke = async move |event: String| {
             gateway::respond(handler.clone(), &event, Duration::from_secs(9)).await.unwrap().to_string()
         };
-        let query = get(async move |request: Request| self.query(request.uri().query().unwrap()));
+        let query = post(async move |query: String| self.query(&query));
         let services = Router::new()
             .route("/", query)
             .route("/2016-08-19/account-settings/", get(async || settings))

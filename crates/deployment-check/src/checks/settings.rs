@@ -116,31 +116,26 @@ async fn event_source_mappings(deployment: &mut Deployment) -> Result<CheckResul
     let mut seen: Vec<_> = mappings.iter().map(description).collect();
     seen.sort();
     let patterns = [relay_patterns(deployment.has_views).join(" or "), snapshotter_pattern()];
-    let mut expected = patterns.map(|patterns| described("Enabled", &patterns, -1, 82_800, true, "s3"));
+    let mut expected = patterns.map(|pattern| {
+        format!("Enabled, filter {pattern}, -1 retries for 82800 s, [\"ReportBatchItemFailures\"], on failure to s3")
+    });
     expected.sort();
     Ok(CheckResult::compare(expected.join("; "), seen.join("; ")))
 }
 
 /// The settings of a mapping that the code relies on.
 fn description(mapping: &Value) -> String {
-    let destination = mapping["DestinationConfig"]["OnFailure"]["Destination"].as_str().unwrap_or_default();
     let patterns = mapping["FilterCriteria"]["Filters"].as_array().into_iter().flatten();
     let patterns: Vec<_> = patterns.filter_map(|filter| filter["Pattern"].as_str()).collect();
-    let reports = mapping["FunctionResponseTypes"] == json!(["ReportBatchItemFailures"]);
-    described(
-        mapping["State"].as_str().unwrap_or_default(),
-        &patterns.join(" or "),
-        mapping["MaximumRetryAttempts"].as_i64().unwrap_or_default(),
-        mapping["MaximumRecordAgeInSeconds"].as_i64().unwrap_or_default(),
-        reports,
-        destination.split(':').nth(2).unwrap_or_default(),
-    )
-}
-
-fn described(state: &str, pattern: &str, retries: i64, age: i64, reports: bool, destination: &str) -> String {
-    let reports = if reports { "with" } else { "without" };
+    let destination = mapping["DestinationConfig"]["OnFailure"]["Destination"].as_str().unwrap_or_default();
     format!(
-        "{state}, filter {pattern}, {retries} retries for {age} s, {reports} ReportBatchItemFailures, on failure to {destination}"
+        "{}, filter {}, {} retries for {} s, {}, on failure to {}",
+        mapping["State"].as_str().unwrap_or_default(),
+        patterns.join(" or "),
+        mapping["MaximumRetryAttempts"],
+        mapping["MaximumRecordAgeInSeconds"],
+        mapping["FunctionResponseTypes"],
+        destination.split(':').nth(2).unwrap_or_default(),
     )
 }
 
@@ -150,13 +145,15 @@ async fn table_settings(deployment: &mut Deployment) -> Result<CheckResult, Call
     let ttl = deployment.dynamodb("DescribeTimeToLive", name.clone()).await?;
     let backups = deployment.dynamodb("DescribeContinuousBackups", name).await?;
     let (ttl, backups) = (&ttl["TimeToLiveDescription"], &backups["ContinuousBackupsDescription"]);
-    let seen = table_described(
-        has_new_images(&table["Table"]["StreamSpecification"]),
-        has_index(&table["Table"]["GlobalSecondaryIndexes"]),
-        ttl["AttributeName"] == attributes::TTL && is_on(&ttl["TimeToLiveStatus"]),
-        is_on(&backups["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"]),
-    );
-    Ok(CheckResult::compare(table_described(true, true, true, true), seen))
+    let recovery = &backups["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"];
+    let settings = [
+        ("stream with new images", has_new_images(&table["Table"]["StreamSpecification"])),
+        ("index of all attributes", has_index(&table["Table"]["GlobalSecondaryIndexes"])),
+        ("TTL", ttl["AttributeName"] == attributes::TTL && is_on(&ttl["TimeToLiveStatus"])),
+        ("point-in-time recovery", is_on(recovery)),
+    ];
+    let seen = settings.map(|(setting, is_set)| format!("{setting} {}", if is_set { "yes" } else { "no" })).join(", ");
+    Ok(CheckResult::compare(settings.map(|(setting, _)| format!("{setting} yes")).join(", "), seen))
 }
 
 /// A replica of a global table has the old images too.
@@ -172,14 +169,6 @@ fn has_index(indexes: &Value) -> bool {
 
 fn is_on(status: &Value) -> bool {
     *status == "ENABLED" || *status == "ENABLING"
-}
-
-fn table_described(stream: bool, index: bool, ttl: bool, recovery: bool) -> String {
-    let state = |is_on| if is_on { "yes" } else { "no" };
-    let (stream, index, ttl, recovery) = (state(stream), state(index), state(ttl), state(recovery));
-    format!(
-        "stream with new images {stream}, index of all attributes {index}, TTL {ttl}, point-in-time recovery {recovery}"
-    )
 }
 
 #[cfg(test)]

@@ -102,9 +102,8 @@ impl Aws {
     async fn respond(self, request: Request) -> (StatusCode, String) {
         let (parts, body) = request.into_parts();
         let body = String::from_utf8(to_bytes(body, usize::MAX).await.unwrap().to_vec()).unwrap();
-        let query = parts.uri.query().unwrap_or_default();
         let target = parts.headers.get("x-amz-target").map(|target| target.to_str().unwrap().to_owned());
-        let operation = match (&target, query.split_once('=')) {
+        let operation = match (&target, body.split_once('=')) {
             (Some(target), _) => target.rsplit('.').next().unwrap().to_owned(),
             (None, Some(("Action", rest))) => rest.split('&').next().unwrap().to_owned(),
             (None, _) => format!("{} {}", parts.method, parts.uri.path()),
@@ -124,7 +123,7 @@ impl Aws {
         if operation == "RestoreTableToPointInTime" {
             self.copy_rows().await;
         }
-        match self.answer(&operation, query, &request) {
+        match self.answer(&operation, &body, &request) {
             Some(Some(answer)) => (StatusCode::OK, answer),
             Some(None) => denied("ResourceNotFoundException"),
             None => self.forward(parts.headers, body).await,
@@ -277,6 +276,6 @@ impl State {
         }
         self.before = before;
         self.status = "UPDATE_IN_PROGRESS";
-        String::new()
+        "<U/>".to_owned()
     }
 }
