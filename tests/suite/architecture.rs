@@ -148,13 +148,7 @@ const ARROWS: [(&str, &[&str]); 34] = [
     ),
     (
         "daybook-deployment-check",
-        &[
-            "daybook-function-runtime",
-            "daybook-operations",
-            "daybook-settings",
-            "daybook-stream-relay",
-            "daybook-table",
-        ],
+        &["daybook-function-runtime", "daybook-operations", "daybook-stream-relay", "daybook-table"],
     ),
     (
         "daybook-cli",

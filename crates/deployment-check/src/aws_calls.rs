@@ -1,8 +1,7 @@
 //! Calls to AWS as JSON, each sent once: the checks compare what the services return, word for word.
 
-use daybook_operations::OperatorError;
 use daybook_operations::signed_calls::{AwsService, CLOUDWATCH, DYNAMODB, EVENTBRIDGE, LAMBDA, SQS, SignedCalls};
-use daybook_settings::Environment;
+use daybook_operations::{OperatorError, Stack};
 use serde_json::Value;
 
 pub(super) struct AwsCalls(Vec<SignedCalls>);
@@ -39,8 +38,8 @@ impl CallError {
 impl AwsCalls {
     /// The services at the endpoints or in the account that the environment names. A local stack has only the services whose
     /// endpoints it names.
-    pub(super) async fn connect(environment: &Environment, is_local: bool) -> Result<Self, OperatorError> {
-        let mut clients = Vec::new();
+    pub(super) async fn connect(stack: &Stack) -> Result<Self, OperatorError> {
+        let (environment, is_local, mut clients) = (&stack.environment, stack.is_local(), Vec::new());
         for service in [DYNAMODB, EVENTBRIDGE, SQS, CLOUDWATCH, LAMBDA] {
             if !is_local || environment.optional(service.endpoint_variable).is_some() {
                 clients.push(SignedCalls::connect(environment, service).await?);

@@ -20,24 +20,14 @@ pub struct Check {
     pub(super) run: for<'a> fn(&'a mut Deployment) -> LocalBoxFuture<'a, Result<CheckResult, CallError>>,
 }
 
+/// Not checked: a call failed, or what should be seen did not happen. Not modelled: the local stack has no such behaviour.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", rename_all = "kebab-case")]
 pub enum CheckResult {
-    AsExpected {
-        seen: String,
-    },
-    Differs {
-        expected: String,
-        seen: String,
-    },
-    /// A call failed, or what should be seen did not happen.
-    NotChecked {
-        reason: String,
-    },
-    /// The local stack has no such behaviour.
-    NotModelled {
-        reason: String,
-    },
+    AsExpected { seen: String },
+    Differs { expected: String, seen: String },
+    NotChecked { reason: String },
+    NotModelled { reason: String },
 }
 
 impl CheckResult {

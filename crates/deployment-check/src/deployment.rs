@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use daybook_operations::signed_calls::DYNAMODB;
 use daybook_operations::{OperatorError, Stack};
-use daybook_settings::Environment;
 use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
 use serde_json::{Value, json};
 use ulid::Ulid;
@@ -19,17 +18,13 @@ pub(super) const MESSAGE_TYPE: &str = "DeploymentChecked";
 const ROW_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) struct Deployment {
-    pub(super) environment: Environment,
+    pub(super) stack: Stack,
     pub(super) calls: AwsCalls,
     pub(super) table: String,
     pub(super) bus: String,
     pub(super) source: String,
     pub(super) dlq_url: String,
-    pub(super) stack: Option<String>,
     pub(super) feed_delay: Duration,
-    pub(super) has_views: bool,
-    /// Whether the table is on this machine.
-    pub(super) is_local: bool,
     pub(super) timeout: Duration,
     /// The beginning of the ids of this run.
     pub(super) run_id: String,
@@ -42,18 +37,14 @@ pub(super) struct Deployment {
 impl Deployment {
     pub(super) async fn connect(stack: &Stack, timeout: Duration) -> Result<Self, OperatorError> {
         let (store, relay) = (stack.store_settings(&["FEED_DELAY_MS"])?, stack.bus_settings()?);
-        let is_local = stack.is_local();
         Ok(Self {
-            environment: stack.environment.clone(),
-            calls: AwsCalls::connect(&stack.environment, is_local).await?,
+            stack: stack.clone(),
+            calls: AwsCalls::connect(stack).await?,
             table: store.table_name,
             bus: relay.event_bus_name,
             source: relay.event_source,
             dlq_url: stack.required("DLQ_URL")?,
-            stack: stack.optional("STACK"),
             feed_delay: store.feed_delay,
-            has_views: stack.has_views(),
-            is_local,
             timeout,
             run_id: Ulid::generate().to_string(),
             rows: Vec::new(),
@@ -109,7 +100,6 @@ impl Deployment {
         self.dynamodb("DeleteItem", request).await.map(drop)
     }
 
-    /// Reads a row; `None` if it does not exist.
     pub(super) async fn get(&self, row: &Value) -> Result<Option<Value>, CallError> {
         let key = json!({attributes::PK: row[attributes::PK], attributes::SK: row[attributes::SK]});
         let request = json!({"TableName": self.table, "Key": key, "ConsistentRead": true});

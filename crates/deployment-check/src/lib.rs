@@ -56,7 +56,7 @@ pub async fn check_deployment(
             result = (check.run)(&mut deployment) => result,
             () = stack.interrupt.wait() => break,
         };
-        let result = result.unwrap_or_else(|error| CheckResult::not_checked(&error, deployment.is_local));
+        let result = result.unwrap_or_else(|error| CheckResult::not_checked(&error, deployment.stack.is_local()));
         reported = report(check, &result);
     }
     let left_over = deployment.clean_up().await;

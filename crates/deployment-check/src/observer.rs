@@ -25,6 +25,7 @@ const WAIT_SECONDS: u32 = 1;
 const PROBE_PAUSE: Duration = Duration::from_secs(2);
 
 /// A rule of the bus that sends the messages of this run to a queue of its own.
+#[derive(Default)]
 pub(super) struct Observer {
     name: String,
     bus: String,
@@ -49,11 +50,7 @@ impl Observer {
             bus: bus.to_owned(),
             ready: format!("{prefix}-ready"),
             pattern: json!({"source": [source, CHECK_SOURCE], "resources": [{"prefix": prefix}, CANARY]}),
-            started: false,
-            has_rule: false,
-            has_queue: false,
-            queue_url: String::new(),
-            received: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -287,7 +287,7 @@ impl<R: FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>> Redrive<'_
                 Some(Ok(rows)) => {
                     left.extend(self.send_batch(batch, rows).await);
                     let (done, all) = (messages.len() - rest.len(), messages.len());
-                    self.stack.progress.show(Some(done as f64 / all as f64), format!("{done} of {all} messages"));
+                    (self.stack.progress)(Some(done as f64 / all as f64), format!("{done} of {all} messages"));
                 }
             }
         }

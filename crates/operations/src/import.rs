@@ -72,7 +72,6 @@ pub struct ImportOptions {
     pub checkpoint: Option<PathBuf>,
 }
 
-/// The numbers of aggregates by outcome, and of new events and messages.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImportCounts {
@@ -89,7 +88,6 @@ pub struct ImportCounts {
     pub messages: u64,
 }
 
-/// The progress of an import, as its checkpoint contains it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct ImportProgress {
     /// The aggregates that are done, in the order of the file.
@@ -103,13 +101,8 @@ pub enum ImportEnd {
     WrongLines(Vec<LineError>),
     /// It was interrupted before anything was written.
     NothingWritten,
-    Done {
-        counts: ImportCounts,
-        /// How to go on, if it was interrupted.
-        how_to_go_on: Option<String>,
-        /// How to export what the file does not contain, if its export stopped early.
-        file_goes_on: Option<String>,
-    },
+    /// With how to go on if it was interrupted, and how to export what the file does not contain if its export stopped early.
+    Done { counts: ImportCounts, how_to_go_on: Option<String>, file_goes_on: Option<String> },
 }
 
 /// Imports the file, and reports what happened to each aggregate, with the number of its events in the file.
@@ -202,7 +195,7 @@ async fn import_file(
         report(&aggregate.key, aggregate.events, &outcome)?;
         counts.add(&outcome);
         let (done, all) = (counts.aggregates, aggregates.len());
-        stack.progress.show(Some(done as f64 / all as f64), format!("{done} of {all} aggregates"));
+        (stack.progress)(Some(done as f64 / all as f64), format!("{done} of {all} aggregates"));
         if let ImportOutcome::Failed { failure: ImportFailure::Table(source), .. } = outcome {
             is_left = true;
             failure.get_or_insert(source);

@@ -42,18 +42,12 @@ pub struct VersionStatus {
     pub mark: VersionMark,
 }
 
+/// Whether readers get another version than before, or why they could miss something with it.
 #[derive(Debug)]
 pub enum Switched {
     Already,
-    /// Readers could miss something; they still get this version.
-    Rejected {
-        read: u32,
-        reason: String,
-    },
-    /// Readers got this version before.
-    From {
-        version: u32,
-    },
+    Rejected { read: u32, reason: String },
+    From { version: u32 },
 }
 
 #[derive(Debug)]

@@ -139,7 +139,7 @@ impl<'a> QueueReader<'a> {
                 let id = message.message_id.as_deref().unwrap_or_default();
                 received.get(id).map_or(Ok(()), |digest| visit(digest, message))?;
             }
-            self.stack.progress.show(None, format!("{} dead-letter messages", received.len()));
+            (self.stack.progress)(None, format!("{} dead-letter messages", received.len()));
             empty_rounds = if new.is_empty() { empty_rounds + 1 } else { 0 };
             if empty_rounds > 0 || is_over_limit {
                 let after = self.queue.counts().await?;

@@ -88,7 +88,6 @@ impl RepublishCounts {
     }
 }
 
-/// The progress of a run, as its checkpoint contains it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RepublishProgress {
@@ -98,17 +97,10 @@ struct RepublishProgress {
     counts: RepublishCounts,
 }
 
-/// What became of a part of the window.
 #[derive(Debug)]
 pub enum Republishing<'a> {
     Message(&'a MessageLabel, MessageOutcome),
-    /// Messages of an event that no longer exist.
-    Gone {
-        aggregate: &'a AggregateKey,
-        seq_num: u64,
-        gone: usize,
-        published: usize,
-    },
+    Gone { aggregate: &'a AggregateKey, seq_num: u64, gone: usize, published: usize },
     Unreadable(&'a UnreadableRow),
 }
 
@@ -262,7 +254,7 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
         }
         let at = self.progress.done.and_then(time_of).unwrap_or_default();
         let doing = format!("{} events, at {at}", self.progress.counts.events);
-        self.stack.progress.show(Some(self.progress.fraction()), doing);
+        (self.stack.progress)(Some(self.progress.fraction()), doing);
         self.checkpoint.write(&self.progress)
     }
 

@@ -235,7 +235,6 @@ impl Restore<'_> {
         (self.report)(state, self.step, text)
     }
 
-    /// Checks the options before anything is changed.
     async fn check_options(&mut self) -> Result<(), Stop> {
         let RestoreOptions { into, at, epoch, source, .. } = &self.options;
         let usage = |problem| Err(OperatorError::Usage(problem).into());
@@ -435,11 +434,10 @@ impl Restore<'_> {
         }
     }
 
-    /// Waits until something is true.
     async fn wait(&self, is_true: impl AsyncFn() -> Result<bool, OperatorError>) -> Result<(), Stop> {
         let [mut pause, longest] = PAUSES;
         while !is_true().await? {
-            self.stack.progress.show(None, self.step.to_owned());
+            (self.stack.progress)(None, self.step.to_owned());
             tokio::select! {
                 () = self.stack.interrupt.wait() => return Err(interrupted()),
                 () = sleep(pause) => pause = longest.min(2 * pause),

@@ -59,7 +59,7 @@ pub(super) async fn run(args: CheckDeploymentArgs, Session { stack, mut out }: S
         }
         print_not_seen(&mut out)?;
         let text = format!("{} checks would run; nothing was written, run it again with --yes", selected.len());
-        return Ok(out.finish(&text, &counts, None, true)?);
+        return out.finish(&text, &counts, None, true);
     }
     let timeout = Duration::from_secs(args.timeout);
     let left_over = check_deployment(&stack, &selected, timeout, |check, result| {

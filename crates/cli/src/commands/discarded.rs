@@ -42,7 +42,7 @@ async fn list(_: DiscardedListArgs, Session { stack, mut out }: Session<'_>) -> 
     let text = format!("{listed} objects with {messages} messages, {unreadable} unreadable");
     let summary = json!({"objects": listed, "messages": messages, "unreadable": unreadable});
     let next = stack.interrupt.is_set().then_some("run it again");
-    Ok(out.finish(&text, &summary, next, unreadable == 0)?)
+    out.finish(&text, &summary, next, unreadable == 0)
 }
 
 async fn redrive(options: DiscardedOptions, Session { stack, mut out }: Session<'_>) -> Ended {

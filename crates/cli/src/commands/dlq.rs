@@ -128,7 +128,7 @@ async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> End
         "notSeen": not_seen,
     });
     let next = stack.interrupt.is_set().then_some("run it again");
-    Ok(out.finish(&text, &summary, next, !not_seen.any())?)
+    out.finish(&text, &summary, next, !not_seen.any())
 }
 
 async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -188,7 +188,7 @@ async fn stats(args: DlqStatsArgs, Session { stack, mut out }: Session<'_>) -> E
     let text = format!("{} of {seen} dead-letter messages counted{age}{}", selected.len(), not_seen_text(not_seen));
     let summary = json!({"messages": selected.len(), "seen": seen, "oldest": oldest, "notSeen": not_seen});
     let next = stack.interrupt.is_set().then_some("run it again");
-    Ok(out.finish(&text, &summary, next, !not_seen.any())?)
+    out.finish(&text, &summary, next, !not_seen.any())
 }
 
 /// The values by which a message is counted.
@@ -197,7 +197,7 @@ fn values(message: &DeadLetterMessage, now: Timestamp) -> [&str; 4] {
     let hours = age.map_or(0, |age| i64::from(age.get_hours()));
     let age = AGES.iter().find(|(below, _)| hours < *below).map_or("unknown", |(_, name)| name);
     match &message.content {
-        Ok(content) => [&content.error_code, &content.aggregate.aggregate_type, &content.message_type, age],
+        Ok(content) => [&content.error_code, &content.aggregate.aggregate_type, &content.label.name, age],
         Err(_) => [UNSENDABLE, UNSENDABLE, UNSENDABLE, age],
     }
 }
@@ -226,12 +226,12 @@ async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) ->
     let text = format!("{exported} of {seen} dead-letter messages exported to {path}{}", not_seen_text(not_seen));
     let summary = json!({"messages": exported, "seen": seen, "notSeen": not_seen});
     let next = stack.interrupt.is_set().then_some("run it again with another file");
-    Ok(out.finish(&text, &summary, next, !not_seen.any())?)
+    out.finish(&text, &summary, next, !not_seen.any())
 }
 
 async fn redrive(options: RedriveOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let redriven = dead_letters::redrive(&stack, &options, |message, outcome| {
-        let text = message.content.as_ref().map_or_else(|_| message.to_string(), ToString::to_string);
+        let text = message.content.as_ref().map_or_else(|_| message.to_string(), |content| content.label.to_string());
         out.print_message(outcome, message.json(), &text)
     });
     let Redriven { counts, failure } = redriven.await?;
@@ -279,7 +279,7 @@ async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) ->
     // Messages that were not seen may be selected too, unless each selected one was named and found.
     let are_all_found = !filter.ids.is_empty() && not_found.is_empty();
     let is_clean = not_deleted == 0 && not_found.is_empty() && (!not_seen.any() || are_all_found);
-    Ok(out.finish(&text, &summary, next, is_clean)?)
+    out.finish(&text, &summary, next, is_clean)
 }
 
 /// The end of a summary; empty if every message was received.

@@ -154,7 +154,7 @@ async fn status(args: ProjectionStatusArgs, Session { stack, mut out }: Session<
     let (printed, QueueCounts { visible, hidden }) = (versions.len(), waiting);
     let summary = json!({ "versions": printed, "messagesWaiting": visible, "messagesInWork": hidden });
     let text = format!("{printed} versions; {visible} messages wait for the projector, {hidden} are in work");
-    Ok(out.finish(&text, &summary, None, true)?)
+    out.finish(&text, &summary, None, true)
 }
 
 fn version_line(status: &VersionStatus) -> (Value, String) {
@@ -198,17 +198,17 @@ async fn switch(args: ProjectionSwitchArgs, Session { stack, mut out }: Session<
     match projections::switch(&stack, &name, version, force).await? {
         Switched::Already => {
             let text = format!("readers of {name} get version {version} already");
-            Ok(out.finish(&text, &summary(version, version), None, true)?)
+            out.finish(&text, &summary(version, version), None, true)
         }
         Switched::Rejected { read, reason } => {
             let json = json!({ "projection": name, "version": version, "rejected": reason });
             out.print(json, format!("{name}@{version} rejected: {reason}"))?;
             let text = format!("nothing was changed; readers of {name} get version {read}");
-            Ok(out.finish(&text, &summary(read, read), None, false)?)
+            out.finish(&text, &summary(read, read), None, false)
         }
         Switched::From { version: from } => {
             let text = format!("readers of {name} get version {version} from now on, instead of {from}");
-            Ok(out.finish(&text, &summary(from, version), None, true)?)
+            out.finish(&text, &summary(from, version), None, true)
         }
     }
 }
@@ -221,7 +221,7 @@ async fn drop_version(args: ProjectionDropArgs, Session { stack, mut out }: Sess
         Dropped::Rejected(reason) => {
             let json = json!({ "projection": view.name, "version": view.version, "rejected": reason });
             out.print(json, format!("{view} rejected: {reason}"))?;
-            return Ok(out.finish("nothing was deleted", &summary(0), None, false)?);
+            return out.finish("nothing was deleted", &summary(0), None, false);
         }
         Dropped::Items(items) => items,
     };
@@ -231,7 +231,7 @@ async fn drop_version(args: ProjectionDropArgs, Session { stack, mut out }: Sess
         (false, Some(_)) => format!("{items} items of {view} found"),
         (false, None) => format!("{items} items of {view} would be deleted; run it with --yes"),
     };
-    Ok(out.finish(&text, &summary(items), next, true)?)
+    out.finish(&text, &summary(items), next, true)
 }
 
 async fn suspended(_: ProjectionSuspendedArgs, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -245,7 +245,7 @@ async fn suspended(_: ProjectionSuspendedArgs, Session { stack, mut out }: Sessi
         out.print(json, format!("{view} {aggregate} suspended after event {seq_num}: {reason}"))?;
     }
     let count = suspended.len();
-    Ok(out.finish(&format!("{count} aggregates are suspended"), &json!({ "suspended": count }), None, count == 0)?)
+    out.finish(&format!("{count} aggregates are suspended"), &json!({ "suspended": count }), None, count == 0)
 }
 
 async fn resume(args: ProjectionResumeArgs, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -259,5 +259,5 @@ async fn resume(args: ProjectionResumeArgs, Session { stack, mut out }: Session<
     });
     resuming.await?;
     let next = stack.interrupt.is_set().then_some("run it again");
-    Ok(out.finish(&format!("{resumed} resumed"), &json!({ "resumed": resumed }), next, true)?)
+    out.finish(&format!("{resumed} resumed"), &json!({ "resumed": resumed }), next, true)
 }

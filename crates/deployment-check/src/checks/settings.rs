@@ -53,7 +53,7 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 async fn alarms(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
-    let Some(stack) = deployment.stack.clone() else { return Ok(unknown_stack(deployment)) };
+    let Some(stack) = deployment.stack.optional("STACK") else { return Ok(unknown_stack(deployment)) };
     let request = json!({"AlarmNamePrefix": format!("{stack}-"), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
     let response = deployment.calls.call(CLOUDWATCH, "DescribeAlarms", request).await?;
     let found = response["MetricAlarms"].as_array().cloned().unwrap_or_default();
@@ -73,7 +73,7 @@ async fn alarms(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
 }
 
 fn unknown_stack(deployment: &Deployment) -> CheckResult {
-    match deployment.is_local {
+    match deployment.stack.is_local() {
         true => CheckResult::NotModelled { reason: "the local stack has no alarms".to_owned() },
         false => CheckResult::NotChecked {
             reason: "the name of the stack is not known; use --stack or set STACK".to_owned(),
@@ -82,9 +82,9 @@ fn unknown_stack(deployment: &Deployment) -> CheckResult {
 }
 
 async fn alarm_recipients(deployment: &Deployment) -> CheckResult {
-    let Some(stack) = &deployment.stack else { return unknown_stack(deployment) };
+    let Some(stack) = deployment.stack.optional("STACK") else { return unknown_stack(deployment) };
     let expected = "somebody gets the alarms, or AlarmEmail is none";
-    match unaccepted_gaps(&deployment.environment, stack).await {
+    match unaccepted_gaps(&deployment.stack.environment, &stack).await {
         Err(error) => CheckResult::NotChecked { reason: error.to_string() },
         Ok(gaps) if gaps.is_empty() => CheckResult::AsExpected { seen: expected.to_owned() },
         Ok(gaps) => CheckResult::compare(expected.to_owned(), gaps.join("; ")),
@@ -115,7 +115,7 @@ async fn event_source_mappings(deployment: &mut Deployment) -> Result<CheckResul
     let mappings = response["EventSourceMappings"].as_array().cloned().unwrap_or_default();
     let mut seen: Vec<_> = mappings.iter().map(description).collect();
     seen.sort();
-    let patterns = [relay_patterns(deployment.has_views).join(" or "), snapshotter_pattern()];
+    let patterns = [relay_patterns(deployment.stack.has_views()).join(" or "), snapshotter_pattern()];
     let mut expected = patterns.map(|patterns| described("Enabled", &patterns, -1, 82_800, true, "s3"));
     expected.sort();
     Ok(CheckResult::compare(expected.join("; "), seen.join("; ")))
@@ -150,13 +150,15 @@ async fn table_settings(deployment: &mut Deployment) -> Result<CheckResult, Call
     let ttl = deployment.dynamodb("DescribeTimeToLive", name.clone()).await?;
     let backups = deployment.dynamodb("DescribeContinuousBackups", name).await?;
     let (ttl, backups) = (&ttl["TimeToLiveDescription"], &backups["ContinuousBackupsDescription"]);
-    let seen = table_described(
-        has_new_images(&table["Table"]["StreamSpecification"]),
-        has_index(&table["Table"]["GlobalSecondaryIndexes"]),
-        ttl["AttributeName"] == attributes::TTL && is_on(&ttl["TimeToLiveStatus"]),
-        is_on(&backups["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"]),
-    );
-    Ok(CheckResult::compare(table_described(true, true, true, true), seen))
+    let settings = [
+        ("stream with new images", has_new_images(&table["Table"]["StreamSpecification"])),
+        ("index of all attributes", has_index(&table["Table"]["GlobalSecondaryIndexes"])),
+        ("TTL", ttl["AttributeName"] == attributes::TTL && is_on(&ttl["TimeToLiveStatus"])),
+        ("point-in-time recovery", is_on(&backups["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"])),
+    ];
+    let expected = settings.map(|(name, _)| format!("{name} yes")).join(", ");
+    let seen = settings.map(|(name, is_on)| format!("{name} {}", if is_on { "yes" } else { "no" })).join(", ");
+    Ok(CheckResult::compare(expected, seen))
 }
 
 /// A replica of a global table has the old images too.
@@ -172,14 +174,6 @@ fn has_index(indexes: &Value) -> bool {
 
 fn is_on(status: &Value) -> bool {
     *status == "ENABLED" || *status == "ENABLING"
-}
-
-fn table_described(stream: bool, index: bool, ttl: bool, recovery: bool) -> String {
-    let state = |is_on| if is_on { "yes" } else { "no" };
-    let (stream, index, ttl, recovery) = (state(stream), state(index), state(ttl), state(recovery));
-    format!(
-        "stream with new images {stream}, index of all attributes {index}, TTL {ttl}, point-in-time recovery {recovery}"
-    )
 }
 
 #[cfg(test)]

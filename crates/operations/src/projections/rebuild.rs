@@ -182,7 +182,7 @@ async fn lead(
     if let Ok(left) = Duration::try_from(left) {
         let seconds = left.as_secs();
         let doing = format!("waiting {seconds} s: until then, an instance of the projector may not fill this version");
-        stack.progress.show(None, doing);
+        (stack.progress)(None, doing);
         tokio::select! {
             () = visitor.interrupt.wait() => {}
             () = sleep(left) => {}
@@ -210,7 +210,7 @@ async fn walk(
         let Some(visited) = visited? else { break };
         progress.add(&visited).into_iter().try_for_each(|found| report(visitor.view, found))?;
         if let Some(last) = visited.aggregates.last() {
-            stack.progress.show(Some(last.fraction), format!("{}, at {}", progress.text(), last.name));
+            (stack.progress)(Some(last.fraction), format!("{}, at {}", progress.text(), last.name));
         }
         if written_at.is_none_or(|at| at.elapsed() >= WRITE_INTERVAL) {
             progress.usage += meter.take();
