@@ -71,7 +71,7 @@ pub async fn export(
         Err(error) => return Err(error),
     };
     let Export { history, position, unreadable, .. } = export;
-    let is_early = failure.is_some() || stack.interrupt.is_set();
+    let is_early = failure.is_some() || stack.interrupt.is_cancelled();
     let next = is_early.then(|| format!("{}, with another FILE", position.how_to_go_on()));
     let summary = history.finish(next).map_err(cannot_write)?;
     if let Some(name) = name {

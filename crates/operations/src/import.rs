@@ -24,7 +24,6 @@ use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::sync::watch;
 
 use self::aggregate::Importer;
 use crate::checkpoint::{CHECKPOINT_HELP, Checkpoint};
@@ -114,7 +113,7 @@ pub async fn import(
     let required = if options.publishes { SETTINGS_TO_IMPORT_MESSAGES } else { SETTINGS_TO_IMPORT };
     let store = stack.store(required).await?;
     check_shards(&store, &stack.first_events()).await?;
-    let file = match HistoryFile::open(&options.file, || stack.interrupt.is_set()) {
+    let file = match HistoryFile::open(&options.file, || stack.interrupt.is_cancelled()) {
         Ok(file) => file,
         Err(HistoryError::Interrupted) => return Ok(ImportEnd::NothingWritten),
         Err(HistoryError::Lines(errors)) => return Ok(ImportEnd::WrongLines(errors)),
@@ -129,11 +128,11 @@ pub async fn import(
         file: &file,
         options: AggregateOptions { publish: options.publishes, now: Timestamp::now() },
         writes: options.writes,
-        pacer: Pacer::new(options.rate, Interrupt::by(watch::channel(false).1)),
+        pacer: Pacer::new(options.rate, Interrupt::new()),
     };
     let mut errors = Vec::new();
     for aggregate in &file.aggregates {
-        if stack.interrupt.is_set() {
+        if stack.interrupt.is_cancelled() {
             return Ok(ImportEnd::NothingWritten);
         }
         errors.extend(check(&importer, stack, aggregate).err());
@@ -179,7 +178,7 @@ async fn import_file(
     let visits = stream::iter(aggregates.iter().skip(progress.done)).map(async |aggregate| {
         // Those that have begun are finished, so that no aggregate stays half written without a report.
         let model =
-            registry.get(&aggregate.key.aggregate_type).filter(|_| !interrupt.is_set() && !table_failed.get())?;
+            registry.get(&aggregate.key.aggregate_type).filter(|_| !interrupt.is_cancelled() && !table_failed.get())?;
         let outcome = importer.import(model, aggregate).await;
         let failed = matches!(outcome, ImportOutcome::Failed { failure: ImportFailure::Table(_), .. });
         table_failed.set(table_failed.get() || failed);

@@ -198,7 +198,7 @@ fn pages<'a>(
     interrupt: &'a Interrupt,
 ) -> LocalBoxStream<'a, Result<ListedAggregate, StoreError>> {
     let pages = stream::try_unfold(listing, move |mut listing| async move {
-        let page = if interrupt.is_set() { None } else { listing.next_page().await? };
+        let page = if interrupt.is_cancelled() { None } else { listing.next_page().await? };
         Ok::<_, StoreError>(page.map(|page| (stream::iter(page.into_iter().map(Ok)), listing)))
     });
     pages.try_flatten().boxed_local()

@@ -409,7 +409,7 @@ impl Restore<'_> {
                 self.report("found", &format!("{} {}: {}", row.pk, row.sk, row.reason))?;
             }
             match page.more {
-                true if self.stack.interrupt.is_set() => return Err(interrupted()),
+                true if self.stack.interrupt.is_cancelled() => return Err(interrupted()),
                 true => after = page.cursor,
                 false => return Ok(()),
             }
@@ -439,7 +439,7 @@ impl Restore<'_> {
         while !is_true().await? {
             (self.stack.progress)(None, self.step.to_owned());
             tokio::select! {
-                () = self.stack.interrupt.wait() => return Err(interrupted()),
+                () = self.stack.interrupt.cancelled() => return Err(interrupted()),
                 () = sleep(pause) => pause = longest.min(2 * pause),
             }
         }

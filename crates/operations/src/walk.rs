@@ -117,7 +117,7 @@ impl WalkOptions {
             progress.position.advance(&aggregate);
             checkpoint.write(&progress)?;
         }
-        if failure.is_none() && !interrupt.is_set() {
+        if failure.is_none() && !interrupt.is_cancelled() {
             checkpoint.finish()?;
             return Ok(Walked { counts: progress.counts, how_to_go_on: None });
         }

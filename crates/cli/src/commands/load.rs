@@ -75,7 +75,7 @@ pub(super) async fn run(args: LoadArgs, Session { stack, mut out }: Session<'_>)
     let before = api.usage().await?;
     let run = Run::of_requests(scripts, &args, &api, &stack).await;
     let counted = before.zip(api.quiet_usage().await).map(|(before, after)| UsedUnits::between(&before, &after));
-    let interrupted = stack.interrupt.is_set();
+    let interrupted = stack.interrupt.is_cancelled();
     let sent: usize = run.latencies.iter().map(Vec::len).sum();
     let not_sent = if interrupted { 0 } else { planned - sent as u64 };
     let (json, text) = report(&run, counted, not_sent, interrupted);

@@ -139,7 +139,7 @@ async fn run_rebuild(options: RebuildOptions, Session { stack, mut out }: Sessio
     });
     out.print_summary(&text, &summary, how_to_go_on)?;
     Ok(match how_to_go_on {
-        Some(_) if stack.interrupt.is_set() => Exit::Interrupted,
+        Some(_) if stack.interrupt.is_cancelled() => Exit::Interrupted,
         None if is_filled => Exit::Clean,
         _ => Exit::Findings,
     })
@@ -225,7 +225,7 @@ async fn drop_version(args: ProjectionDropArgs, Session { stack, mut out }: Sess
         }
         Dropped::Items(items) => items,
     };
-    let next = stack.interrupt.is_set().then_some("run it again");
+    let next = stack.interrupt.is_cancelled().then_some("run it again");
     let text = match (yes, next) {
         (true, _) => format!("{items} items of {view} deleted"),
         (false, Some(_)) => format!("{items} items of {view} found"),
@@ -258,6 +258,6 @@ async fn resume(args: ProjectionResumeArgs, Session { stack, mut out }: Session<
         out.print(json, format!("{view} {aggregate} resumed"))
     });
     resuming.await?;
-    let next = stack.interrupt.is_set().then_some("run it again");
+    let next = stack.interrupt.is_cancelled().then_some("run it again");
     out.finish(&format!("{resumed} resumed"), &json!({ "resumed": resumed }), next, true)
 }

@@ -124,7 +124,7 @@ pub async fn rebuild(
         })?;
         let walked = walk(stack, &visitor, listing, &mut progress, &meter, &mut report).await;
         progress.usage += meter.take();
-        if walked.is_err() || stack.interrupt.is_set() {
+        if walked.is_err() || stack.interrupt.is_cancelled() {
             let stored = views.store_progress(&view, &progress.to_json(), Timestamp::now()).await;
             walked?;
             stored.map_err(&error)?;
@@ -184,7 +184,7 @@ async fn lead(
         let doing = format!("waiting {seconds} s: until then, an instance of the projector may not fill this version");
         (stack.progress)(None, doing);
         tokio::select! {
-            () = visitor.interrupt.wait() => {}
+            () = visitor.interrupt.cancelled() => {}
             () = sleep(left) => {}
         }
     }

@@ -155,13 +155,13 @@ impl Run {
         let run = RefCell::new(Self { scripts, prefix, ..Self::default() });
         let (start, interrupt, duration) = (Instant::now(), &stack.interrupt, args.duration.unsigned_abs());
         let requests = stream::iter(0..args.planned())
-            .take_while(|_| ready(!interrupt.is_set() && start.elapsed() < duration))
+            .take_while(|_| ready(!interrupt.is_cancelled() && start.elapsed() < duration))
             .map(async |index| {
                 let due = start + Duration::from_secs_f64(index as f64 / f64::from(args.rate.get()));
                 let is_read = (index + 1) * args.reads / 100 > index * args.reads / 100;
                 tokio::select! {
                     biased;
-                    () = interrupt.wait() => {}
+                    () = interrupt.cancelled() => {}
                     () = sleep_until(due) => send(&run, api, is_read, due).await,
                 }
             });
