@@ -147,8 +147,7 @@ impl Functions {
 
 impl Function {
     /// Invokes the function with a JSON event, for a JSON response, as Lambda does. A time-out, a panic or the end of its process
-    /// ends the invocation.
-    /// It is killed earlier after `killed_after`, without a notice to it.
+    /// ends the invocation; `killed_after` ends it earlier, without a notice to the function.
     pub(crate) async fn invoke(
         &self,
         event: String,
