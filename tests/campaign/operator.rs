@@ -20,7 +20,6 @@ use daybook_settings::Environment;
 use daybook_stream_relay::{RelaySettings, Resend, RetryPolicy, clients};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use ulid::Ulid;
 
@@ -145,7 +144,7 @@ impl Operator {
         let config = config.to_builder().retry_config(RetryConfig::disabled()).build();
         let queue = StackQueue::new(aws_sdk_sqs::Client::new(&config), DLQ_URL.to_owned());
         let options = RedriveOptions { filter: MessageFilter::default(), sends: true, rate: RATE, limit: None };
-        let (stack, _interrupt) = stack();
+        let stack = stack();
         let running = redrive_queue(&stack, &options, queue, sender(&config), |_, _| Ok(()));
         let ended = until_crash(running, &process).await;
         let ended = ended.map(|ended| ended.and_then(|ended| exit(ended.failure, ended.counts.is_clean())));
@@ -222,7 +221,7 @@ pub(crate) async fn run_republish(
         event_types: Vec::new(),
     };
     let options = RepublishOptions { window, sends: true, rate: RATE, concurrency: CONCURRENCY, checkpoint: None };
-    let (stack, _interrupt) = stack();
+    let stack = stack();
     let ended = until_crash(republish_from(&stack, &options, &store, resend, |_| Ok(())), process).await;
     ended.map(|ended| ended.and_then(|ended| exit(ended.failure, ended.counts.is_clean())))
 }
@@ -251,11 +250,10 @@ async fn until_crash<T>(command: impl Future<Output = T>, process: &Process) -> 
     }
 }
 
-/// The stack of the schedule, and what would interrupt the command.
-fn stack() -> (Stack, watch::Sender<bool>) {
-    let interrupt = watch::Sender::new(false);
+/// The stack of the schedule. Nothing interrupts the command.
+fn stack() -> Stack {
     let environment = std::iter::empty::<(&str, &str)>().collect::<Environment>();
-    (Stack::new(environment, registry(), projections::projections, Interrupt::by(interrupt.subscribe())), interrupt)
+    Stack::new(environment, registry(), projections::projections, Interrupt::new())
 }
 
 fn resent(effects: &[Effect]) -> impl Iterator<Item = usize> {

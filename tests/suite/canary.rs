@@ -20,7 +20,6 @@ use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::table::TABLE;
 use serde_json::{Value, json};
 use suite_tests::workspace;
-use tokio::sync::watch;
 
 use crate::fixtures::call_api;
 use crate::instance::{Instance, send, settings};
@@ -180,7 +179,7 @@ impl Write for Screen {
 
 /// The output of an operator command that finds nothing wrong.
 async fn daybook(instance: &Instance, line: &str) -> String {
-    let (screen, stop) = (Screen::default(), watch::Sender::new(false));
+    let screen = Screen::default();
     let command = Line::try_parse_from(std::iter::once("daybook").chain(line.split(' '))).unwrap().command;
     let url = instance.table.engine.url().to_owned();
     let mut context = OperatorContext {
@@ -188,7 +187,7 @@ async fn daybook(instance: &Instance, line: &str) -> String {
         registry: aggregates::registry().unwrap(),
         projections: projections::projections,
         out: Box::new(screen.clone()),
-        interrupt: Interrupt::by(stop.subscribe()),
+        interrupt: Interrupt::new(),
     };
     assert_eq!(command.run(&mut context).await.unwrap(), Exit::Clean, "{line}");
     let text = screen.0.lock().unwrap().clone();

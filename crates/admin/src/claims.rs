@@ -15,7 +15,6 @@ use crate::handle::{Admin, RowKey};
 /// The time for which a correction is repeated while others write to the aggregate.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The corrected claims of an aggregate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CorrectedClaims {
     /// The claims that it has now, or would have.

@@ -32,7 +32,6 @@ pub struct ImportBatch<'a> {
 }
 
 impl<'a> Admin<'a> {
-    /// The metadata of an aggregate; `None` when it does not exist.
     pub async fn metadata(&self, key: &AggregateKey) -> Result<Option<Metadata>, StoreError> {
         let output = self.store.row(key, keys::METADATA.to_owned()).send().await;
         let row = output.map_err(|error| StoreError::of_call("read an aggregate's metadata", error))?.item;

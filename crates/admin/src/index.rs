@@ -12,9 +12,6 @@ use ulid::Ulid;
 
 use crate::handle::Admin;
 
-/// Maximum items of a query, so that even a page of small items is returned soon.
-const PAGE: usize = 1000;
-
 /// One partition of the index: the events of a type, or a shard of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexPartition(String);
@@ -60,22 +57,11 @@ impl Admin<'_> {
         Ok(!page.items().is_empty())
     }
 
-    /// The events of a partition with ids from `first` to `last`, both included, ordered by id: a maximum of a
-    /// thousand or 1 MB, and the rows whose keys are not those of an event. The next page starts at the id after the
-    /// cursor.
+    /// The events of a partition with ids from `first` to `last`, both included, ordered by id: a maximum of `limit` or 1 MB, and
+    /// the rows whose keys are not those of an event. The next page starts at the id after the cursor. `limit` is 2 to 1,000.
     ///
     /// It costs the capacity of whole events, because the index holds them.
     pub async fn index(
-        &self,
-        partition: &IndexPartition,
-        first: Ulid,
-        last: Ulid,
-    ) -> Result<Page<IndexEntry, Ulid>, StoreError> {
-        self.index_page(partition, first, last, PAGE).await
-    }
-
-    /// Does the same with a maximum of `limit` events, from 2 to a thousand.
-    pub async fn index_page(
         &self,
         partition: &IndexPartition,
         first: Ulid,

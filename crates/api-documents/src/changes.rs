@@ -34,36 +34,14 @@ fn message_names(document: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Keywords that describe a value and do not restrict it.
-const ANNOTATIONS: [&str; 10] = [
-    "title",
-    "description",
-    "examples",
-    "default",
-    "deprecated",
-    "readOnly",
-    "writeOnly",
-    "$comment",
-    "$defs",
-    "$schema",
-];
+const ANNOTATIONS: &str = "title description examples default deprecated readOnly writeOnly $comment $defs $schema";
 
 /// Keywords that are compared one by one.
 const COMPARED: [&str; 10] =
     ["$ref", "type", "const", "enum", "oneOf", "anyOf", "properties", "required", "items", "additionalProperties"];
 
-/// Keywords of limits, and how a later limit must compare with the earlier one.
-const LIMITS: [(&str, Ordering); 10] = [
-    ("minimum", Ordering::Greater),
-    ("exclusiveMinimum", Ordering::Greater),
-    ("minLength", Ordering::Greater),
-    ("minItems", Ordering::Greater),
-    ("minProperties", Ordering::Greater),
-    ("maximum", Ordering::Less),
-    ("exclusiveMaximum", Ordering::Less),
-    ("maxLength", Ordering::Less),
-    ("maxItems", Ordering::Less),
-    ("maxProperties", Ordering::Less),
-];
+const LOWER_LIMITS: [&str; 5] = ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"];
+const UPPER_LIMITS: [&str; 5] = ["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"];
 
 pub(crate) struct SchemaChange<'a> {
     earlier: &'a Value,
@@ -111,10 +89,10 @@ impl<'a> SchemaChange<'a> {
             self.compare(&join(path, "*"), &old["additionalProperties"], &new["additionalProperties"]);
         }
         let is_other = |keyword: &str| {
-            let compared = ANNOTATIONS.contains(&keyword) || COMPARED.contains(&keyword) || keyword.starts_with("x-");
+            let compared = is_annotation(keyword) || COMPARED.contains(&keyword) || keyword.starts_with("x-");
             // The limits that a number's format implies are keywords too, so the format itself is not compared.
             let is_of_number = keyword == "format" && is_number(old);
-            !compared && !is_of_number && LIMITS.iter().all(|(limit, _)| *limit != keyword)
+            !compared && !is_of_number && !LOWER_LIMITS.contains(&keyword) && !UPPER_LIMITS.contains(&keyword)
         };
         for (keyword, value) in old.as_object().into_iter().flatten().filter(|(keyword, _)| is_other(keyword)) {
             if new.get(keyword) != Some(value) {
@@ -160,7 +138,8 @@ impl<'a> SchemaChange<'a> {
     }
 
     fn compare_limits(&mut self, path: &str, old: &Value, new: &Value) {
-        for (limit, allowed) in LIMITS {
+        for limit in LOWER_LIMITS.into_iter().chain(UPPER_LIMITS) {
+            let allowed = if LOWER_LIMITS.contains(&limit) { Ordering::Greater } else { Ordering::Less };
             let Value::Number(before) = &old[limit] else { continue };
             match &new[limit] {
                 Value::Number(now) if [allowed, Ordering::Equal].contains(&order(now, before)) => {}
@@ -205,7 +184,11 @@ fn resolved<'a>(document: &'a Value, mut schema: &'a Value) -> &'a Value {
 }
 
 fn is_restricted(schema: &Value) -> bool {
-    schema.as_object().is_some_and(|members| members.keys().any(|keyword| !ANNOTATIONS.contains(&keyword.as_str())))
+    schema.as_object().is_some_and(|members| members.keys().any(|keyword| !is_annotation(keyword)))
+}
+
+fn is_annotation(keyword: &str) -> bool {
+    ANNOTATIONS.split(' ').any(|annotation| annotation == keyword)
 }
 
 /// The variants of a schema, each with what the schema requires of all of them.

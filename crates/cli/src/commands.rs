@@ -108,7 +108,7 @@ pub enum OperatorCommand {
     Relay(RelayCommand),
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    Load(LoadArgs),
+    Load(OnStack<LoadArgs>),
     Deploy(DeployArgs),
     CheckDeployment(OnStack<CheckDeploymentArgs>),
     Export(OnStack<ExportArgs>),
@@ -117,7 +117,6 @@ pub enum OperatorCommand {
     Projection(ProjectionCommand),
 }
 
-/// Why a command failed. The message is for the person who ran it.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     #[error(transparent)]
@@ -184,10 +183,7 @@ impl OperatorCommand {
             Self::Republish(command) => command.run(context, republish::run).await,
             Self::Restore(command) => command.run(context, restore::run).await,
             Self::Snapshot(SnapshotCommand::Rebuild(command)) => command.run(context, snapshot::rebuild).await,
-            Self::Load(args) => {
-                let as_json = args.json;
-                context.run(&StackArgs::default(), as_json, async |session| load::run(args, session).await).await
-            }
+            Self::Load(command) => command.run(context, load::run).await,
             Self::Deploy(args) => {
                 context.run(&StackArgs::default(), false, async |session| deploy::run(args, session).await).await
             }

@@ -12,7 +12,6 @@ use daybook_local_aws::messaging::{Bus, Server};
 use daybook_settings::Environment;
 use peak_alloc::PeakAlloc;
 use serde_json::json;
-use tokio::sync::watch;
 
 #[global_allocator]
 static ALLOCATIONS: PeakAlloc = PeakAlloc;
@@ -59,13 +58,12 @@ async fn memory_of_dlq_commands_does_not_grow_with_the_size_of_the_messages() {
             ("EVENT_SOURCE", "daybook"),
             ("DLQ_URL", &url),
         ];
-        let stop = watch::Sender::new(false);
         let mut context = OperatorContext {
             environment: settings.into_iter().collect::<Environment>(),
             registry: aggregates::registry().unwrap(),
             projections: projections::projections,
             out: Box::new(std::io::sink()),
-            interrupt: Interrupt::by(stop.subscribe()),
+            interrupt: Interrupt::new(),
         };
         let command = Line::try_parse_from(std::iter::once("daybook").chain(line.split(' '))).unwrap().command;
         let before = ALLOCATIONS.current_usage();

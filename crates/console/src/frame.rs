@@ -46,7 +46,6 @@ impl IntoResponse for Page {
     }
 }
 
-/// Adds the frame to the response of a handler, if that is a page.
 pub(crate) async fn add_frame(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
     let notices = Notices::of_request(request.headers());
     let mut response = next.run(request).await;

@@ -33,7 +33,6 @@ const HEADERS: [(HeaderName, HeaderValue); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
 ];
 
-/// Admits a request, or returns why not.
 pub(crate) async fn guard(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
     let mut response = match check(&console.access, &request) {
         Ok(()) => next.run(request).await,

@@ -1,6 +1,5 @@
 //! What the pages get from a stack besides its tables.
 
-use std::fmt;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
@@ -60,14 +59,9 @@ fn absent<'a, T>() -> Reply<'a, T> {
 }
 
 /// Why a stack did not return what a page needs. The page shows it to the person who started the stack or the console.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct StackError(pub String);
-
-impl fmt::Display for StackError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// What somebody has changed in the local stack, and may have forgotten. Each page shows it, so the first process of the stack
 /// adds it to the requests that it forwards, as a header with JSON.
@@ -98,7 +92,6 @@ pub fn contains_faults(value: &Value) -> bool {
     }
 }
 
-/// What to do before the faults and the clock are returned.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ControlAction {
     Nothing,
@@ -145,7 +138,6 @@ impl MessageMetadata {
     }
 }
 
-/// What to do before the dead-letter messages are listed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum DeadLetterAction {
     Nothing,
@@ -185,7 +177,6 @@ pub struct StreamState {
     pub usage: Value,
 }
 
-/// An event source mapping in front of a function.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mapping {

@@ -25,7 +25,7 @@ pub async fn first_message(stack: &Stack, function: &str, limit: Duration) -> Re
     let mut deployment = Deployment::connect(stack, limit).await?;
     let seen = tokio::select! {
         seen = see_message(&mut deployment, function, limit) => seen,
-        () = stack.interrupt.wait() => Err(CallError::NotSeen { what: "stopped early".to_owned() }),
+        () = stack.interrupt.cancelled() => Err(CallError::NotSeen { what: "stopped early".to_owned() }),
     };
     let left_over = deployment.clean_up().await;
     let failed = |error: CallError| {

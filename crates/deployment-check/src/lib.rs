@@ -48,13 +48,13 @@ pub async fn check_deployment(
     let mut deployment = Deployment::connect(stack, timeout).await?;
     let mut reported = Ok(());
     for check in checks {
-        if stack.interrupt.is_set() || reported.is_err() {
+        if stack.interrupt.is_cancelled() || reported.is_err() {
             break;
         }
         // An interrupt ends a check that waits, but not the deletion of what it has created.
         let result = tokio::select! {
             result = (check.run)(&mut deployment) => result,
-            () = stack.interrupt.wait() => break,
+            () = stack.interrupt.cancelled() => break,
         };
         let result = result.unwrap_or_else(|error| CheckResult::not_checked(&error, deployment.is_local));
         reported = report(check, &result);

@@ -81,24 +81,6 @@ struct EventOut<'a> {
     message_seq: u64,
 }
 
-impl<'a> EventOut<'a> {
-    fn new(key: &'a AggregateKey, event: &'a RecordedEvent) -> Self {
-        Self {
-            aggregate_type: &key.aggregate_type,
-            aggregate_id: &key.id,
-            seq_num: event.seq_num,
-            event_id: event.event_id.to_string(),
-            event_type: &event.event_type,
-            event_version: event.event_version,
-            data: &event.data,
-            meta: &event.meta,
-            occurred_at: timestamp(event.occurred_at),
-            message_seq: event.message_seq,
-        }
-    }
-}
-
-/// The members that a line can have.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Members {
@@ -210,7 +192,18 @@ impl<W: Write> HistoryWriter<W> {
 
     pub fn event(&mut self, key: &AggregateKey, event: &RecordedEvent) -> io::Result<()> {
         self.summary.events += 1;
-        self.write(&EventOut::new(key, event))
+        self.write(&EventOut {
+            aggregate_type: &key.aggregate_type,
+            aggregate_id: &key.id,
+            seq_num: event.seq_num,
+            event_id: event.event_id.to_string(),
+            event_type: &event.event_type,
+            event_version: event.event_version,
+            data: &event.data,
+            meta: &event.meta,
+            occurred_at: timestamp(event.occurred_at),
+            message_seq: event.message_seq,
+        })
     }
 
     /// The number of aggregates that have been written with all their events.

@@ -31,7 +31,6 @@ pub struct HistoryFile {
     _copy: Option<NamedTempFile>,
     /// The aggregates, in the order of their first lines.
     pub aggregates: Vec<AggregateLines>,
-    /// Aggregates that could not be exported.
     pub incomplete: Vec<IncompleteLine>,
     /// SHA-256 of the file, without its summary.
     pub sha256: String,

@@ -32,7 +32,7 @@ impl Bucket {
         stored: StackState,
     ) -> Result<Self, StateError> {
         let mut objects: BTreeMap<_, _> = objects.into_iter().collect();
-        for key in stored.entries::<String>(Journal::DeletedObjects)? {
+        for key in stored.entries::<String>(Journal::DELETED_OBJECTS)? {
             objects.remove(&key);
         }
         Ok(Self(Arc::new(Mutex::new(BucketState { name: name.to_owned(), objects, stored }))))
@@ -97,7 +97,6 @@ async fn list(
     (StatusCode::OK, [(header::CONTENT_TYPE, "application/xml")], body).into_response()
 }
 
-/// A key in XML.
 fn escaped(key: &str) -> String {
     key.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -117,7 +116,7 @@ async fn delete(State(bucket): State<Bucket>, Path((name, key)): Path<(String, S
         return error(StatusCode::NOT_FOUND, "NoSuchBucket");
     }
     if state.objects.remove(&key).is_some()
-        && let Err(failed) = state.stored.append(Journal::DeletedObjects, &key)
+        && let Err(failed) = state.stored.append(Journal::DELETED_OBJECTS, &key)
     {
         tracing::error!(error = &failed as &dyn std::error::Error, "cannot store that an object was deleted");
         return error(StatusCode::INTERNAL_SERVER_ERROR, "InternalError");

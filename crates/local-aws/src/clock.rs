@@ -37,10 +37,7 @@ pub enum MoveError {
     #[error("{0:?} does not move the clock forward; give a duration above 0, such as 90s or 14d")]
     NotForward(String),
     #[error("the clock can be at most {} ahead of the machine's; give at most {left}", Ahead::MAX)]
-    TooFar {
-        /// The longest move that is possible.
-        left: Ahead,
-    },
+    TooFar { left: Ahead },
 }
 
 const UNITS: [(&str, u64); 4] = [("d", 24 * 60 * 60), ("h", 60 * 60), ("m", 60), ("s", 1)];

@@ -1,18 +1,21 @@
 //! Local DynamoDB: the embedded engine behind an endpoint.
 //!
 //! `engine`: the database of the engine, and what the local stack does with its private tables. `expiry`: moves its clock, and
-//! deletes the rows that have expired. `stream`: the records of a table's stream.
+//! deletes the rows that have expired.
 
 mod engine;
 mod expiry;
-mod stream;
 
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-use dynoxide::{DynoxideError, server};
+use dynoxide::actions::get_records::GetRecordsRequest;
+use dynoxide::actions::get_shard_iterator::GetShardIteratorRequest;
+use dynoxide::actions::list_streams::ListStreamsRequest;
+use dynoxide::{Database, DynoxideError, server};
+use serde_json::Value;
 use tokio::net::TcpListener;
 
 use crate::server::Server;
@@ -20,7 +23,6 @@ use crate::server::Server;
 pub use engine::OpenError;
 pub(crate) use engine::{CHECKPOINTS, connect};
 pub use expiry::{ForwardError, TableClock};
-pub use stream::TableStream;
 
 /// A running engine. It stops when it is dropped.
 #[derive(Debug)]
@@ -71,5 +73,41 @@ impl LocalDynamoDb {
     /// Stops after all received requests have a response, but after `grace` at the latest.
     pub async fn stop(self, grace: Duration) {
         self.server.stop(grace).await;
+    }
+}
+
+/// The stream of a table, read without HTTP. In the engine, a stream has one shard.
+#[derive(Clone)]
+pub struct TableStream {
+    database: Database,
+    pub arn: String,
+    pub shard_id: String,
+}
+
+impl TableStream {
+    fn of_table(database: &Database, table: &str) -> Result<Option<Self>, DynoxideError> {
+        let request = ListStreamsRequest { table_name: Some(table.to_owned()), ..ListStreamsRequest::default() };
+        let stream = database.list_streams(request)?.streams.pop();
+        let shard_id = dynoxide::streams::shard_id(table);
+        Ok(stream.map(|stream| Self { database: database.clone(), arn: stream.stream_arn, shard_id }))
+    }
+
+    /// The shard iterator of a type such as `AFTER_SEQUENCE_NUMBER`.
+    pub fn iterator(&self, iterator_type: &str, sequence_number: Option<String>) -> Result<String, DynoxideError> {
+        let request = GetShardIteratorRequest {
+            stream_arn: self.arn.clone(),
+            shard_id: self.shard_id.clone(),
+            shard_iterator_type: iterator_type.to_owned(),
+            sequence_number,
+        };
+        Ok(self.database.get_shard_iterator(request)?.shard_iterator.unwrap_or_default())
+    }
+
+    /// The next records, in the form of `GetRecords`. Moves the iterator behind them.
+    pub fn records(&self, iterator: &mut String) -> Result<Vec<Value>, DynoxideError> {
+        let request = GetRecordsRequest { shard_iterator: iterator.clone(), limit: None };
+        let page = self.database.get_records(request)?;
+        *iterator = page.next_shard_iterator.unwrap_or_default();
+        Ok(page.records.into_iter().map(|record| serde_json::to_value(record).unwrap_or_default()).collect())
     }
 }

@@ -19,17 +19,19 @@ pub struct StackState {
     session: u32,
 }
 
-/// A journal: entries are added and never changed or deleted.
+/// A journal, by its name: entries are added and never changed or deleted.
 #[derive(Clone, Copy, Debug)]
-pub enum Journal {
+pub struct Journal(&'static str);
+
+impl Journal {
     /// The messages that a queue accepted.
-    Queue,
+    pub const QUEUE: Self = Self("queue");
     /// The ids of messages that were deleted from their queue.
-    DeletedMessages,
+    pub const DELETED_MESSAGES: Self = Self("deleted-messages");
     /// The records that event source mappings discarded.
-    Discarded,
+    pub const DISCARDED: Self = Self("discarded");
     /// The keys of objects that were deleted from a bucket.
-    DeletedObjects,
+    pub const DELETED_OBJECTS: Self = Self("deleted-objects");
 }
 
 /// The position up to which a reader has settled a shard of the stream.
@@ -132,14 +134,14 @@ impl StackState {
     pub fn append(&self, journal: Journal, entry: &impl Serialize) -> Result<(), StateError> {
         let sql = "INSERT INTO _daybook_journal (journal, entry) VALUES (?1, ?2)";
         let entry = serde_json::to_string(entry)?;
-        self.with_connection(|connection| connection.prepare_cached(sql)?.execute((journal.name(), entry)).map(drop))
+        self.with_connection(|connection| connection.prepare_cached(sql)?.execute((journal.0, entry)).map(drop))
     }
 
     /// The entries of a journal, in the order in which they were added.
     pub fn entries<T: DeserializeOwned>(&self, journal: Journal) -> Result<Vec<T>, StateError> {
         let sql = "SELECT entry FROM _daybook_journal WHERE journal = ?1 ORDER BY id";
         let texts: Vec<String> = self.with_connection(|connection| {
-            connection.prepare_cached(sql)?.query_map([journal.name()], |row| row.get(0))?.collect()
+            connection.prepare_cached(sql)?.query_map([journal.0], |row| row.get(0))?.collect()
         })?;
         texts.iter().map(|text| Ok(serde_json::from_str(text)?)).collect()
     }
@@ -213,16 +215,5 @@ impl StackState {
 
     fn lock(&self) -> MutexGuard<'_, Option<Connection>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Journal {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Queue => "queue",
-            Self::DeletedMessages => "deleted-messages",
-            Self::Discarded => "discarded",
-            Self::DeletedObjects => "deleted-objects",
-        }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct DiscardedRecords {
 impl DiscardedRecords {
     /// Goes on with the records in the state.
     pub(crate) fn new(state: StackState) -> Result<Self, StateError> {
-        let all = state.entries::<Value>(Journal::Discarded)?;
+        let all = state.entries::<Value>(Journal::DISCARDED)?;
         let objects = all.iter().map(|discarded| (object_key(discarded), discarded.to_string()));
         let bucket = Bucket::new(BUCKET, objects, state.clone())?;
         Ok(Self { state, bucket })
@@ -27,12 +27,12 @@ impl DiscardedRecords {
 
     pub(crate) fn all(&self) -> Vec<Value> {
         let failed = |error: &StateError| tracing::error!(error = with_causes(error), "cannot read discarded records");
-        self.state.entries(Journal::Discarded).inspect_err(failed).unwrap_or_default()
+        self.state.entries(Journal::DISCARDED).inspect_err(failed).unwrap_or_default()
     }
 
     pub(crate) fn push(&self, discarded: &Value) {
         self.bucket.put(object_key(discarded), discarded.to_string());
-        if let Err(error) = self.state.append(Journal::Discarded, discarded) {
+        if let Err(error) = self.state.append(Journal::DISCARDED, discarded) {
             tracing::error!(error = with_causes(&error), %discarded, "cannot store the discarded records");
         }
     }

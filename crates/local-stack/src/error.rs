@@ -11,7 +11,6 @@ use daybook_settings::SettingError;
 
 use crate::http::DYNAMODB_ENDPOINT;
 
-/// Why the local stack does not start, or ends.
 #[derive(Debug, thiserror::Error)]
 pub enum DevError {
     #[error(

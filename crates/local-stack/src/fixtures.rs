@@ -52,7 +52,6 @@ async fn check_all(project: Project, folder: &Path) -> Result<(), Box<dyn Error>
     Ok(())
 }
 
-/// The files with events, by name.
 fn events(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let entries = fs::read_dir(folder).map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
     let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, std::io::Error>>()?;

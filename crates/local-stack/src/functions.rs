@@ -147,18 +147,14 @@ impl Functions {
 
 impl Function {
     /// Invokes the function with a JSON event, for a JSON response, as Lambda does. A time-out, a panic or the end of its process
-    /// ends the invocation.
-    pub(crate) async fn invoke(&self, event: String, timeout: Duration) -> InvocationOutcome {
-        self.invoke_until(event, timeout, timeout).await
-    }
-
-    /// As [`invoke`](Self::invoke), but ends the function after `killed_after`, without a notice to it.
-    pub(crate) async fn invoke_until(
+    /// ends the invocation; `killed_after` ends it earlier, without a notice to the function.
+    pub(crate) async fn invoke(
         &self,
         event: String,
         timeout: Duration,
-        killed_after: Duration,
+        killed_after: Option<Duration>,
     ) -> InvocationOutcome {
+        let killed_after = killed_after.unwrap_or(timeout);
         let path = format!("/invocations/{}/{}", self.name, timeout.as_millis());
         let response = self.functions.request(Method::POST, &path, event);
         let error = match tokio::time::timeout(killed_after, response).await {

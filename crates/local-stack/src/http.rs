@@ -29,7 +29,6 @@ const READ_TIMEOUT: Duration = Duration::from_secs(35);
 /// Credentials that end within this time are fetched again.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
 
-/// Why a request got no response, or was not sent.
 pub type HttpError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A client that reuses its connections, and sends each request once.

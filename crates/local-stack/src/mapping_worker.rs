@@ -17,11 +17,11 @@ use daybook_local_aws::state::{Checkpoint, StackState};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 
 use crate::discarded::DiscardedRecords;
 use crate::error::DevError;
 use crate::functions::Function;
-use crate::termination::StopSignal;
 use crate::usage::UsageMeter;
 
 /// The pause between two reads at the end of the stream. Lambda polls four times a second.
@@ -39,7 +39,7 @@ pub(crate) struct MappingWorker {
     pub(crate) states: MappingStates,
     pub(crate) meter: UsageMeter,
     pub(crate) clock: LocalClock,
-    pub(crate) stop: StopSignal,
+    pub(crate) stop: CancellationToken,
 }
 
 impl MappingWorker {
@@ -95,7 +95,7 @@ impl MappingWorker {
                         mapping.push(record, now()).map_err(DevError::stream)?;
                     }
                 }
-                () = self.stop.wait(), if !stopping => stopping = true,
+                () = self.stop.cancelled(), if !stopping => stopping = true,
             }
         }
     }
@@ -112,7 +112,7 @@ impl MappingWorker {
         self.meter.count_invocation(self.function.name);
         let (function, timeout) = (self.function.clone(), self.timeout);
         Box::pin(async move {
-            let outcome = function.invoke(batch.payload(), timeout).await;
+            let outcome = function.invoke(batch.payload(), timeout, None).await;
             (batch, outcome)
         })
     }
@@ -191,7 +191,6 @@ struct MappingState {
 
 #[derive(Clone)]
 struct ShardState {
-    /// The number of records that are not settled.
     waiting: usize,
     /// The creation time of the oldest of them, since 1970.
     oldest: Option<Duration>,

@@ -5,10 +5,10 @@ use std::time::Duration;
 use daybook_event_source_mapping::InvocationOutcome;
 use daybook_local_aws::messaging::{Bus, ReceivedMessage};
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use crate::functions::Function;
 use crate::rule_function::{RuleFunction, RuleStates, batch, unprocessed};
-use crate::termination::StopSignal;
 
 /// `BatchSize` of the projector's mapping.
 const BATCH_SIZE: usize = 10;
@@ -25,7 +25,7 @@ pub(crate) struct QueueWorker {
     pub(crate) queue: String,
     pub(crate) timeout: Duration,
     pub(crate) bus: Bus,
-    pub(crate) stop: StopSignal,
+    pub(crate) stop: CancellationToken,
 }
 
 pub(crate) enum QueueFunction {
@@ -45,7 +45,7 @@ impl QueueWorker {
         loop {
             let received = tokio::select! {
                 received = self.bus.receive(&self.queue, batch_size, hidden) => received,
-                () = self.stop.wait() => return,
+                () = self.stop.cancelled() => return,
             };
             match received {
                 Ok(messages) if messages.is_empty() => {}
@@ -85,9 +85,8 @@ impl QueueWorker {
         projector: &Function,
         messages: &'a [ReceivedMessage],
     ) -> Result<Vec<&'a ReceivedMessage>, String> {
-        let killed_after = self.bus.projector_fault().unwrap_or(self.timeout);
         let event = batch(&self.queue, messages).to_string();
-        match projector.invoke_until(event, self.timeout, killed_after).await {
+        match projector.invoke(event, self.timeout, self.bus.projector_fault()).await {
             InvocationOutcome::Returned(response) => unprocessed(&response, messages),
             InvocationOutcome::FunctionError | InvocationOutcome::NotInvoked => Err("the projector failed".to_owned()),
         }

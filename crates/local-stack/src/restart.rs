@@ -14,12 +14,12 @@ use std::{env, iter, mem};
 
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use crate::error::DevError;
 use crate::functions::{FunctionSettings, Functions, UpdateQueue, UpdateRequests};
 use crate::restart::process::End;
 use crate::restart::sources::{FileState, SourceFiles, file_state};
-use crate::termination::StopSignal;
 use crate::usage::UsageMeter;
 
 pub use build_command::{RestartArgs, Restarts};
@@ -86,9 +86,9 @@ impl Rebuilder {
     }
 
     /// Keeps the functions up to date until the stack stops. Then waits until they have ended.
-    pub(crate) async fn run(mut self, stop: StopSignal) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         tokio::select! {
-            () = stop.wait() => {}
+            () = stop.cancelled() => {}
             () = self.work() => {}
         }
         self.functions.end();

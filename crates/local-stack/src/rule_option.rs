@@ -49,7 +49,6 @@ pub(crate) enum FunctionCode {
 }
 
 impl RuleOption {
-    /// The option as it was given.
     pub fn text(&self) -> &str {
         &self.text
     }

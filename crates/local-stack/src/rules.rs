@@ -6,6 +6,7 @@ use std::time::Duration;
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::messaging::QueueTarget;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::DevError;
 use crate::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
@@ -13,7 +14,6 @@ use crate::queue_worker::{QueueFunction, QueueWorker};
 use crate::rule_function::{RuleFunction, RuleStates};
 use crate::rule_option::RuleOption;
 use crate::services::Services;
-use crate::termination::StopSignal;
 
 /// Creates the table of each function, unless it exists: a consumer needs one.
 pub(crate) async fn create_tables(rules: &[RuleOption], services: &Services) -> Result<(), DevError> {
@@ -32,7 +32,7 @@ pub(crate) fn start(
     services: &Services,
     event_bus: &str,
     workers: &mut JoinSet<()>,
-    stop: &StopSignal,
+    stop: &CancellationToken,
 ) -> Result<RuleStates, DevError> {
     let bus = services.bus.clone();
     let states = RuleStates::new(bus.clone(), rules);

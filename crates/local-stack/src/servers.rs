@@ -71,7 +71,6 @@ pub(crate) fn problem(status: StatusCode, kind: &str, title: &str, detail: &str)
 /// How long a connection may take. The server runs on this machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The headers that concern one connection.
 const OF_CONNECTION: [header::HeaderName; 4] =
     [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::EXPECT];
 

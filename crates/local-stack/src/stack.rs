@@ -24,8 +24,8 @@ use daybook_stream_relay::RelaySettings;
 use daybook_view_store::ViewStore;
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{console, endpoints, functions, rules};
 use crate::args::{DevArgs, Project};
@@ -37,7 +37,6 @@ use crate::queue_worker::{QueueFunction, QueueWorker};
 use crate::restart::{Rebuilder, Restarts};
 use crate::servers::{address_here, listen, read_whole};
 use crate::services::{Services, environment_of, function_of};
-use crate::termination::StopSignal;
 use crate::usage::UsageMeter;
 
 /// The parameter of the template that turns on read models, which the stack always has.
@@ -57,28 +56,17 @@ pub struct Stack {
     services: Services,
     workers: JoinSet<()>,
     /// Dropping it stops the workers.
-    stop: watch::Sender<()>,
-}
-
-enum FunctionCode {
-    /// In this process, as long as it runs.
-    Here(Project),
-    /// In a process of the latest version of this binary.
-    Restarting(Restarts),
+    stop: DropGuard,
 }
 
 impl Stack {
     /// Starts the stack, with the functions in this process. When this returns, the API accepts requests.
     pub async fn start(args: DevArgs, project: Project) -> Result<Self, DevError> {
-        Self::start_with(args, FunctionCode::Here(project)).await
+        Self::start_with(args, project, None).await
     }
 
-    /// Starts the stack, with the functions in a process of their own, which is replaced after changes of its sources.
-    pub async fn start_restarting(args: DevArgs, restarts: Restarts) -> Result<Self, DevError> {
-        Self::start_with(args, FunctionCode::Restarting(restarts)).await
-    }
-
-    async fn start_with(args: DevArgs, code: FunctionCode) -> Result<Self, DevError> {
+    /// The same. With `restarts`, the functions are in a process of their own, which is replaced after changes of its sources.
+    pub async fn start_with(args: DevArgs, project: Project, restarts: Option<Restarts>) -> Result<Self, DevError> {
         let template = read_template(&args.template)?;
         let services = Services::start(&args).await?;
         let messages = services.bus.subscribe();
@@ -91,11 +79,12 @@ impl Stack {
         let meter = UsageMeter::default();
         create_resources(&services, &settings, &meter).await?;
 
-        let (stop, stop_signal) = StopSignal::new();
+        let stop_signal = CancellationToken::new();
+        let stop = stop_signal.clone().drop_guard();
         let mut workers = JoinSet::new();
-        let functions = match code {
-            FunctionCode::Here(project) => Functions::new(functions::start(&settings, project)?, None),
-            FunctionCode::Restarting(restarts) => {
+        let functions = match restarts {
+            None => Functions::new(functions::start(&settings, project)?, None),
+            Some(restarts) => {
                 let (functions, rebuilder) = Rebuilder::start(restarts, settings.clone(), meter.clone()).await?;
                 workers.spawn(rebuilder.run(stop_signal.clone()));
                 functions
@@ -246,7 +235,7 @@ struct Mappings<'a> {
     template: &'a Template,
     services: &'a Services,
     functions: &'a Functions,
-    stop: &'a StopSignal,
+    stop: &'a CancellationToken,
 }
 
 impl Mappings<'_> {

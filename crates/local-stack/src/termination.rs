@@ -1,10 +1,9 @@
-//! The signals that end a command, Ctrl-C and SIGTERM, and the one that ends the workers of the stack.
+//! The signals that end a command: Ctrl-C and SIGTERM.
 
 use std::io;
 
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
 
 /// The signals that end a command. While this exists, they do not end the process by themselves.
 #[derive(Debug)]
@@ -41,22 +40,5 @@ impl TerminationSignals {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending().await
         }
-    }
-}
-
-/// Whether the stack must end. Clones share one state.
-#[derive(Clone, Debug)]
-pub(crate) struct StopSignal(watch::Receiver<()>);
-
-impl StopSignal {
-    /// A signal, set by dropping the sender.
-    pub(crate) fn new() -> (watch::Sender<()>, Self) {
-        let (sender, receiver) = watch::channel(());
-        (sender, Self(receiver))
-    }
-
-    pub(crate) async fn wait(&self) {
-        let mut receiver = self.0.clone();
-        while receiver.changed().await.is_ok() {}
     }
 }

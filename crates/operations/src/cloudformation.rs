@@ -7,14 +7,12 @@ use daybook_settings::Environment;
 use crate::error::OperatorError;
 use crate::signed_calls::SignedCalls;
 
-/// What is read of a stack.
 const NAMES: [&str; 6] =
     ["StackStatus", "LastUpdatedTime", "ParameterKey", "ParameterValue", "OutputKey", "OutputValue"];
 
 /// Allows one update to replace the table.
 const POLICY: &str = r#"{"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "Update:*", "Resource": "*"}]}"#;
 
-/// A stack as CloudFormation describes it.
 #[derive(Clone, Debug, Default)]
 pub struct StackDescription {
     pub(crate) status: String,

@@ -10,6 +10,7 @@ use daybook_table::{AggregateKey, keys};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::message_outcome::MessageLabel;
 use crate::selection::AggregateName;
 
 /// Maximum characters of an error text that are stored in memory and printed.
@@ -27,13 +28,10 @@ pub struct DeadLetterMessage {
     pub content: Result<UndeliveredMessage, String>,
 }
 
-/// What is known of an outbox message that the relay could not send.
 #[derive(Clone, Debug)]
 pub struct UndeliveredMessage {
     pub aggregate: AggregateKey,
-    pub message_seq: u64,
-    pub message_type: String,
-    pub message_id: String,
+    pub label: MessageLabel,
     pub error_code: String,
     pub error_text: String,
     pub attempts: u32,
@@ -67,7 +65,6 @@ pub struct MessageFilter {
 }
 
 impl MessageFilter {
-    /// Whether no option is given.
     pub fn is_empty(&self) -> bool {
         let Self { aggregate_type, aggregate, message_type, error_code, ids, unreadable } = self;
         let names = [aggregate_type, message_type, error_code];
@@ -83,7 +80,7 @@ impl MessageFilter {
         let is = |id: &String| message.has_id(id);
         let is_of = |name: &AggregateName| content.is_some_and(|content| name.0 == content.aggregate);
         has(&self.aggregate_type, |content| &content.aggregate.aggregate_type)
-            && has(&self.message_type, |content| &content.message_type)
+            && has(&self.message_type, |content| &content.label.name)
             && has(&self.error_code, |content| &content.error_code)
             && self.aggregate.as_ref().is_none_or(is_of)
             && (self.ids.is_empty() || self.ids.iter().any(is))
@@ -105,23 +102,13 @@ impl UndeliveredMessage {
         serde_json::to_string(&row).unwrap_or_default().hash(&mut hasher);
         Ok(Self {
             aggregate,
-            message_seq: row.message_seq,
-            message_type: row.message_type,
-            message_id: row.message_id,
+            label: MessageLabel::of(&row),
             row: (row.sk, hasher.finish()),
             error_code,
             error_text,
             attempts: dead_letter.attempts,
             dead_lettered_at: dead_letter.dead_lettered_at,
         })
-    }
-}
-
-impl fmt::Display for UndeliveredMessage {
-    /// `account/123 2 accountOverdrawn 01M7…`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { aggregate, message_seq, message_type, message_id, .. } = self;
-        write!(f, "{aggregate} {message_seq} {message_type} {message_id}")
     }
 }
 
@@ -139,13 +126,13 @@ impl DeadLetterMessage {
     }
 
     pub fn has_id(&self, id: &str) -> bool {
-        id == self.sqs_id || self.content.as_ref().is_ok_and(|content| id == content.message_id)
+        id == self.sqs_id || self.content.as_ref().is_ok_and(|content| id == content.label.id)
     }
 
     /// The order of sending: by aggregate and number. Messages that cannot be sent come last.
     pub fn order(&self) -> impl Ord + use<> {
         let content = self.content.as_ref().ok();
-        let order = content.map(|content| (keys::pk(&content.aggregate), content.message_seq, content.row.0.clone()));
+        let order = content.map(|content| (keys::pk(&content.aggregate), content.label.seq, content.row.0.clone()));
         (order.is_none(), order, self.sqs_id.clone())
     }
 
@@ -157,8 +144,8 @@ impl DeadLetterMessage {
     pub fn json(&self) -> Value {
         match &self.content {
             Ok(content) => json!({
-                "id": self.sqs_id, "aggregate": content.aggregate.to_string(), "messageSeq": content.message_seq,
-                "messageType": content.message_type, "messageId": content.message_id, "errorCode": content.error_code,
+                "id": self.sqs_id, "aggregate": content.label.aggregate, "messageSeq": content.label.seq,
+                "messageType": content.label.name, "messageId": content.label.id, "errorCode": content.error_code,
                 "error": content.error_text, "attempts": content.attempts, "deadLetteredAt": content.dead_lettered_at,
             }),
             Err(reason) => json!({"id": self.sqs_id, "unsendable": reason}),
@@ -172,11 +159,8 @@ impl fmt::Display for DeadLetterMessage {
         let id = &self.sqs_id;
         match &self.content {
             Ok(content) => {
-                let UndeliveredMessage { error_code, error_text, attempts, dead_lettered_at, .. } = content;
-                write!(
-                    f,
-                    "{id} {content} {error_code}: {error_text} (sent {attempts} times, dead-lettered at {dead_lettered_at})"
-                )
+                let UndeliveredMessage { label, error_code, error_text, attempts, dead_lettered_at: at, .. } = content;
+                write!(f, "{id} {label} {error_code}: {error_text} (sent {attempts} times, dead-lettered at {at})")
             }
             Err(reason) => write!(f, "{id} is unsendable: {reason}"),
         }

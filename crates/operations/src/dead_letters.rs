@@ -172,7 +172,7 @@ pub async fn delete(
     let mut deletion =
         Deletion { selected: selected.len(), deleted: 0, not_deleted: 0, not_found, not_seen: reading.not_seen };
     let (mut left, mut reported) = (selected.as_slice(), Ok(()));
-    while deletes && reported.is_ok() && !left.is_empty() && !stack.interrupt.is_set() {
+    while deletes && reported.is_ok() && !left.is_empty() && !stack.interrupt.is_cancelled() {
         let (batch, rest) = left.split_at(left.len().min(DELETED_TOGETHER));
         left = rest;
         let failed = queue.delete(batch).await;
@@ -276,7 +276,7 @@ impl<R: FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>> Redrive<'_
             let (batch, after) = rest.split_at(self.batch_len(rest));
             rest = after;
             // A message after an unsent one would overtake it, and without reports nobody learns of the sent messages.
-            let stops = self.unsent.any() || self.report_error.is_some() || self.stack.interrupt.is_set();
+            let stops = self.unsent.any() || self.report_error.is_some() || self.stack.interrupt.is_cancelled();
             let rows = if stops || failed.is_some() { None } else { Some(self.rows(batch)) };
             match rows {
                 None => left.extend(batch.concat()),
@@ -287,13 +287,13 @@ impl<R: FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>> Redrive<'_
                 Some(Ok(rows)) => {
                     left.extend(self.send_batch(batch, rows).await);
                     let (done, all) = (messages.len() - rest.len(), messages.len());
-                    self.stack.progress.show(Some(done as f64 / all as f64), format!("{done} of {all} messages"));
+                    (self.stack.progress)(Some(done as f64 / all as f64), format!("{done} of {all} messages"));
                 }
             }
         }
         self.queue.put_back(&left).await;
         self.counts.unsent = messages.len() - self.counts.sent - self.counts.rejected;
-        if failed.is_some() || self.stack.interrupt.is_set() {
+        if failed.is_some() || self.stack.interrupt.is_cancelled() {
             return failed;
         }
         let unsent = std::mem::take(&mut self.unsent);
@@ -316,7 +316,7 @@ impl<R: FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>> Redrive<'_
 
     /// Returns the messages that were not sent.
     async fn send_batch(&mut self, batch: &[Copies<'_>], rows: Vec<OutboxItem>) -> Vec<DeadLetterMessage> {
-        let outcomes = self.resend.send(rows, self.stack.interrupt.wait()).await;
+        let outcomes = self.resend.send(rows, self.stack.interrupt.cancelled()).await;
         let (mut sent, mut left) = (Vec::new(), Vec::new());
         for (copies, outcome) in batch.iter().zip(outcomes) {
             let outcome = self.unsent.count(outcome, (&mut self.counts.sent, &mut self.counts.rejected));

@@ -72,7 +72,7 @@ pub async fn list(
 ) -> Result<(), OperatorError> {
     let objects = stack.discarded().await?;
     for key in objects.keys().await? {
-        if stack.interrupt.is_set() {
+        if stack.interrupt.is_cancelled() {
             break;
         }
         report(&objects.read(&key).await?)?;
@@ -95,7 +95,7 @@ pub async fn redrive(
     redrive.run().await?;
     let Redrive { counts, unsent, .. } = redrive;
     let unsent = unsent.into_result("the other objects are in the bucket; run it again".to_owned());
-    Ok((counts, unsent.err().filter(|_| !stack.interrupt.is_set())))
+    Ok((counts, unsent.err().filter(|_| !stack.interrupt.is_cancelled())))
 }
 
 struct Redrive<'a, R> {
@@ -118,14 +118,14 @@ impl<R: FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>> Redrive<'_, R>
                 let object = self.objects.read(&key).await?;
                 in_order.push((object.order(), key));
             }
-            if self.stack.interrupt.is_set() {
+            if self.stack.interrupt.is_cancelled() {
                 break;
             }
         }
         in_order.sort();
         for (_, key) in in_order {
             // A message after an unsent one would overtake it.
-            if self.stack.interrupt.is_set() || self.unsent.any() {
+            if self.stack.interrupt.is_cancelled() || self.unsent.any() {
                 break;
             }
             let object = self.objects.read(&key).await?;
@@ -152,7 +152,7 @@ impl<R: FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>> Redrive<'_, R>
             let would_send = |row| Redriving::Message(MessageLabel::of(row), MessageOutcome::WouldSend);
             return Ok(rows.iter().map(would_send).try_for_each(|found| (self.report)(object, found))?);
         }
-        let outcomes = self.resend.send(rows.to_vec(), self.stack.interrupt.wait()).await;
+        let outcomes = self.resend.send(rows.to_vec(), self.stack.interrupt.cancelled()).await;
         let mut are_all_sent = true;
         let mut reported = Ok(());
         for (row, outcome) in rows.iter().zip(outcomes) {

@@ -8,7 +8,6 @@ use daybook_projection::ProjectionRegistrationError;
 use daybook_settings::SettingError;
 use daybook_stream_relay::NoSuchBus;
 
-/// Why an operator command failed. The message is for the person who ran it.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
     /// An argument is not valid.

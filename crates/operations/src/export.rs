@@ -67,11 +67,11 @@ pub async fn export(
     let mut export = Export { stack, options, store: &store, name, history, position, report, unreadable: 0 };
     let failure = match export.write_all(listing).await {
         Ok(()) => None,
-        Err(Stop::Table(error)) => Some(error),
-        Err(Stop::Output(error)) => return Err(error),
+        Err(OperatorError::Store { source, .. }) => Some(source),
+        Err(error) => return Err(error),
     };
     let Export { history, position, unreadable, .. } = export;
-    let is_early = failure.is_some() || stack.interrupt.is_set();
+    let is_early = failure.is_some() || stack.interrupt.is_cancelled();
     let next = is_early.then(|| format!("{}, with another FILE", position.how_to_go_on()));
     let summary = history.finish(next).map_err(cannot_write)?;
     if let Some(name) = name {
@@ -113,13 +113,8 @@ struct Export<'a, 'o, R> {
 /// The first events of an aggregate, and the version up to which it is exported; or the reason why it cannot be.
 type FirstPage = Result<(u64, Vec<RecordedEvent>), String>;
 
-enum Stop {
-    Table(StoreError),
-    Output(OperatorError),
-}
-
 impl<R: FnMut(Finding) -> io::Result<()>> Export<'_, '_, R> {
-    async fn write_all(&mut self, listing: Listing<'_>) -> Result<(), Stop> {
+    async fn write_all(&mut self, listing: Listing<'_>) -> Result<(), OperatorError> {
         let (store, rate, interrupt) = (self.store, self.options.rate, &self.stack.interrupt);
         let pacer = Pacer::new(rate, interrupt.clone());
         let has_fractions = matches!(listing, Listing::Indexed(_));
@@ -138,9 +133,9 @@ impl<R: FnMut(Finding) -> io::Result<()>> Export<'_, '_, R> {
         // A pacer of its own: while later pages are read, the visits make no progress, and one of them may wait for its turn.
         let following = Pacer::new(rate, interrupt.clone());
         while let Some(visit) = visits.next().await {
-            let Some((aggregate, first)) = visit.map_err(Stop::Table)? else { break };
+            let Some((aggregate, first)) = visit.map_err(unavailable)? else { break };
             let doing = format!("{} aggregates, at {}", self.history.aggregates(), aggregate.name);
-            self.stack.progress.show(has_fractions.then_some(aggregate.fraction), doing);
+            (self.stack.progress)(has_fractions.then_some(aggregate.fraction), doing);
             match (&aggregate.key, &aggregate.unreadable, first) {
                 (Some(key), None, Some(first)) => self.write_aggregate(key, first, &following).await?,
                 (_, Some(row), _) => {
@@ -156,14 +151,19 @@ impl<R: FnMut(Finding) -> io::Result<()>> Export<'_, '_, R> {
 
     /// Writes all events of an aggregate. Only the first page of several aggregates is read concurrently, so the memory does
     /// not depend on the number of events.
-    async fn write_aggregate(&mut self, key: &AggregateKey, first: FirstPage, pacer: &Pacer) -> Result<(), Stop> {
+    async fn write_aggregate(
+        &mut self,
+        key: &AggregateKey,
+        first: FirstPage,
+        pacer: &Pacer,
+    ) -> Result<(), OperatorError> {
         let (version, mut events) = match first {
             Ok(first) => first,
             Err(reason) => return self.write_incomplete(key, reason),
         };
         loop {
             let written = events.iter().try_for_each(|event| self.history.event(key, event));
-            written.map_err(|error| self.stop(error))?;
+            written.map_err(|error| cannot_write(self.name, error))?;
             let written = events.last().map_or(0, |event| event.seq_num);
             if written >= version {
                 break;
@@ -175,7 +175,7 @@ impl<R: FnMut(Finding) -> io::Result<()>> Export<'_, '_, R> {
                 Ok(Err(reason)) => return self.write_incomplete(key, reason),
                 Err(error) => {
                     self.write_incomplete(key, "the export stopped within it".to_owned())?;
-                    return Err(Stop::Table(error));
+                    return Err(unavailable(error));
                 }
             };
         }
@@ -183,20 +183,20 @@ impl<R: FnMut(Finding) -> io::Result<()>> Export<'_, '_, R> {
         Ok(())
     }
 
-    fn write_incomplete(&mut self, key: &AggregateKey, reason: String) -> Result<(), Stop> {
+    fn write_incomplete(&mut self, key: &AggregateKey, reason: String) -> Result<(), OperatorError> {
         self.report("incomplete", key.to_string(), reason.clone())?;
         let (aggregate_type, aggregate_id) = (key.aggregate_type.clone(), key.id.clone());
         let written = self.history.incomplete(&IncompleteLine { aggregate_type, aggregate_id, reason });
-        written.map_err(|error| self.stop(error))
+        written.map_err(|error| cannot_write(self.name, error))
     }
 
-    fn report(&mut self, kind: &'static str, name: String, reason: String) -> Result<(), Stop> {
-        (self.report)(Finding { kind, name, reason }).map_err(|error| Stop::Output(error.into()))
+    fn report(&mut self, kind: &'static str, name: String, reason: String) -> io::Result<()> {
+        (self.report)(Finding { kind, name, reason })
     }
+}
 
-    fn stop(&self, error: io::Error) -> Stop {
-        Stop::Output(cannot_write(self.name, error))
-    }
+fn unavailable(source: StoreError) -> OperatorError {
+    OperatorError::Store { doing: "cannot read the table".to_owned(), source }
 }
 
 async fn first_page(store: &EventStore, key: &AggregateKey) -> Result<FirstPage, StoreError> {
@@ -213,7 +213,7 @@ async fn first_page(store: &EventStore, key: &AggregateKey) -> Result<FirstPage,
 
 /// The next events of an aggregate after number `after`, up to `version`: a maximum of 1 MB. The inner error is the reason why
 /// they cannot be read.
-async fn page(
+pub(crate) async fn page(
     store: &EventStore,
     key: &AggregateKey,
     after: u64,

@@ -24,7 +24,6 @@ use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::sync::watch;
 
 use self::aggregate::Importer;
 use crate::checkpoint::{CHECKPOINT_HELP, Checkpoint};
@@ -72,7 +71,6 @@ pub struct ImportOptions {
     pub checkpoint: Option<PathBuf>,
 }
 
-/// The numbers of aggregates by outcome, and of new events and messages.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImportCounts {
@@ -89,7 +87,6 @@ pub struct ImportCounts {
     pub messages: u64,
 }
 
-/// The progress of an import, as its checkpoint contains it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct ImportProgress {
     /// The aggregates that are done, in the order of the file.
@@ -103,13 +100,8 @@ pub enum ImportEnd {
     WrongLines(Vec<LineError>),
     /// It was interrupted before anything was written.
     NothingWritten,
-    Done {
-        counts: ImportCounts,
-        /// How to go on, if it was interrupted.
-        how_to_go_on: Option<String>,
-        /// How to export what the file does not contain, if its export stopped early.
-        file_goes_on: Option<String>,
-    },
+    /// With how to go on if it was interrupted, and how to export what the file does not contain if its export stopped early.
+    Done { counts: ImportCounts, how_to_go_on: Option<String>, file_goes_on: Option<String> },
 }
 
 /// Imports the file, and reports what happened to each aggregate, with the number of its events in the file.
@@ -121,7 +113,7 @@ pub async fn import(
     let required = if options.publishes { SETTINGS_TO_IMPORT_MESSAGES } else { SETTINGS_TO_IMPORT };
     let store = stack.store(required).await?;
     check_shards(&store, &stack.first_events()).await?;
-    let file = match HistoryFile::open(&options.file, || stack.interrupt.is_set()) {
+    let file = match HistoryFile::open(&options.file, || stack.interrupt.is_cancelled()) {
         Ok(file) => file,
         Err(HistoryError::Interrupted) => return Ok(ImportEnd::NothingWritten),
         Err(HistoryError::Lines(errors)) => return Ok(ImportEnd::WrongLines(errors)),
@@ -136,11 +128,11 @@ pub async fn import(
         file: &file,
         options: AggregateOptions { publish: options.publishes, now: Timestamp::now() },
         writes: options.writes,
-        pacer: Pacer::new(options.rate, Interrupt::by(watch::channel(false).1)),
+        pacer: Pacer::new(options.rate, Interrupt::new()),
     };
     let mut errors = Vec::new();
     for aggregate in &file.aggregates {
-        if stack.interrupt.is_set() {
+        if stack.interrupt.is_cancelled() {
             return Ok(ImportEnd::NothingWritten);
         }
         errors.extend(check(&importer, stack, aggregate).err());
@@ -186,7 +178,7 @@ async fn import_file(
     let visits = stream::iter(aggregates.iter().skip(progress.done)).map(async |aggregate| {
         // Those that have begun are finished, so that no aggregate stays half written without a report.
         let model =
-            registry.get(&aggregate.key.aggregate_type).filter(|_| !interrupt.is_set() && !table_failed.get())?;
+            registry.get(&aggregate.key.aggregate_type).filter(|_| !interrupt.is_cancelled() && !table_failed.get())?;
         let outcome = importer.import(model, aggregate).await;
         let failed = matches!(outcome, ImportOutcome::Failed { failure: ImportFailure::Table(_), .. });
         table_failed.set(table_failed.get() || failed);
@@ -202,7 +194,7 @@ async fn import_file(
         report(&aggregate.key, aggregate.events, &outcome)?;
         counts.add(&outcome);
         let (done, all) = (counts.aggregates, aggregates.len());
-        stack.progress.show(Some(done as f64 / all as f64), format!("{done} of {all} aggregates"));
+        (stack.progress)(Some(done as f64 / all as f64), format!("{done} of {all} aggregates"));
         if let ImportOutcome::Failed { failure: ImportFailure::Table(source), .. } = outcome {
             is_left = true;
             failure.get_or_insert(source);

@@ -18,6 +18,9 @@ use crate::pacing::Interrupt;
 /// The segments of a scan, which are read in parallel.
 const SEGMENTS: u32 = 16;
 
+/// Maximum items of a query, so that even a page of small items is returned soon.
+const PAGE: usize = 1000;
+
 /// The position from which a listing of the index continues: after an event of an index partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
@@ -49,7 +52,6 @@ impl fmt::Display for Cursor {
 pub enum Position {
     #[default]
     Beginning,
-    /// After an event of the index.
     After(Cursor),
     Segments(Vec<SegmentPosition>),
 }
@@ -169,7 +171,6 @@ impl<'a> Listing<'a> {
         Ok(Self::Indexed(IndexListing { store, partitions, at, first, began_at: None }))
     }
 
-    /// The aggregates with at least one row in the table, from the position on.
     pub fn scan(store: &'a EventStore, position: &Position) -> Self {
         let segments = position.segments().into_iter().enumerate();
         Self::Scanned(segments.map(|(segment, position)| ScanListing { store, segment, position }).collect())
@@ -197,7 +198,7 @@ fn pages<'a>(
     interrupt: &'a Interrupt,
 ) -> LocalBoxStream<'a, Result<ListedAggregate, StoreError>> {
     let pages = stream::try_unfold(listing, move |mut listing| async move {
-        let page = if interrupt.is_set() { None } else { listing.next_page().await? };
+        let page = if interrupt.is_cancelled() { None } else { listing.next_page().await? };
         Ok::<_, StoreError>(page.map(|page| (stream::iter(page.into_iter().map(Ok)), listing)))
     });
     pages.try_flatten().boxed_local()
@@ -206,7 +207,7 @@ fn pages<'a>(
 impl Paged for IndexListing<'_> {
     async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError> {
         let Some(partition) = self.partitions.get(self.at) else { return Ok(None) };
-        let page = self.store.admin().index(partition, self.first, Ulid::max()).await?;
+        let page = self.store.admin().index(partition, self.first, Ulid::max(), PAGE).await?;
         let began_at = self.began_at.or_else(|| page.items.first().map(|entry| entry.event_id.timestamp_ms()));
         let fraction = |id: Ulid| {
             let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::error::OperatorError;
 
 /// A message, without its content.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MessageLabel {
     pub aggregate: String,
     pub seq: u64,
@@ -38,7 +38,6 @@ impl fmt::Display for MessageLabel {
     }
 }
 
-/// What became of a message, or would.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageOutcome {
     WouldSend,

@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 /// Turns at a bounded rate, shared by concurrent tasks.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Pacer {
         };
         tokio::select! {
             biased;
-            () = self.interrupt.wait() => None,
+            () = self.interrupt.cancelled() => None,
             // A timer has a resolution of a millisecond, so a turn that is due does not wait for one.
             () = async { if at > Instant::now() { sleep_until(at).await } } => Some(()),
         }
@@ -46,23 +46,4 @@ impl Pacer {
 }
 
 /// Whether an operation must end. Clones share one state.
-#[derive(Clone, Debug)]
-pub struct Interrupt(watch::Receiver<bool>);
-
-impl Interrupt {
-    pub fn by(receiver: watch::Receiver<bool>) -> Self {
-        Self(receiver)
-    }
-
-    pub fn is_set(&self) -> bool {
-        *self.0.borrow()
-    }
-
-    /// Waits until it is set. If its sender was dropped before, the wait never ends.
-    pub async fn wait(&self) {
-        let mut receiver = self.0.clone();
-        if receiver.wait_for(|set| *set).await.is_err() {
-            std::future::pending().await
-        }
-    }
-}
+pub type Interrupt = CancellationToken;

@@ -42,18 +42,12 @@ pub struct VersionStatus {
     pub mark: VersionMark,
 }
 
+/// Whether readers get another version than before, or why they could miss something with it.
 #[derive(Debug)]
 pub enum Switched {
     Already,
-    /// Readers could miss something; they still get this version.
-    Rejected {
-        read: u32,
-        reason: String,
-    },
-    /// Readers got this version before.
-    From {
-        version: u32,
-    },
+    Rejected { read: u32, reason: String },
+    From { version: u32 },
 }
 
 #[derive(Debug)]
@@ -163,7 +157,7 @@ pub async fn resume(
         to_resume.extend(found.into_iter().map(|found| (found.view, found.aggregate)));
     }
     for (view, aggregate) in to_resume {
-        if stack.interrupt.is_set() {
+        if stack.interrupt.is_cancelled() {
             break;
         }
         let failed_event = views.resume(&view, &aggregate, Timestamp::now()).await;
@@ -192,7 +186,7 @@ pub async fn drop_version(stack: &Stack, view: &View, rate: Option<NonZeroU32>) 
     let segments = (0..SEGMENTS).map(|segment| drop_segment(&views, view, segment, pacer.as_ref(), interrupt));
     let segments: FuturesUnordered<_> = segments.collect();
     let items = segments.try_fold(0, async |sum, items| Ok(sum + items)).await.map_err(&error)?;
-    if rate.is_some() && !interrupt.is_set() {
+    if rate.is_some() && !interrupt.is_cancelled() {
         // Last, so that `status` lists the version until it is gone.
         views.delete_mark(view).await.map_err(&error)?;
     }
@@ -220,7 +214,7 @@ async fn drop_segment(
             items += keys.len() as u64;
         }
         after = page.next;
-        if after.is_none() || interrupt.is_set() {
+        if after.is_none() || interrupt.is_cancelled() {
             return Ok(items);
         }
     }

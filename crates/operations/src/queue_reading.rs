@@ -111,7 +111,7 @@ impl<'a> QueueReader<'a> {
         let mut empty_rounds = 0;
         loop {
             let left = self.limit.map_or(usize::MAX, |limit| limit.saturating_sub(received.len()));
-            if left == 0 || self.stack.interrupt.is_set() {
+            if left == 0 || self.stack.interrupt.is_cancelled() {
                 return Ok((before, self.queue.counts().await?));
             }
             let calls = (0..RECEIVERS.min(left.div_ceil(BATCH_SIZE))).map(|call| {
@@ -139,7 +139,7 @@ impl<'a> QueueReader<'a> {
                 let id = message.message_id.as_deref().unwrap_or_default();
                 received.get(id).map_or(Ok(()), |digest| visit(digest, message))?;
             }
-            self.stack.progress.show(None, format!("{} dead-letter messages", received.len()));
+            (self.stack.progress)(None, format!("{} dead-letter messages", received.len()));
             empty_rounds = if new.is_empty() { empty_rounds + 1 } else { 0 };
             if empty_rounds > 0 || is_over_limit {
                 let after = self.queue.counts().await?;
@@ -201,7 +201,6 @@ mod tests {
     use daybook_decider::Registry;
     use daybook_projection::Projections;
     use daybook_settings::Environment;
-    use tokio::sync::watch;
 
     use super::*;
     use crate::pacing::Interrupt;
@@ -210,8 +209,8 @@ mod tests {
     fn messages_stay_hidden_while_all_others_are_read_and_sent() {
         let config = aws_sdk_sqs::Config::builder().behavior_version_latest().build();
         let queue = StackQueue::new(aws_sdk_sqs::Client::from_conf(config), String::new());
-        let interrupt = Interrupt::by(watch::Sender::new(false).subscribe());
-        let stack = Stack::new(Environment::default(), Registry::new(), || Ok(Projections::new()), interrupt);
+        let projections = || Ok(Projections::new());
+        let stack = Stack::new(Environment::default(), Registry::new(), projections, Interrupt::new());
         let reader = QueueReader::new(&queue, None, &stack);
         assert_eq!(reader.visibility_timeout(0), Duration::from_secs(60));
         assert_eq!(reader.visibility_timeout(1_500), Duration::from_secs(60 + 75));

@@ -88,7 +88,6 @@ impl RepublishCounts {
     }
 }
 
-/// The progress of a run, as its checkpoint contains it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RepublishProgress {
@@ -98,17 +97,10 @@ struct RepublishProgress {
     counts: RepublishCounts,
 }
 
-/// What became of a part of the window.
 #[derive(Debug)]
 pub enum Republishing<'a> {
     Message(&'a MessageLabel, MessageOutcome),
-    /// Messages of an event that no longer exist.
-    Gone {
-        aggregate: &'a AggregateKey,
-        seq_num: u64,
-        gone: usize,
-        published: usize,
-    },
+    Gone { aggregate: &'a AggregateKey, seq_num: u64, gone: usize, published: usize },
     Unreadable(&'a UnreadableRow),
 }
 
@@ -172,7 +164,7 @@ pub async fn republish_from(
         // The next batch is read while this one is sent.
         let (sent, next) = join(republish.send(batch), batches.next()).await;
         sent?;
-        if republish.unsent.any() || stack.interrupt.is_set() {
+        if republish.unsent.any() || stack.interrupt.is_cancelled() {
             break None;
         }
         batch = next;
@@ -241,10 +233,10 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
         }
         let outcomes = if !self.options.sends {
             rows.iter().map(|_| None).collect()
-        } else if self.stack.interrupt.is_set() {
+        } else if self.stack.interrupt.is_cancelled() {
             return Ok(());
         } else {
-            let outcomes = self.resend.send(rows, self.stack.interrupt.wait()).await;
+            let outcomes = self.resend.send(rows, self.stack.interrupt.cancelled()).await;
             outcomes.into_iter().map(Some).collect::<Vec<_>>()
         };
         batch.unreadable.iter().try_for_each(|row| self.report_unreadable(row))?;
@@ -262,7 +254,7 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
         }
         let at = self.progress.done.and_then(time_of).unwrap_or_default();
         let doing = format!("{} events, at {at}", self.progress.counts.events);
-        self.stack.progress.show(Some(self.progress.fraction()), doing);
+        (self.stack.progress)(Some(self.progress.fraction()), doing);
         self.checkpoint.write(&self.progress)
     }
 
@@ -293,7 +285,7 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
             _ => "run it again".to_owned(),
         };
         let next = self.checkpoint.how_to_go_on(next);
-        let interrupted = self.stack.interrupt.is_set() && *done != Some(window.1);
+        let interrupted = self.stack.interrupt.is_cancelled() && *done != Some(window.1);
         if !interrupted && !self.unsent.any() && read_error.is_none() {
             self.checkpoint.finish()?;
             return Ok(Republished { counts: self.progress.counts, how_to_go_on: None, failure: None });

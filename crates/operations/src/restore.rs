@@ -235,7 +235,6 @@ impl Restore<'_> {
         (self.report)(state, self.step, text)
     }
 
-    /// Checks the options before anything is changed.
     async fn check_options(&mut self) -> Result<(), Stop> {
         let RestoreOptions { into, at, epoch, source, .. } = &self.options;
         let usage = |problem| Err(OperatorError::Usage(problem).into());
@@ -410,7 +409,7 @@ impl Restore<'_> {
                 self.report("found", &format!("{} {}: {}", row.pk, row.sk, row.reason))?;
             }
             match page.more {
-                true if self.stack.interrupt.is_set() => return Err(interrupted()),
+                true if self.stack.interrupt.is_cancelled() => return Err(interrupted()),
                 true => after = page.cursor,
                 false => return Ok(()),
             }
@@ -435,13 +434,12 @@ impl Restore<'_> {
         }
     }
 
-    /// Waits until something is true.
     async fn wait(&self, is_true: impl AsyncFn() -> Result<bool, OperatorError>) -> Result<(), Stop> {
         let [mut pause, longest] = PAUSES;
         while !is_true().await? {
-            self.stack.progress.show(None, self.step.to_owned());
+            (self.stack.progress)(None, self.step.to_owned());
             tokio::select! {
-                () = self.stack.interrupt.wait() => return Err(interrupted()),
+                () = self.stack.interrupt.cancelled() => return Err(interrupted()),
                 () = sleep(pause) => pause = longest.min(2 * pause),
             }
         }

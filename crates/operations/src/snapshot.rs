@@ -16,20 +16,15 @@ use crate::pacing::Pacer;
 use crate::stack::{SETTINGS_TO_TAKE_SNAPSHOTS, Stack};
 use crate::walk::{WalkOptions, Walked};
 
+/// What became of an aggregate. It is skipped if its snapshot is current, if it has few events and no snapshot, or if its rules
+/// need the full history. If it failed, rows cannot be read, or are missing.
 #[derive(Debug)]
 pub enum SnapshotResult {
-    Taken {
-        version: u64,
-    },
-    /// Skipped: its snapshot is current, because few events follow it.
+    Taken { version: u64 },
     Current,
-    /// Skipped: it has few events and no snapshot, or its rules need the full history.
     Short,
-    TooLarge {
-        bytes: usize,
-    },
+    TooLarge { bytes: usize },
     Missing,
-    /// Its events cannot be read, or some of them are missing; or a row of the index cannot be read.
     Failed(String),
 }
 

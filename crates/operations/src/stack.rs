@@ -40,10 +40,7 @@ pub struct Stack {
 }
 
 /// A function that gets the fraction that is done, if it is known, and the current activity.
-#[derive(Clone, Default)]
-pub struct Progress(Option<Arc<ShowProgress>>);
-
-type ShowProgress = dyn Fn(Option<f64>, String) + Send + Sync;
+pub type Progress = Arc<dyn Fn(Option<f64>, String) + Send + Sync>;
 
 /// The environment variables of the settings that decide which items an operation finds, sends or stores.
 pub type SettingNames = &'static [&'static str];
@@ -56,18 +53,6 @@ pub const SETTINGS_TO_IMPORT: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EV
 pub const SETTINGS_TO_IMPORT_MESSAGES: SettingNames =
     &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "EPOCH", "OUTBOX_TTL_DAYS"];
 
-impl Progress {
-    pub fn new(show: impl Fn(Option<f64>, String) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(show)))
-    }
-
-    pub fn show(&self, fraction: Option<f64>, doing: String) {
-        if let Self(Some(show)) = self {
-            show(fraction, doing);
-        }
-    }
-}
-
 impl Stack {
     /// The stack that the environment names. Nothing shows the progress.
     pub fn new(
@@ -76,7 +61,7 @@ impl Stack {
         projections: fn() -> Result<Projections, ProjectionRegistrationError>,
         interrupt: Interrupt,
     ) -> Self {
-        Self { environment, registry, projections, interrupt, progress: Progress::default(), meter: None }
+        Self { environment, registry, projections, interrupt, progress: Arc::new(|_, _| {}), meter: None }
     }
 
     fn read<T>(&self, read: impl FnOnce(&Environment) -> Result<T, SettingError>) -> Result<T, OperatorError> {

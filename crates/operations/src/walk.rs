@@ -10,6 +10,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::pin::pin;
 
+use clap::Args;
 use daybook_decider::Model;
 use daybook_event_store::{EventStore, StoreError};
 use futures_util::StreamExt;
@@ -17,17 +18,23 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{CHECKPOINT_HELP, Checkpoint};
 use crate::error::OperatorError;
 use crate::listing::{ListedAggregate, Listing, Position};
-use crate::selection::Selection;
+use crate::selection::{AggregateName, Selection};
 use crate::stack::Stack;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct WalkOptions {
+    #[command(flatten)]
     pub selection: Selection,
+    /// Maximum aggregates per second.
+    #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
+    /// Maximum aggregates processed concurrently.
+    #[arg(long, value_name = "N", default_value = "8")]
     pub concurrency: NonZeroUsize,
+    #[arg(long, value_name = "FILE", help = CHECKPOINT_HELP)]
     pub checkpoint: Option<PathBuf>,
 }
 
@@ -48,7 +55,6 @@ pub struct Walked<C> {
     pub how_to_go_on: Option<String>,
 }
 
-/// The progress of a walk, as its checkpoint contains it: the position in the listing, and what was counted before it.
 #[derive(Default, Serialize, Deserialize)]
 struct WalkProgress<C> {
     position: Position,
@@ -56,6 +62,12 @@ struct WalkProgress<C> {
 }
 
 impl WalkOptions {
+    /// The same options with these aggregates; all of the selection if there are none.
+    pub fn of(mut self, aggregates: Vec<AggregateName>) -> Self {
+        self.selection.aggregates = aggregates;
+        self
+    }
+
     /// Visits each selected aggregate, or with `scan` each aggregate of the table, and reports the visit's result. Continues
     /// from the checkpoint, which belongs to `command` with these `options`.
     ///
@@ -101,11 +113,11 @@ impl WalkOptions {
             report(&mut progress.counts, &aggregate, result)?;
             visited += 1;
             let doing = format!("{visited} aggregates, at {}", aggregate.name);
-            stack.progress.show(has_fractions.then_some(aggregate.fraction), doing);
+            (stack.progress)(has_fractions.then_some(aggregate.fraction), doing);
             progress.position.advance(&aggregate);
             checkpoint.write(&progress)?;
         }
-        if failure.is_none() && !interrupt.is_set() {
+        if failure.is_none() && !interrupt.is_cancelled() {
             checkpoint.finish()?;
             return Ok(Walked { counts: progress.counts, how_to_go_on: None });
         }

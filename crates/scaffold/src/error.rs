@@ -4,7 +4,6 @@ use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why `daybook new`, `daybook add` or `daybook upgrade` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ScaffoldError {
     #[error("the name {name:?} cannot be used: {reason}")]

@@ -1,8 +1,7 @@
 //! The texts of the files, from the folder `template`, and those that the workspace of Daybook uses too, from `build.rs`.
 
 use crate::names::{ItemName, ProjectName};
-use crate::parameters::Parameters;
-use crate::source::DaybookSource;
+use crate::source::{DaybookSource, Parameters};
 
 pub(crate) type File = (String, String);
 
@@ -102,7 +101,6 @@ fn named(text: &str, aggregate: &ItemName) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::DaybookSource;
 
     #[test]
     fn parameters_are_read_from_the_files_that_were_written_with_them() {

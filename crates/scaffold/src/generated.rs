@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::error::ScaffoldError;
-use crate::file_upgrade::FileUpgrade;
 use crate::files::File;
-use crate::merge::{FileChange, line_counts};
+use crate::merge::{FileChange, FileUpgrade, line_counts};
 use crate::project_file::{check_release, read, text};
 
 /// The template of one's own resources. With it, the generated template deploys it.

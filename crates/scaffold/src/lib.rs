@@ -6,33 +6,29 @@
 //!
 //! In reading order:
 //! - `names`: the names of a project and of what it contains. `source`: where the project gets the crates of Daybook
-//!   from. `parameters`: what the files of the release contain of both.
+//!   from, and what the files of the release contain of both.
 //! - `files`: the texts of the files. A text that the workspace of Daybook uses too is a link to its file there.
-//! - `project_file`: reads and writes the files of a project. `write`: creates the folder of a project, or adds files to
-//!   one. `originals`: the files of the release as they were written into a project. `create`: a new project with them.
-//! - `merge`, `file_upgrade`: what an upgrade does with one file. `generated`: the files that it replaces. `upgrade`: all files.
+//! - `project_file`: reads and writes the files of a project. `originals`: the files of the release as they were written into
+//!   a project. `merge`: what an upgrade does with one file. `generated`: the files that it replaces. `upgrade`: all files.
+//! - `write`: creates the folder of a project, or adds files to one.
 
-mod create;
 mod error;
-mod file_upgrade;
 mod files;
 mod generated;
 mod merge;
 mod names;
 mod originals;
-mod parameters;
 mod project_file;
 mod source;
 mod upgrade;
 mod write;
 
-pub use create::create_project;
 pub use error::ScaffoldError;
-pub use file_upgrade::FileUpgrade;
 pub use files::{aggregate_files, consumer_files, projection_files};
 pub use generated::{check_generated, generate, own_pipeline, own_resources};
+pub use merge::FileUpgrade;
 pub use names::{ItemName, ProjectName};
 pub use project_file::find_project;
 pub use source::DaybookSource;
 pub use upgrade::Upgrade;
-pub use write::{Registration, add_files};
+pub use write::{Registration, add_files, create_project};

@@ -5,13 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::ScaffoldError;
-use crate::file_upgrade::FileUpgrade;
 use crate::files::release_files;
 use crate::generated::replacements;
-use crate::merge::FileChange;
+use crate::merge::{FileChange, FileUpgrade};
 use crate::originals::{ORIGINALS, Originals};
-use crate::parameters::Parameters;
 use crate::project_file::{check_release, read, write};
+use crate::source::Parameters;
 
 #[derive(Debug)]
 pub struct Upgrade {
@@ -88,9 +87,9 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::create::create_project;
     use crate::names::{ItemName, ProjectName};
     use crate::source::DaybookSource;
+    use crate::write::create_project;
 
     #[test]
     fn file_that_is_changed_during_an_upgrade_stops_it() {

@@ -8,7 +8,6 @@ use daybook_operations::{Interrupt, OperatorError, Stack};
 use daybook_projection::Projections;
 use daybook_settings::Environment;
 use serde_json::Value;
-use tokio::sync::watch;
 
 use super::{plain, plain_with_read_models, text};
 
@@ -57,7 +56,7 @@ fn operator_environment_has_the_settings_of_the_functions() {
 
 /// Reads all settings that operator commands read.
 fn read(environment: &Environment) -> Result<(), OperatorError> {
-    let interrupt = Interrupt::by(watch::channel(false).1);
+    let interrupt = Interrupt::new();
     let stack = Stack::new(environment.clone(), Registry::new(), || Ok(Projections::new()), interrupt);
     for required in [SETTINGS_TO_TAKE_SNAPSHOTS, SETTINGS_TO_REPUBLISH, SETTINGS_TO_IMPORT_MESSAGES] {
         stack.store_settings(required)?;

@@ -12,7 +12,6 @@ use crate::claims::{CorrectedClaims, holder, row_key};
 use crate::handle::Admin;
 
 impl Admin<'_> {
-    /// Checks that the aggregate has the claims of its state.
     pub(super) async fn verify_claims(
         &self,
         model: &dyn Model,

@@ -95,7 +95,6 @@ impl<'a> Events<'a> {
         self.facts.get(&seq_num)?.as_ref()
     }
 
-    /// The facts about all events, as [`fact`](Self::fact) returns them.
     pub(super) fn facts(&self) -> impl Iterator<Item = (u64, Option<&Fact>)> {
         self.facts.iter().map(|(&seq_num, fact)| (seq_num, fact.as_ref()))
     }

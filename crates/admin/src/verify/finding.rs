@@ -26,20 +26,9 @@ pub enum Discrepancy {
     #[error("it cannot be read: {reason}")]
     Unreadable { reason: String },
     #[error("{attribute} is {found}, expected {expected}")]
-    Differs {
-        /// The attribute, and the path within it.
-        attribute: String,
-        found: String,
-        /// Its value according to the other rows.
-        expected: String,
-    },
+    Differs { attribute: String, found: String, expected: String },
     #[error("{attribute} {value} belongs to {first} already")]
-    Repeated {
-        attribute: &'static str,
-        value: String,
-        /// The sort key of the row that had it first.
-        first: String,
-    },
+    Repeated { attribute: &'static str, value: String, first: String },
     /// An event beyond the version in the metadata: the next append will fail on it.
     #[error("according to the metadata, the stream ends at event {version}")]
     BeyondMetadata { version: u64 },
@@ -142,7 +131,6 @@ impl Report<'_> {
         self.verified.findings.push(Finding { aggregate: self.key.clone(), item: item.into(), discrepancy });
     }
 
-    /// Adds a difference that is not wrong.
     pub(super) fn warn(&mut self, item: impl Into<String>, discrepancy: Discrepancy) {
         self.verified.warnings.push(Finding { aggregate: self.key.clone(), item: item.into(), discrepancy });
     }

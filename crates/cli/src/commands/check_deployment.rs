@@ -59,7 +59,7 @@ pub(super) async fn run(args: CheckDeploymentArgs, Session { stack, mut out }: S
         }
         print_not_seen(&mut out)?;
         let text = format!("{} checks would run; nothing was written, run it again with --yes", selected.len());
-        return Ok(out.finish(&text, &counts, None, true)?);
+        return out.finish(&text, &counts, None, true);
     }
     let timeout = Duration::from_secs(args.timeout);
     let left_over = check_deployment(&stack, &selected, timeout, |check, result| {
@@ -72,7 +72,7 @@ pub(super) async fn run(args: CheckDeploymentArgs, Session { stack, mut out }: S
         out.print(json!({"leftOver": text}), format!("left-over {text}"))?;
     }
     print_not_seen(&mut out)?;
-    let interrupted = stack.interrupt.is_set().then_some("run it again: what was created is deleted");
+    let interrupted = stack.interrupt.is_cancelled().then_some("run it again: what was created is deleted");
     out.print_summary(&counts.text(), &counts, interrupted)?;
     Ok(match counts {
         _ if interrupted.is_some() => Exit::Interrupted,

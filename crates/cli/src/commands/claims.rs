@@ -8,7 +8,7 @@ use daybook_operations::selection::Selection;
 use daybook_operations::walk::{WalkOptions, Walked};
 use serde_json::json;
 
-use crate::operator::{Ended, Exit, OnStack, Session};
+use crate::operator::{Ended, OnStack, Session};
 
 /// Correct which aggregates have unique values.
 #[derive(Clone, Debug, Subcommand)]
@@ -62,6 +62,5 @@ pub(super) async fn rebuild(args: ClaimsRebuildArgs, Session { stack, mut out }:
         "{released} claims {would_be}released, {taken} {would_be}taken; other aggregates have {elsewhere}, {failed} aggregates \
          cannot be read"
     );
-    out.print_summary(&text, &counts, how_to_go_on.as_deref())?;
-    Ok(Exit::of(how_to_go_on.is_some(), elsewhere + failed == 0))
+    out.finish(&text, &counts, how_to_go_on.as_deref(), elsewhere + failed == 0)
 }

@@ -60,7 +60,7 @@ pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'
     let server =
         TcpListener::bind(address).await.and_then(|listener| Server::serve(listener, router)).map_err(failed)?;
     out.print_text(&format!("Console  {}\n{text} Ctrl-C stops it.", access.address(server.url())))?;
-    stack.interrupt.wait().await;
+    stack.interrupt.cancelled().await;
     server.stop(GRACE).await;
     running.wait_for_end().await;
     Ok(Exit::Clean)

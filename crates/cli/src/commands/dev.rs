@@ -41,10 +41,8 @@ pub(super) async fn run(args: DevCommandArgs, project: Project) -> Result<Exit, 
     let rules = args.stack.rules.clone();
     let mut signals = TerminationSignals::listen().map_err(DevError::Signals)?;
     let start = async {
-        match args.restart.restarts(args.stack.otlp.clone())? {
-            Some(restarts) => Stack::start_restarting(args.stack, restarts).await,
-            None => Stack::start(args.stack, project).await,
-        }
+        let restarts = args.restart.restarts(args.stack.otlp.clone())?;
+        Stack::start_with(args.stack, project, restarts).await
     };
     let mut stack = tokio::select! {
         () = signals.next() => return Ok(Exit::Clean),

@@ -41,8 +41,8 @@ async fn list(_: DiscardedListArgs, Session { stack, mut out }: Session<'_>) -> 
     read.await?;
     let text = format!("{listed} objects with {messages} messages, {unreadable} unreadable");
     let summary = json!({"objects": listed, "messages": messages, "unreadable": unreadable});
-    let next = stack.interrupt.is_set().then_some("run it again");
-    Ok(out.finish(&text, &summary, next, unreadable == 0)?)
+    let next = stack.interrupt.is_cancelled().then_some("run it again");
+    out.finish(&text, &summary, next, unreadable == 0)
 }
 
 async fn redrive(options: DiscardedOptions, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -75,7 +75,7 @@ async fn redrive(options: DiscardedOptions, Session { stack, mut out }: Session<
              {changed} changed aggregates would be sent to the projector; this was a dry run, --yes sends them"
         )
     };
-    let next = stack.interrupt.is_set().then_some("run it again");
+    let next = stack.interrupt.is_cancelled().then_some("run it again");
     let exit = out.finish(&text, &counts, next, rejected + left == 0)?;
     failure.map_or(Ok(exit), Err)
 }

@@ -127,8 +127,8 @@ async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> End
         "messages": listed, "seen": seen, "unsendable": unsendable, "waiting": before.visible, "hidden": before.hidden,
         "notSeen": not_seen,
     });
-    let next = stack.interrupt.is_set().then_some("run it again");
-    Ok(out.finish(&text, &summary, next, !not_seen.any())?)
+    let next = stack.interrupt.is_cancelled().then_some("run it again");
+    out.finish(&text, &summary, next, !not_seen.any())
 }
 
 async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -143,7 +143,7 @@ async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> End
         }?)
     };
     let reading = dead_letters::read(&stack, &filter, args.limit, show).await?;
-    if stack.interrupt.is_set() {
+    if stack.interrupt.is_cancelled() {
         return Ok(Exit::Interrupted);
     }
     let (seen, not_seen) = (reading.seen, not_seen_text(reading.not_seen));
@@ -187,8 +187,8 @@ async fn stats(args: DlqStatsArgs, Session { stack, mut out }: Session<'_>) -> E
     let age = oldest.as_ref().map(|oldest| format!(", the oldest of {oldest}")).unwrap_or_default();
     let text = format!("{} of {seen} dead-letter messages counted{age}{}", selected.len(), not_seen_text(not_seen));
     let summary = json!({"messages": selected.len(), "seen": seen, "oldest": oldest, "notSeen": not_seen});
-    let next = stack.interrupt.is_set().then_some("run it again");
-    Ok(out.finish(&text, &summary, next, !not_seen.any())?)
+    let next = stack.interrupt.is_cancelled().then_some("run it again");
+    out.finish(&text, &summary, next, !not_seen.any())
 }
 
 /// The values by which a message is counted.
@@ -197,7 +197,7 @@ fn values(message: &DeadLetterMessage, now: Timestamp) -> [&str; 4] {
     let hours = age.map_or(0, |age| i64::from(age.get_hours()));
     let age = AGES.iter().find(|(below, _)| hours < *below).map_or("unknown", |(_, name)| name);
     match &message.content {
-        Ok(content) => [&content.error_code, &content.aggregate.aggregate_type, &content.message_type, age],
+        Ok(content) => [&content.error_code, &content.aggregate.aggregate_type, &content.label.name, age],
         Err(_) => [UNSENDABLE, UNSENDABLE, UNSENDABLE, age],
     }
 }
@@ -225,19 +225,19 @@ async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) ->
     let (seen, not_seen) = (reading.seen, reading.not_seen);
     let text = format!("{exported} of {seen} dead-letter messages exported to {path}{}", not_seen_text(not_seen));
     let summary = json!({"messages": exported, "seen": seen, "notSeen": not_seen});
-    let next = stack.interrupt.is_set().then_some("run it again with another file");
-    Ok(out.finish(&text, &summary, next, !not_seen.any())?)
+    let next = stack.interrupt.is_cancelled().then_some("run it again with another file");
+    out.finish(&text, &summary, next, !not_seen.any())
 }
 
 async fn redrive(options: RedriveOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let redriven = dead_letters::redrive(&stack, &options, |message, outcome| {
-        let text = message.content.as_ref().map_or_else(|_| message.to_string(), ToString::to_string);
+        let text = message.content.as_ref().map_or_else(|_| message.to_string(), |content| content.label.to_string());
         out.print_message(outcome, message.json(), &text)
     });
     let Redriven { counts, failure } = redriven.await?;
     let RedriveCounts { would_send, sent, rejected, not_deleted, unsendable, unsent, not_seen, .. } = counts;
     let not_seen_text = not_seen_text(not_seen);
-    let next = stack.interrupt.is_set().then_some("run it again");
+    let next = stack.interrupt.is_cancelled().then_some("run it again");
     let exit = if options.sends {
         let except =
             if not_deleted > 0 { format!(", except {not_deleted} that SQS did not delete") } else { String::new() };
@@ -275,11 +275,11 @@ async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) ->
         "dryRun": !yes, "selected": selected, "deleted": deleted, "notDeleted": not_deleted, "notFound": not_found,
         "notSeen": not_seen,
     });
-    let next = stack.interrupt.is_set().then_some("run it again");
+    let next = stack.interrupt.is_cancelled().then_some("run it again");
     // Messages that were not seen may be selected too, unless each selected one was named and found.
     let are_all_found = !filter.ids.is_empty() && not_found.is_empty();
     let is_clean = not_deleted == 0 && not_found.is_empty() && (!not_seen.any() || are_all_found);
-    Ok(out.finish(&text, &summary, next, is_clean)?)
+    out.finish(&text, &summary, next, is_clean)
 }
 
 /// The end of a summary; empty if every message was received.

@@ -35,7 +35,7 @@ pub(super) async fn run(options: ImportOptions, Session { stack, mut out }: Sess
         ImportEnd::WrongLines(errors) => return print_wrong_lines(&options, &mut out, errors),
         ImportEnd::NothingWritten => {
             let counts = ImportCounts { dry_run: !writes, ..ImportCounts::default() };
-            return Ok(out.finish("nothing was written", &counts, Some("run it again"), true)?);
+            return out.finish("nothing was written", &counts, Some("run it again"), true);
         }
         ImportEnd::Done { counts, how_to_go_on, file_goes_on } => (counts, how_to_go_on, file_goes_on),
     };
@@ -49,7 +49,7 @@ pub(super) async fn run(options: ImportOptions, Session { stack, mut out }: Sess
         "{verb} {imported} aggregates with {events} events and {messages} messages {published}; {equal} were in the table \
          already, {different} are different there, {failed} failed, {skipped} were not exported{part}"
     );
-    Ok(out.finish(&text, &counts, how_to_go_on.as_deref(), different + failed + skipped == 0)?)
+    out.finish(&text, &counts, how_to_go_on.as_deref(), different + failed + skipped == 0)
 }
 
 fn print_wrong_lines(options: &ImportOptions, out: &mut Output<'_>, errors: Vec<LineError>) -> Ended {
@@ -61,5 +61,5 @@ fn print_wrong_lines(options: &ImportOptions, out: &mut Output<'_>, errors: Vec<
     let more = if wrong == MAX_ERRORS { " or more" } else { "" };
     let counts = json!({"dryRun": !options.writes, "wrongLines": wrong});
     let text = format!("{wrong}{more} lines of {file} are wrong; nothing was written");
-    Ok(out.finish(&text, &counts, None, false)?)
+    out.finish(&text, &counts, None, false)
 }

@@ -1,17 +1,18 @@
 //! `daybook load`: sends commands and reads to an API at a fixed rate, and reports latencies, responses and costs.
 //!
-//! `args`: the options. `sender`: sends the examples of the API document at their planned times.
+//! `sender`: the options, and the requests: the examples of the API document.
 
-mod args;
 mod sender;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::commands::load::sender::{Api, Run};
-use crate::operator::{Exit, OperatorError, Session};
+use crate::operator::{Ended, Exit, Session};
 
-pub(super) use self::args::LoadArgs;
+pub(super) use self::sender::LoadArgs;
 
 /// The units and messages of a run. A test compares prices and quantities with docs/deploy.md, "Costs".
 #[derive(Serialize)]
@@ -57,7 +58,7 @@ impl UsedUnits {
     }
 }
 
-pub(super) async fn run(args: LoadArgs, Session { stack, mut out }: Session<'_>) -> Result<Exit, OperatorError> {
+pub(super) async fn run(args: LoadArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let (scripts, planned) = (sender::scripts(&stack.registry, &args.types)?, args.planned());
     let api = Api::connect(&args, &stack).await?;
     if !(api.is_local || args.yes) {
@@ -67,16 +68,14 @@ pub(super) async fn run(args: LoadArgs, Session { stack, mut out }: Session<'_>)
             "would send {planned} requests in {duration:#} to {url}, for about {usd:.6} USD; the events stay in its table: use a \
              stack for tests; nothing was sent, run it again with --yes"
         );
-        let json =
-            json!({"dryRun": true, "requests": planned, "url": url, "costsUsd": by_name(costs), "totalUsd": usd});
-        out.print_summary(&text, &json, None)?;
-        return Ok(Exit::Clean);
+        let costs = BTreeMap::from(costs);
+        let json = json!({"dryRun": true, "requests": planned, "url": url, "costsUsd": costs, "totalUsd": usd});
+        return out.finish(&text, &json, None, true);
     }
     let before = api.usage().await?;
-    let run = Run::new(scripts).send_all(&args, &api, &stack).await;
-    let after = if before.is_some() { api.quiet_usage().await } else { None };
-    let counted = before.zip(after).map(|(before, after)| UsedUnits::between(&before, &after));
-    let interrupted = stack.interrupt.is_set();
+    let run = Run::of_requests(scripts, &args, &api, &stack).await;
+    let counted = before.zip(api.quiet_usage().await).map(|(before, after)| UsedUnits::between(&before, &after));
+    let interrupted = stack.interrupt.is_cancelled();
     let sent: usize = run.latencies.iter().map(Vec::len).sum();
     let not_sent = if interrupted { 0 } else { planned - sent as u64 };
     let (json, text) = report(&run, counted, not_sent, interrupted);
@@ -93,19 +92,18 @@ fn report(run: &Run, counted: Option<UsedUnits>, not_sent: u64, interrupted: boo
     let (costs, usd) = used.costs(commands, reads);
     let per_million = usd / requests.max(1) as f64 * 1e6;
     let all = [&of_commands[..], of_reads].concat();
-    let latencies = [("commands", of_commands), ("reads", of_reads), ("all", &all)]
-        .map(|(name, latencies)| (name, latencies.len(), quantiles(latencies.clone())));
-    let of_json = latencies.map(|(name, requests, [p50, p90, p99, max])| {
-        (name, json!({"requests": requests, "p50Ms": p50, "p90Ms": p90, "p99Ms": p99, "maxMs": max}))
-    });
+    let (mut table, mut latencies) = (String::new(), BTreeMap::new());
+    for (name, of_requests) in [("commands", of_commands), ("reads", of_reads), ("all", &all)] {
+        let (requests, [p50, p90, p99, max]) = (of_requests.len(), quantiles(of_requests.clone()));
+        table += &format!("\n{name:13} {requests:>9} {p50:>9.1} {p90:>9.1} {p99:>9.1} {max:>9.1}");
+        let row = json!({"requests": requests, "p50Ms": p50, "p90Ms": p90, "p99Ms": p99, "maxMs": max});
+        latencies.insert(name, row);
+    }
     let json = json!({
         "requests": requests, "seconds": seconds, "requestsPerSecond": rate, "commandsPerSecond": writes,
         "interrupted": interrupted, "notSent": not_sent, "failures": failures, "responses": responses,
-        "latencies": by_name(of_json), "used": used, "costsUsd": by_name(costs), "totalUsd": usd,
+        "latencies": latencies, "used": used, "costsUsd": BTreeMap::from(costs), "totalUsd": usd,
         "usdPerMillion": per_million, "aggregates": aggregates, "idPrefix": prefix,
-    });
-    let table = latencies.map(|(name, requests, [p50, p90, p99, max])| {
-        format!("\n{name:13} {requests:>9} {p50:>9.1} {p90:>9.1} {p99:>9.1} {max:>9.1}")
     });
     let responses: String =
         responses.iter().map(|(response, count)| format!("{count} responses {response}\n")).collect();
@@ -117,18 +115,13 @@ fn report(run: &Run, counted: Option<UsedUnits>, not_sent: u64, interrupted: boo
     let slow = if not_sent > 0 { format!("{not_sent} {slow}\n") } else { String::new() };
     let early = if interrupted { "; stopped early by Ctrl-C" } else { "" };
     let text = format!(
-        "latency in ms  requests       p50       p90       p99       max{}\n{responses}{write_units:.1} write units, \
+        "latency in ms  requests       p50       p90       p99       max{table}\n{responses}{write_units:.1} write units, \
          {read_units:.1} read units, {messages} messages ({source})\n{usd:.6} USD on AWS with the prices of docs/deploy.md \
          ({costs}); {per_million:.2} USD for a million of these requests\n{slow}{aggregates} aggregates were created, with ids \
          that begin with {prefix}; their events stay in the table, and no command removes them\n{requests} requests in \
-         {seconds:.1} s, {rate:.1}/s, {writes:.1} commands/s: {failures} failures{early}",
-        table.concat()
+         {seconds:.1} s, {rate:.1}/s, {writes:.1} commands/s: {failures} failures{early}"
     );
     (json, text)
-}
-
-fn by_name<T: Into<Value>, const N: usize>(values: [(&str, T); N]) -> Map<String, Value> {
-    values.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
 }
 
 /// The median, the 90th and the 99th percentile and the maximum of latencies, in milliseconds.

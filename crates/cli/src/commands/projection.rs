@@ -139,7 +139,7 @@ async fn run_rebuild(options: RebuildOptions, Session { stack, mut out }: Sessio
     });
     out.print_summary(&text, &summary, how_to_go_on)?;
     Ok(match how_to_go_on {
-        Some(_) if stack.interrupt.is_set() => Exit::Interrupted,
+        Some(_) if stack.interrupt.is_cancelled() => Exit::Interrupted,
         None if is_filled => Exit::Clean,
         _ => Exit::Findings,
     })
@@ -154,7 +154,7 @@ async fn status(args: ProjectionStatusArgs, Session { stack, mut out }: Session<
     let (printed, QueueCounts { visible, hidden }) = (versions.len(), waiting);
     let summary = json!({ "versions": printed, "messagesWaiting": visible, "messagesInWork": hidden });
     let text = format!("{printed} versions; {visible} messages wait for the projector, {hidden} are in work");
-    Ok(out.finish(&text, &summary, None, true)?)
+    out.finish(&text, &summary, None, true)
 }
 
 fn version_line(status: &VersionStatus) -> (Value, String) {
@@ -198,17 +198,17 @@ async fn switch(args: ProjectionSwitchArgs, Session { stack, mut out }: Session<
     match projections::switch(&stack, &name, version, force).await? {
         Switched::Already => {
             let text = format!("readers of {name} get version {version} already");
-            Ok(out.finish(&text, &summary(version, version), None, true)?)
+            out.finish(&text, &summary(version, version), None, true)
         }
         Switched::Rejected { read, reason } => {
             let json = json!({ "projection": name, "version": version, "rejected": reason });
             out.print(json, format!("{name}@{version} rejected: {reason}"))?;
             let text = format!("nothing was changed; readers of {name} get version {read}");
-            Ok(out.finish(&text, &summary(read, read), None, false)?)
+            out.finish(&text, &summary(read, read), None, false)
         }
         Switched::From { version: from } => {
             let text = format!("readers of {name} get version {version} from now on, instead of {from}");
-            Ok(out.finish(&text, &summary(from, version), None, true)?)
+            out.finish(&text, &summary(from, version), None, true)
         }
     }
 }
@@ -221,17 +221,17 @@ async fn drop_version(args: ProjectionDropArgs, Session { stack, mut out }: Sess
         Dropped::Rejected(reason) => {
             let json = json!({ "projection": view.name, "version": view.version, "rejected": reason });
             out.print(json, format!("{view} rejected: {reason}"))?;
-            return Ok(out.finish("nothing was deleted", &summary(0), None, false)?);
+            return out.finish("nothing was deleted", &summary(0), None, false);
         }
         Dropped::Items(items) => items,
     };
-    let next = stack.interrupt.is_set().then_some("run it again");
+    let next = stack.interrupt.is_cancelled().then_some("run it again");
     let text = match (yes, next) {
         (true, _) => format!("{items} items of {view} deleted"),
         (false, Some(_)) => format!("{items} items of {view} found"),
         (false, None) => format!("{items} items of {view} would be deleted; run it with --yes"),
     };
-    Ok(out.finish(&text, &summary(items), next, true)?)
+    out.finish(&text, &summary(items), next, true)
 }
 
 async fn suspended(_: ProjectionSuspendedArgs, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -245,7 +245,7 @@ async fn suspended(_: ProjectionSuspendedArgs, Session { stack, mut out }: Sessi
         out.print(json, format!("{view} {aggregate} suspended after event {seq_num}: {reason}"))?;
     }
     let count = suspended.len();
-    Ok(out.finish(&format!("{count} aggregates are suspended"), &json!({ "suspended": count }), None, count == 0)?)
+    out.finish(&format!("{count} aggregates are suspended"), &json!({ "suspended": count }), None, count == 0)
 }
 
 async fn resume(args: ProjectionResumeArgs, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -258,6 +258,6 @@ async fn resume(args: ProjectionResumeArgs, Session { stack, mut out }: Session<
         out.print(json, format!("{view} {aggregate} resumed"))
     });
     resuming.await?;
-    let next = stack.interrupt.is_set().then_some("run it again");
-    Ok(out.finish(&format!("{resumed} resumed"), &json!({ "resumed": resumed }), next, true)?)
+    let next = stack.interrupt.is_cancelled().then_some("run it again");
+    out.finish(&format!("{resumed} resumed"), &json!({ "resumed": resumed }), next, true)
 }

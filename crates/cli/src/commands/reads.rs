@@ -98,7 +98,7 @@ pub(super) async fn events(args: EventsArgs, Session { stack, mut out }: Session
     let reads = StackReads::connect(&stack, &[]).await?;
     let AggregateName(key) = &args.aggregate;
     let (mut after, mut printed) = (args.after, Printed::default());
-    while printed.goes_on(args.limit.unwrap_or(u64::MAX)) && !stack.interrupt.is_set() {
+    while printed.goes_on(args.limit.unwrap_or(u64::MAX)) && !stack.interrupt.is_cancelled() {
         let limit = PAGE.min(args.limit.unwrap_or(u64::MAX) - printed.events);
         let page = match reads.events(&format!("/{key}/events?after={after}&limit={limit}")).await? {
             Ok(page) => page,
@@ -109,7 +109,7 @@ pub(super) async fn events(args: EventsArgs, Session { stack, mut out }: Session
     }
     let text = printed.text();
     let summary = json!({"events": printed.events, "unreadable": printed.unreadable});
-    printed.finish(&mut out, &text, &summary, stack.interrupt.is_set(), &after.to_string())
+    printed.finish(&mut out, &text, &summary, stack.interrupt.is_cancelled(), &after.to_string())
 }
 
 pub(super) async fn feed(args: FeedArgs, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -120,7 +120,7 @@ pub(super) async fn feed(args: FeedArgs, Session { stack, mut out }: Session<'_>
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     check_shards(&reads.store, &names).await?;
     let (mut printed, mut settled_up_to) = (Printed::default(), None);
-    while printed.goes_on(args.limit) && !stack.interrupt.is_set() {
+    while printed.goes_on(args.limit) && !stack.interrupt.is_cancelled() {
         let limit = usize::try_from(PAGE.min(args.limit - printed.events)).unwrap_or(usize::MAX);
         let page = match reads.feed(&names, after.as_deref(), limit).await? {
             Ok(page) => page,
@@ -137,7 +137,7 @@ pub(super) async fn feed(args: FeedArgs, Session { stack, mut out }: Session<'_>
     let summary = json!({
         "events": events, "unreadable": unreadable, "settledUpTo": settled_up_to, "cursor": after, "more": !has_all,
     });
-    printed.finish(&mut out, &text, &summary, stack.interrupt.is_set(), &after)
+    printed.finish(&mut out, &text, &summary, stack.interrupt.is_cancelled(), &after)
 }
 
 #[derive(Clone, Copy, Default)]

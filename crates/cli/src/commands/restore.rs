@@ -11,5 +11,5 @@ pub(super) async fn run(options: RestoreOptions, Session { stack, mut out }: Ses
         out.print(json!({"step": step, "state": state, "text": text}), format!("{state} {step}: {text}"))
     });
     let is_complete = restored.await?;
-    Ok(Exit::of(interrupt.is_set() && !is_complete, is_complete))
+    Ok(Exit::of(interrupt.is_cancelled() && !is_complete, is_complete))
 }

@@ -1,11 +1,7 @@
 //! `daybook snapshot`.
 
-use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
-use daybook_operations::checkpoint::CHECKPOINT_HELP;
-use daybook_operations::selection::{AggregateName, Selection};
+use daybook_operations::selection::AggregateName;
 use daybook_operations::snapshot::{SnapshotCounts, SnapshotResult, rebuild_snapshots};
 use daybook_operations::walk::{WalkOptions, Walked};
 use serde_json::json;
@@ -29,12 +25,13 @@ pub enum SnapshotCommand {
 /// Ctrl-C ends the command at any time; the summary then describes how to go on. A run from the start skips current
 /// snapshots, at the cost of one read each.
 #[derive(Clone, Debug, Args)]
+#[command(mut_arg("rate", |rate| rate.default_value("20")), mut_arg("concurrency", |number| number.default_value("4")))]
 pub struct SnapshotRebuildArgs {
     /// Only this aggregate; can be repeated.
     #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after", "checkpoint"])]
     aggregates: Vec<AggregateName>,
     #[command(flatten)]
-    selection: Selection,
+    walk: WalkOptions,
     /// Skip aggregates with fewer than N events after their snapshot. Default: SNAPSHOT_EVERY, or 1 for those that --aggregate
     /// names.
     #[arg(long, value_name = "N")]
@@ -43,21 +40,11 @@ pub struct SnapshotRebuildArgs {
     /// snapshots in which `daybook verify` finds something wrong.
     #[arg(long)]
     force: bool,
-    /// Maximum aggregates per second.
-    #[arg(long, value_name = "N", default_value = "20")]
-    rate: NonZeroU32,
-    /// Maximum aggregates processed concurrently.
-    #[arg(long, value_name = "N", default_value = "4")]
-    concurrency: NonZeroUsize,
-    #[arg(long, value_name = "FILE", help = CHECKPOINT_HELP)]
-    checkpoint: Option<PathBuf>,
 }
 
 pub(super) async fn rebuild(args: SnapshotRebuildArgs, Session { stack, mut out }: Session<'_>) -> Ended {
-    let SnapshotRebuildArgs { aggregates, selection, min_events, force, rate, concurrency, checkpoint } = args;
-    let selection = Selection { aggregates, ..selection };
-    let options = WalkOptions { selection, rate, concurrency, checkpoint };
-    let rebuilt = rebuild_snapshots(&stack, &options, min_events, force, |aggregate, result| {
+    let options = args.walk.of(args.aggregates);
+    let rebuilt = rebuild_snapshots(&stack, &options, args.min_events, args.force, |aggregate, result| {
         let (outcome, what) = match result {
             SnapshotResult::Current | SnapshotResult::Short => return Ok(()),
             SnapshotResult::Taken { version } => ("taken", format!("at event {version}")),
@@ -76,5 +63,5 @@ pub(super) async fn rebuild(args: SnapshotRebuildArgs, Session { stack, mut out 
         "{taken} snapshots taken; {current} aggregates had a current one, {short} need none, {too_large} are too large for \
          one, {failed} cannot be read{not_there}"
     );
-    Ok(out.finish(&text, &counts, how_to_go_on.as_deref(), failed + missing == 0)?)
+    out.finish(&text, &counts, how_to_go_on.as_deref(), failed + missing == 0)
 }

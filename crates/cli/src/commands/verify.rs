@@ -1,11 +1,7 @@
 //! `daybook verify`.
 
-use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
-
 use clap::Args;
-use daybook_operations::checkpoint::CHECKPOINT_HELP;
-use daybook_operations::selection::{AggregateName, Selection};
+use daybook_operations::selection::AggregateName;
 use daybook_operations::verify::{VerifyCounts, VerifyFinding, verify};
 use daybook_operations::walk::{WalkOptions, Walked};
 use serde_json::json;
@@ -30,31 +26,21 @@ pub struct VerifyArgs {
     #[arg(value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after", "checkpoint"])]
     aggregates: Vec<AggregateName>,
     #[command(flatten)]
-    selection: Selection,
+    walk: WalkOptions,
     /// Read the whole table instead of the index: also finds aggregates without their first events, and rows that belong to
     /// no aggregate.
     #[arg(long, conflicts_with_all = ["aggregates", "types", "event_types", "after"])]
     scan: bool,
-    /// Maximum aggregates per second.
-    #[arg(long, value_name = "N", default_value = "100")]
-    rate: NonZeroU32,
-    /// Maximum aggregates checked concurrently.
-    #[arg(long, value_name = "N", default_value = "8")]
-    concurrency: NonZeroUsize,
-    #[arg(long, value_name = "FILE", help = CHECKPOINT_HELP)]
-    checkpoint: Option<PathBuf>,
 }
 
 pub(super) async fn run(args: VerifyArgs, Session { stack, mut out }: Session<'_>) -> Ended {
-    let VerifyArgs { aggregates, selection, scan, rate, concurrency, checkpoint } = args;
-    let selection = Selection { aggregates, ..selection };
-    let options = WalkOptions { selection, rate, concurrency, checkpoint };
-    let verified = verify(&stack, &options, scan, |aggregate, VerifyFinding { item, kind, what }| {
+    let options = args.walk.of(args.aggregates);
+    let verified = verify(&stack, &options, args.scan, |aggregate, VerifyFinding { item, kind, what }| {
         let json = json!({"aggregate": aggregate, "item": item, "kind": kind, "what": what});
         out.print(json, format!("{aggregate} {item} {kind}: {what}"))
     });
     let Walked { counts, how_to_go_on } = verified.await?;
-    Ok(out.finish(&text(&counts), &counts, how_to_go_on.as_deref(), counts.findings == 0)?)
+    out.finish(&text(&counts), &counts, how_to_go_on.as_deref(), counts.findings == 0)
 }
 
 fn text(counts: &VerifyCounts) -> String {

@@ -9,7 +9,6 @@ use daybook_local_stack::termination::TerminationSignals;
 use daybook_operations::{Interrupt, OperatorError, Stack};
 use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::Environment;
-use tokio::sync::watch;
 
 use super::exit::{Ended, Exit};
 use super::output::{Output, ProgressLine};
@@ -88,15 +87,16 @@ impl<A: Args> OnStack<A> {
 /// An interrupt that Ctrl-C or SIGTERM sets: the first lets a command finish its current items, the second ends the process at
 /// once.
 fn interrupt_on_signals() -> Interrupt {
-    let (sender, receiver) = watch::channel(false);
+    let interrupt = Interrupt::new();
     // Without a signal handler, the signal itself ends the process.
-    let Ok(mut signals) = TerminationSignals::listen() else { return Interrupt::by(receiver) };
+    let Ok(mut signals) = TerminationSignals::listen() else { return interrupt };
+    let set = interrupt.clone();
     tokio::spawn(async move {
         signals.next().await;
         eprintln!("daybook: finishing the current items; press Ctrl-C again to end at once");
-        sender.send_replace(true);
+        set.cancel();
         signals.next().await;
         std::process::exit(130);
     });
-    Interrupt::by(receiver)
+    interrupt
 }

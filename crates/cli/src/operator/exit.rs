@@ -20,7 +20,6 @@ pub enum Exit {
     Unread = 141,
 }
 
-/// How a command on a stack ended, or why it failed.
 pub(crate) type Ended = Result<Exit, OperatorError>;
 
 impl Exit {

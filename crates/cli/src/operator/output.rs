@@ -1,6 +1,7 @@
 //! The output of a command, and its progress on standard error, if that is a terminal.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use daybook_operations::Progress;
 use daybook_operations::message_outcome::MessageOutcome;
@@ -8,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::operator::exit::Exit;
+use crate::operator::exit::{Ended, Exit};
 
 /// Standard output, as text or as JSON, and a progress bar that is hidden while a line is printed.
 pub(crate) struct Output<'a> {
@@ -66,7 +67,7 @@ impl<'a> Output<'a> {
         counts: &impl Serialize,
         how_to_go_on: Option<&str>,
         is_clean: bool,
-    ) -> io::Result<Exit> {
+    ) -> Ended {
         self.print_summary(text, counts, how_to_go_on)?;
         Ok(Exit::of(how_to_go_on.is_some(), is_clean))
     }
@@ -96,7 +97,7 @@ impl ProgressLine {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 0 and 1000")]
     pub(crate) fn progress(&self) -> Progress {
         let bar = self.0.clone();
-        Progress::new(move |fraction, doing| {
+        Arc::new(move |fraction: Option<f64>, doing| {
             if let Some(fraction) = fraction {
                 if bar.length().is_none() {
                     bar.set_length(STEPS);

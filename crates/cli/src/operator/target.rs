@@ -28,12 +28,7 @@ be written; 130 Ctrl-C or SIGTERM ended the command; 141 the reader of the outpu
 /// The options: name, variable with the same setting, name of the value, and description.
 const OPTIONS: [(&str, &str, &str, &str); 11] = [
     ("table", "TABLE_NAME", "NAME", "The table"),
-    (
-        "event-type-shards",
-        "EVENT_TYPE_SHARDS",
-        "N",
-        "The number of index partitions that hold the events of a type; the same value as for the functions",
-    ),
+    ("event-type-shards", "EVENT_TYPE_SHARDS", "N", "The index partitions of a type; as many as for the functions"),
     ("event-bus", "EVENT_BUS_NAME", "NAME", "The name or ARN of the bus"),
     ("event-source", "EVENT_SOURCE", "SOURCE", "The source of every message; the same value as for the relay"),
     ("dlq-url", "DLQ_URL", "URL", "The URL of the dead-letter queue"),

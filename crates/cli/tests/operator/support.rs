@@ -128,7 +128,7 @@ impl Setup {
         let stop = screen.stop.clone();
         let interrupt = async {
             tokio::time::sleep(after).await;
-            stop.send_replace(true);
+            stop.cancel();
             std::future::pending().await
         };
         tokio::select! {
@@ -168,14 +168,14 @@ impl Setup {
         };
         let visited = async {
             let visited = visit(printed().await).await;
-            screen.stop.send_replace(true);
+            screen.stop.cancel();
             visited
         };
         let mut ended = None;
         let run = async {
             ended = Some(self.daybook_at(line, screen.clone()).await);
             // A command that fails at once never prints its address.
-            assert!(*screen.stop.borrow(), "{ended:?}");
+            assert!(screen.stop.is_cancelled(), "{ended:?}");
         };
         let (visited, ()) = tokio::join!(visited, run);
         ended.unwrap().expect(Exit::Clean);
@@ -275,7 +275,7 @@ async fn run_command(environment: Environment, projections: fn() -> Registered, 
         registry: aggregates::registry().unwrap(),
         projections,
         out: Box::new(screen.clone()),
-        interrupt: Interrupt::by(screen.stop.subscribe()),
+        interrupt: screen.stop.clone(),
     };
     let ended = command.run(&mut context).await;
     let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
@@ -295,7 +295,7 @@ struct Screen {
     lines: usize,
     /// After this number of lines, the output is closed.
     closes: usize,
-    stop: watch::Sender<bool>,
+    stop: Interrupt,
     /// After this number of lines, the process has crashed.
     crashes: usize,
     crashed: watch::Sender<bool>,
@@ -303,7 +303,7 @@ struct Screen {
 
 impl Screen {
     fn new() -> Self {
-        let (stop, crashed) = (watch::Sender::new(false), watch::Sender::new(false));
+        let (stop, crashed) = (Interrupt::new(), watch::Sender::new(false));
         Self { text: Arc::default(), lines: usize::MAX, closes: usize::MAX, stop, crashes: usize::MAX, crashed }
     }
 }
@@ -320,7 +320,7 @@ impl Write for Screen {
         }
         text.extend_from_slice(some);
         if lines(&text) >= self.lines {
-            self.stop.send_replace(true);
+            self.stop.cancel();
         }
         if lines(&text) >= self.crashes {
             self.crashed.send_replace(true);

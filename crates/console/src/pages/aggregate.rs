@@ -48,7 +48,6 @@ pub(crate) fn aggregate(
     Ok((model, AggregateKey::new(of_type, id)))
 }
 
-/// What a page of an aggregate shows.
 struct Shown<'a> {
     model: &'a dyn Model,
     key: AggregateKey,

@@ -32,14 +32,11 @@ const SAMPLE: usize = 20;
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct BusFilter {
-    /// Only those whose type contains the text.
     #[serde(rename = "type")]
     message_type: String,
     /// Only those of an aggregate, or of a type.
     aggregate: String,
-    /// Only those that contain the text.
     containing: String,
-    /// Only those before the position.
     #[serde(deserialize_with = "position_or_empty")]
     before: String,
 }

@@ -24,20 +24,12 @@ use crate::request::{PagePath, PageQuery, PostedForm};
 use crate::schema_fields::{CommandForm, commands};
 use crate::{json, paths};
 
-/// The headers that the form has fields for, with their labels and hints.
-const HEADERS: [(&str, &str, &str); 4] = [
-    (
-        "If-Match",
-        "If-Match",
-        "The version that you have read, such as 3. If the aggregate has changed since, the API rejects the command.",
-    ),
-    ("Idempotency-Key", "Idempotency-Key", "A request with the same key is executed once."),
-    (
-        "X-Correlation-Id",
-        "X-Correlation-Id",
-        "The id that all commands and messages of one business transaction share.",
-    ),
-    ("X-Daybook-Caller", "Caller", "The name of a caller, or JSON with principal, groups, scopes and claims."),
+/// The headers that the form has fields for, with their hints.
+const HEADERS: [(&str, &str); 4] = [
+    ("If-Match", "The version that you have read, such as 3. If it is not the latest, the API rejects the command."),
+    ("Idempotency-Key", "A request with the same key is executed once."),
+    ("X-Correlation-Id", "The id that all commands and messages of one business transaction share."),
+    ("X-Daybook-Caller", "The name of a caller, or JSON with principal, groups, scopes and claims."),
 ];
 
 #[derive(Deserialize)]
@@ -73,7 +65,6 @@ pub(crate) async fn page(
     Ok(Page::new(format!("{} · {of_type}", chosen.name), "Aggregates", content))
 }
 
-/// Sends the command, and shows the response.
 pub(crate) async fn send(
     State(console): State<Arc<Console>>,
     PagePath(of_type): PagePath<String>,
@@ -193,21 +184,21 @@ fn form(
             fieldset { legend { "Data" } (chosen.markup(sent)) }
             details open[sent.is_some()] {
                 summary { "Headers" }
-                @for (name, label, hint) in HEADERS { (header_field(name, label, hint, sent)) }
+                @for (name, hint) in HEADERS { (header_field(name, hint, sent)) }
             }
             p.actions { button.primary { "Send " (chosen.name) } }
         }
     }
 }
 
-fn header_field(name: &str, label: &str, hint: &str, sent: Option<&PostedForm>) -> Markup {
+fn header_field(name: &str, hint: &str, sent: Option<&PostedForm>) -> Markup {
     let before = sent.and_then(|sent| sent.value(name)).unwrap_or_default();
     // With the key of the request that was just sent, the next one would not be executed.
     let is_fresh = name == "Idempotency-Key" && (sent.is_none() || !before.is_empty());
     let value = if is_fresh { Ulid::generate().to_string() } else { before.to_owned() };
     html! {
         div.field {
-            label for=(name) { (label) }
+            label for=(name) { (name.strip_prefix("X-Daybook-").unwrap_or(name)) }
             input id=(name) name=(name) value=(value) autocomplete="off" spellcheck="false" aria-describedby={ "hint-" (name) };
             p.hint id={ "hint-" (name) } { (hint) }
         }
@@ -217,7 +208,7 @@ fn header_field(name: &str, label: &str, hint: &str, sent: Option<&PostedForm>) 
 /// The request to the API, or why there is none.
 fn request(model: &dyn Model, chosen: &CommandForm<'_>, id: &str, sent: &PostedForm) -> Result<CommandRequest, String> {
     let data = chosen.data(sent)?;
-    let of_header = |(name, _, _): (&'static str, &str, &str)| {
+    let of_header = |(name, _): (&'static str, &str)| {
         let value = sent.value(name)?.trim();
         let is_version = name == "If-Match" && value.bytes().all(|byte| byte.is_ascii_digit());
         Some((name, if is_version { format!("\"{value}\"") } else { value.to_owned() }))

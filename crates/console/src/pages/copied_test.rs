@@ -7,6 +7,7 @@ use daybook_admin::AdminCalls;
 use daybook_decider::{Model, RecordedEvent};
 use daybook_event_store::{LoadOptions, LoadPolicy};
 use daybook_table::AggregateKey;
+use heck::ToSnakeCase;
 use maud::{Markup, html};
 
 use crate::console::Console;
@@ -71,7 +72,7 @@ async fn of_state(
     let Some(events) = events(console, key, version).await? else { return Ok(None) };
     let options = LoadOptions { policy: LoadPolicy::Incremental, at_least: 0, at: Some(version) };
     let state = console.store.load_with(model, key, options).await?.state;
-    let name = identifier(&format!("state of {key} at version {version}"));
+    let name = format!("state of {key} at version {version}").to_snake_case();
     let (given, state) = (list(&readable(model, &events)?, 1), raw(state.text()));
     let test = format!(
         "\n#[test]\nfn {name}() {{\n    let state = given::<Subject>({given}).state();\n    let expected: serde_json::Value = \
@@ -98,7 +99,7 @@ pub(crate) async fn of_decision(
         Some(rejection) => format!("then_rejected({rejection:?}, {events})"),
         None => format!("then({events})"),
     };
-    let name = identifier(&format!("{} on {key}", decided.command));
+    let name = format!("{} on {key}", decided.command).to_snake_case();
     let (given, command, id) = (list(&readable(model, &given)?, 1), raw(decided.json), &key.id);
     let test = format!(
         "\nfn command(json: &str) -> <Subject as Aggregate>::Command {{\n    serde_json::from_str(json).unwrap()\n}}\n\n\
@@ -148,31 +149,14 @@ fn raw(text: &str) -> String {
     format!("r{signs}\"{text}\"{signs}")
 }
 
-/// A name in snake case: `RecordTransaction on account/1` becomes `record_transaction_on_account_1`.
-fn identifier(name: &str) -> String {
-    let mut identifier = String::new();
-    let mut was_lower = false;
-    for character in name.chars() {
-        if character.is_ascii_uppercase() && was_lower {
-            identifier.push('_');
-        }
-        was_lower = character.is_ascii_lowercase() || character.is_ascii_digit();
-        let next = if character.is_ascii_alphanumeric() { character.to_ascii_lowercase() } else { '_' };
-        if next != '_' || !identifier.ends_with('_') {
-            identifier.push(next);
-        }
-    }
-    identifier.trim_matches('_').to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn name_of_a_test_is_an_identifier() {
-        assert_eq!(identifier("RecordTransaction on account/12-b"), "record_transaction_on_account_12_b");
-        assert_eq!(identifier("state of order/A.1~ at version 3"), "state_of_order_a_1_at_version_3");
+        assert_eq!("RecordTransaction on account/12-b".to_snake_case(), "record_transaction_on_account_12_b");
+        assert_eq!("state of order/A.1~ at version 3".to_snake_case(), "state_of_order_a_1_at_version_3");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use heck::ToSnakeCase;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
@@ -209,17 +210,9 @@ fn numbers(usage: &Value) -> Vec<(String, String)> {
 
 /// A name in camel case as words: `apiRequests` becomes `API requests`.
 fn words(name: &str) -> String {
-    let words = name.chars().fold(String::new(), |words, character| {
-        if character.is_ascii_uppercase() {
-            format!("{words} {}", character.to_ascii_lowercase())
-        } else {
-            format!("{words}{character}")
-        }
-    });
-    let (first, rest) = words.split_at(words.find(' ').unwrap_or(words.len()));
-    let first = match first {
-        "api" => "API".to_owned(),
-        _ => first[..1].to_uppercase() + &first[1..],
-    };
-    format!("{first}{rest}")
+    let words = name.to_snake_case().replace('_', " ");
+    match words.strip_prefix("api ") {
+        Some(rest) => format!("API {rest}"),
+        None => words[..1].to_uppercase() + &words[1..],
+    }
 }

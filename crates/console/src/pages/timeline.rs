@@ -167,12 +167,8 @@ pub(crate) fn event_details(console: &Console, key: &AggregateKey, event: &Recor
 pub(crate) enum Fate {
     /// Each time that the bus accepted it.
     OnBus(Vec<BusMessage>),
-    DeadLettered {
-        /// The queue's id of it.
-        id: String,
-        /// The code of the bus that rejected it.
-        code: String,
-    },
+    /// With the queue's id of it, and the code with which the bus rejected it.
+    DeadLettered { id: String, code: String },
     /// It is in the outbox alone.
     Waiting,
     /// It is in the outbox of a stack on AWS, where nothing shows whether the bus has accepted it.

@@ -98,7 +98,6 @@ fn unreadable_event(error: &StoreError) -> Option<u64> {
 
 const MAX_CHANGES: usize = 200;
 
-/// A place at which two values differ.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Change {
     /// The members and positions that lead to it, as in JavaScript: `items[0].quantity`.
@@ -109,7 +108,6 @@ pub(crate) struct Change {
     pub(crate) after: Option<String>,
 }
 
-/// The differences, in the order of their paths.
 pub(crate) fn changes(before: &Value, after: &Value) -> Vec<Change> {
     let mut found = Vec::new();
     compare(String::new(), Some(before), Some(after), &mut found);

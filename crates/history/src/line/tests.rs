@@ -20,7 +20,9 @@ fn written_event_is_read_as_it_was() {
         message_epoch: 1,
     };
     let key = AggregateKey::new("todo", "1");
-    let text = serde_json::to_string(&EventOut::new(&key, &recorded)).unwrap();
+    let mut written = Vec::new();
+    HistoryWriter::begin(&mut written).unwrap().event(&key, &recorded).unwrap();
+    let text = String::from_utf8(written).unwrap().lines().nth(1).unwrap().to_owned();
     let expected = r#"{"aggregateType":"todo","aggregateId":"1","seqNum":7,"eventId":"01M7YRRTBV0000000000000009","#
         .to_owned()
         + r#""eventType":"TodoCreated","eventVersion":3,"data":"#

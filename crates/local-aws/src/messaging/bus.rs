@@ -59,7 +59,6 @@ pub(crate) struct EventRule {
     pub(crate) targets: BTreeMap<String, String>,
 }
 
-/// A message that is in a queue now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WaitingMessage {
     pub message: QueueMessage,
@@ -110,9 +109,9 @@ impl Bus {
     /// An account with this clock that goes on with the entries and messages that are stored. Messages that were received and not
     /// deleted are visible again. Injected faults and recorded calls are not stored.
     pub fn new(stored: StackState, clock: LocalClock) -> Result<Self, StateError> {
-        let deleted: HashSet<String> = stored.entries(Journal::DeletedMessages)?.into_iter().collect();
+        let deleted: HashSet<String> = stored.entries(Journal::DELETED_MESSAGES)?.into_iter().collect();
         let mut queues = Queues::new(clock);
-        let messages = stored.entries::<QueueMessage>(Journal::Queue)?.into_iter();
+        let messages = stored.entries::<QueueMessage>(Journal::QUEUE)?.into_iter();
         messages
             .filter(|message| !deleted.contains(&message.message_id))
             .for_each(|message| queues.send(message, Duration::ZERO));
@@ -170,7 +169,7 @@ impl Bus {
     pub fn dead_letters(&self) -> Vec<QueueMessage> {
         let state = self.state();
         let accepted: Vec<QueueMessage> =
-            state.stored.entries(Journal::Queue).inspect_err(unreadable).unwrap_or_default();
+            state.stored.entries(Journal::QUEUE).inspect_err(unreadable).unwrap_or_default();
         accepted.into_iter().filter(|message| !state.is_work(&message.queue_url)).collect()
     }
 
@@ -193,7 +192,7 @@ impl Bus {
         if !state.queues.remove_message(message_id) {
             return false;
         }
-        if let Err(error) = state.stored.append(Journal::DeletedMessages, &message_id) {
+        if let Err(error) = state.stored.append(Journal::DELETED_MESSAGES, &message_id) {
             tracing::error!(error = &error as &dyn Error, "cannot store that a message was deleted");
         }
         true
@@ -283,7 +282,7 @@ impl State {
 
     /// Sends a message that becomes visible after a duration.
     pub(crate) fn send_hidden(&mut self, message: QueueMessage, hidden: Duration) -> Result<(), StateError> {
-        self.stored.append(Journal::Queue, &message)?;
+        self.stored.append(Journal::QUEUE, &message)?;
         self.queues.send(message, hidden);
         Ok(())
     }
@@ -294,14 +293,14 @@ impl State {
         for (message, dead_letter_queue) in self.queues.take_exhausted(queue_url) {
             let (message_id, deleted) = (self.new_id(), message.message_id.clone());
             self.send(QueueMessage { message_id, queue_url: dead_letter_queue, ..message })?;
-            self.stored.append(Journal::DeletedMessages, &deleted)?;
+            self.stored.append(Journal::DELETED_MESSAGES, &deleted)?;
         }
         Ok(())
     }
 
     pub(crate) fn delete(&mut self, queue_url: &str, handle: &str) -> Result<(), CallError> {
         let deleted = self.queues.delete(queue_url, handle)?;
-        deleted.map_or(Ok(()), |message| Ok(self.stored.append(Journal::DeletedMessages, &message.message_id)?))
+        deleted.map_or(Ok(()), |message| Ok(self.stored.append(Journal::DELETED_MESSAGES, &message.message_id)?))
     }
 
     /// A new id in the form of a UUID. Ids are counted up, so that two runs of a test get the same ones. Runs over the

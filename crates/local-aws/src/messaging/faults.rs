@@ -159,7 +159,6 @@ pub struct Rule {
     /// The text; an empty text is contained in every entry and message.
     pub containing: String,
     pub code: String,
-    /// The number of times; without it, forever.
     #[serde(default)]
     pub times: Option<u32>,
 }

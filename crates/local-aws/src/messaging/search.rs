@@ -36,7 +36,6 @@ pub struct MessageQuery {
     pub with_dead_letters: bool,
 }
 
-/// A part of the messages on the bus.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct BusPart {
     /// The last ones, in order of arrival.

@@ -2,11 +2,10 @@
 //!
 //! - `queues`: visible and hidden messages.
 //! - Here: sends a message, creates and deletes queues, and returns their ARN and number of messages; limits and errors that
-//!   several operations share. `receive_message`, and `receipts`: deletes a received message, or changes how long it is hidden.
+//!   several operations share. `received`: receives messages, deletes a received one, or changes how long it is hidden.
 
 pub(crate) mod queues;
-mod receipts;
-mod receive_message;
+mod received;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -19,9 +18,10 @@ use crate::messaging::bus::Bus;
 use crate::messaging::faults::{CallFault, INJECTED, Rule};
 
 pub use queues::{QueueMessage, TargetOutcome, TargetRecord};
-pub(crate) use receipts::{change_visibility, change_visibility_batch, delete_message, delete_message_batch};
-pub use receive_message::ReceivedMessage;
-pub(crate) use receive_message::receive_message;
+pub use received::ReceivedMessage;
+pub(crate) use received::{
+    change_visibility, change_visibility_batch, delete_message, delete_message_batch, receive_message,
+};
 
 /// Maximum size of body and attributes together, in bytes.
 const MAX_MESSAGE: usize = 1024 * 1024;

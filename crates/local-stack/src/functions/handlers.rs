@@ -157,9 +157,12 @@ mod tests {
         });
         let due = json!({"Records": [stream_record::insert(1, image)]});
         PANICS.store(true, Ordering::Relaxed);
-        assert_eq!(function.invoke(due.to_string(), Duration::from_secs(60)).await, InvocationOutcome::FunctionError);
+        assert_eq!(
+            function.invoke(due.to_string(), Duration::from_secs(60), None).await,
+            InvocationOutcome::FunctionError
+        );
         PANICS.store(false, Ordering::Relaxed);
         let expected = InvocationOutcome::Returned(r#"{"batchItemFailures":[]}"#.to_owned());
-        assert_eq!(function.invoke(due.to_string(), Duration::from_secs(60)).await, expected);
+        assert_eq!(function.invoke(due.to_string(), Duration::from_secs(60), None).await, expected);
     }
 }

@@ -48,7 +48,6 @@ pub(super) struct FunctionProcess {
     leased: mpsc::Receiver<Infallible>,
 }
 
-/// Why a process has ended.
 pub(super) enum End {
     /// Its version was used no more.
     OfUse,

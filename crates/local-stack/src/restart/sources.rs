@@ -46,7 +46,6 @@ impl Sources {
     }
 }
 
-/// The state of a file; `None` if there is none.
 pub(super) fn file_state(file: &Path) -> Option<FileState> {
     let metadata = fs::metadata(file).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))

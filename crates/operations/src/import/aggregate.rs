@@ -12,10 +12,9 @@ use daybook_table::AggregateKey;
 use jiff::Timestamp;
 
 use super::replay::Replay;
+use crate::export::page;
 use crate::history::source::{AggregateLines, HistoryFile, LineError};
 use crate::pacing::Pacer;
-
-const PAGE: usize = 1000;
 
 const SHOWN: usize = 80;
 
@@ -28,7 +27,6 @@ pub(super) struct Importer<'a> {
     pub(super) pacer: Pacer,
 }
 
-/// The aggregate after its import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// The events that were in the table before.
@@ -48,18 +46,13 @@ pub enum ImportFailure {
     Table(StoreError),
 }
 
+/// What became of an aggregate. The export could not read a skipped one. `in_table` is the number of its events that are known
+/// to be in the table.
 #[derive(Debug)]
 pub enum ImportOutcome {
     Done(Imported),
-    /// The export could not read it.
-    Skipped {
-        reason: String,
-    },
-    Failed {
-        /// The number of its events that are known to be in the table.
-        in_table: u64,
-        failure: ImportFailure,
-    },
+    Skipped { reason: String },
+    Failed { in_table: u64, failure: ImportFailure },
 }
 
 impl From<LineError> for ImportFailure {
@@ -253,19 +246,12 @@ impl StoredEvents<'_> {
             return Ok(None);
         }
         if self.page.is_empty() {
-            let left = usize::try_from(self.last - self.read).unwrap_or(PAGE).min(PAGE);
-            let page = self.store.events(self.key, self.read, left).await?;
-            if let Some(row) = page.unreadable.first() {
-                return Err(ImportFailure::Different(format!("its row {} cannot be read: {}", row.sk, row.reason)));
-            }
-            self.page = page.items.into();
+            let page = page(self.store, self.key, self.read, self.last).await?;
+            self.page = page.map_err(ImportFailure::Different)?.into();
         }
-        let Some(event) = self.page.pop_front() else {
-            let (missing, last) = (self.read + 1, self.last);
-            return Err(ImportFailure::Different(format!("event {missing} is missing, its metadata counts {last}")));
-        };
-        self.read = event.seq_num;
-        Ok(Some(event))
+        let event = self.page.pop_front();
+        self.read = event.as_ref().map_or(self.read, |event| event.seq_num);
+        Ok(event)
     }
 }
 

@@ -124,7 +124,7 @@ pub async fn rebuild(
         })?;
         let walked = walk(stack, &visitor, listing, &mut progress, &meter, &mut report).await;
         progress.usage += meter.take();
-        if walked.is_err() || stack.interrupt.is_set() {
+        if walked.is_err() || stack.interrupt.is_cancelled() {
             let stored = views.store_progress(&view, &progress.to_json(), Timestamp::now()).await;
             walked?;
             stored.map_err(&error)?;
@@ -182,9 +182,9 @@ async fn lead(
     if let Ok(left) = Duration::try_from(left) {
         let seconds = left.as_secs();
         let doing = format!("waiting {seconds} s: until then, an instance of the projector may not fill this version");
-        stack.progress.show(None, doing);
+        (stack.progress)(None, doing);
         tokio::select! {
-            () = visitor.interrupt.wait() => {}
+            () = visitor.interrupt.cancelled() => {}
             () = sleep(left) => {}
         }
     }
@@ -210,7 +210,7 @@ async fn walk(
         let Some(visited) = visited? else { break };
         progress.add(&visited).into_iter().try_for_each(|found| report(visitor.view, found))?;
         if let Some(last) = visited.aggregates.last() {
-            stack.progress.show(Some(last.fraction), format!("{}, at {}", progress.text(), last.name));
+            (stack.progress)(Some(last.fraction), format!("{}, at {}", progress.text(), last.name));
         }
         if written_at.is_none_or(|at| at.elapsed() >= WRITE_INTERVAL) {
             progress.usage += meter.take();

@@ -85,7 +85,7 @@ impl Visitor<'_> {
     async fn permit(&self) -> Option<SemaphorePermit<'_>> {
         tokio::select! {
             biased;
-            () = self.interrupt.wait() => None,
+            () = self.interrupt.cancelled() => None,
             permit = self.in_work.acquire() => permit.ok(),
         }
     }
@@ -103,7 +103,7 @@ impl Visitor<'_> {
             let Some(last) = last.cloned() else { break };
             tokio::select! {
                 biased;
-                () = self.interrupt.wait() => return Ok(None),
+                () = self.interrupt.cancelled() => return Ok(None),
                 () = sleep(pause) => {}
             }
             pause = LONGEST_PAUSE.min(pause * 2);

@@ -76,7 +76,7 @@ impl<'a> Batches<'a> {
         let groups = stream::try_unfold(groups, move |mut groups| {
             let sizes = Rc::clone(&sizes);
             async move {
-                let group = if interrupt.is_set() { None } else { groups.next(&sizes).await? };
+                let group = if interrupt.is_cancelled() { None } else { groups.next(&sizes).await? };
                 Ok::<_, StoreError>(group.map(|group| (group, groups)))
             }
         });

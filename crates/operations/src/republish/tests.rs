@@ -13,7 +13,6 @@ use daybook_function_runtime::aws_config_at;
 use daybook_settings::Environment;
 use daybook_stream_relay::{RelaySettings, RetryPolicy, clients};
 use serde_json::Value;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::*;
@@ -152,9 +151,8 @@ async fn send_all(services: Services) -> (Duration, Seen) {
         retry: RetryPolicy::default(),
     };
     let resend = Resend::new(clients::eventbridge(&aws), settings, rate);
-    let stop = watch::Sender::new(false);
     let registry = aggregates::registry().unwrap();
-    let interrupt = Interrupt::by(stop.subscribe());
+    let interrupt = Interrupt::new();
     let stack = Stack::new(Environment::default(), registry, projections::projections, interrupt);
     let start = Instant::now();
     let ended = republish_from(&stack, &options, &store, resend, |_| Ok(())).await.unwrap();

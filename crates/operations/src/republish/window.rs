@@ -155,7 +155,7 @@ impl<'a> WindowReader<'a> {
         let reads: Vec<_> = short
             .filter_map(|(at, reader)| Some((at, reader.partition.clone(), reader.next?)))
             .map(async |(at, partition, first)| {
-                Ok::<_, StoreError>((at, store.admin().index_page(&partition, first, last, limit).await?))
+                Ok::<_, StoreError>((at, store.admin().index(&partition, first, last, limit).await?))
             })
             .collect();
         let pages: Vec<_> = stream::iter(reads).buffer_unordered(CONCURRENCY).try_collect().await?;

@@ -1,4 +1,4 @@
-//! Sends the requests at their planned times, and measures the responses.
+//! The options, and the requests, which are sent at their planned times.
 //!
 //! Invariant: the planned time of a request depends on the rate only, never on earlier responses, and its latency is measured
 //! from then on. Otherwise the wait behind a slow response would be left out (coordinated omission).
@@ -6,25 +6,72 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::ready;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::pin::pin;
 use std::time::Duration;
 
 use axum::http::Uri;
-use daybook_decider::{Caller, CommandRequest, DecisionInput, Folded, Json, Meta, Model, Registry};
+use clap::Args;
+use daybook_command_handler::openapi::{execute, samples};
+use daybook_decider::{Decided, Model, Registry};
 use daybook_function_runtime::with_causes;
 use daybook_local_stack::http::{HttpClient, HttpError, TextResponse};
 use daybook_operations::selection::models;
 use daybook_operations::signed_calls::{aws_config, signer};
 use daybook_operations::stack::is_loopback;
 use daybook_operations::{OperatorError, Stack};
-use daybook_projection::Projections;
 use futures_util::{StreamExt, stream};
-use jiff::Timestamp;
-use serde_json::{Value, json};
+use jiff::SignedDuration;
+use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 use ulid::Ulid;
 
-use crate::commands::load::args::LoadArgs;
+/// Send commands and reads to an API at a fixed rate, and report latencies, responses, units and costs.
+///
+/// The commands are the examples of the API document, in an order that the aggregates accept. The latency of a request is measured
+/// from its planned time: if the API is slower than the rate, the wait counts. The events of a run cannot be removed, except with
+/// the table, so use a stack of its own for load tests. Requests to an API on another machine are signed with your AWS
+/// credentials, unless you give a header `authorization`, and are sent only with `--yes`.
+#[derive(Clone, Debug, Args)]
+pub struct LoadArgs {
+    /// URL of the API: that of `daybook dev`, or the stack's output ApiUrl.
+    #[arg(long, env = "API_URL", value_name = "URL", default_value = "http://127.0.0.1:3000", hide_env_values = true)]
+    pub(super) url: String,
+    /// Header of every request, such as `authorization: Bearer …`; can be repeated.
+    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = parse_header)]
+    pub(super) headers: Vec<(String, String)>,
+    /// Only aggregates of this type; can be repeated. Default: all types without claims.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(super) types: Vec<String>,
+    /// Requests per second.
+    #[arg(long, value_name = "N", default_value = "20")]
+    pub(super) rate: NonZeroU32,
+    /// How long requests are sent, such as `90s`, `5m` or `1h`.
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    pub(super) duration: SignedDuration,
+    /// Maximum requests that wait for their responses at the same time.
+    #[arg(long, value_name = "N", default_value = "32")]
+    pub(super) concurrency: NonZeroUsize,
+    /// Share of reads among the requests. A read gets the state of an aggregate that the run has created.
+    #[arg(long, value_name = "PERCENT", default_value = "20", value_parser = clap::value_parser!(u64).range(..=100))]
+    pub(super) reads: u64,
+    /// Send the requests to an API that is not on this machine; without this option, the command is a dry run.
+    #[arg(long)]
+    pub(super) yes: bool,
+}
+
+fn parse_header(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once(':').filter(|(name, _)| !name.trim().is_empty());
+    let (name, value) = parts.ok_or_else(|| "expected NAME: VALUE".to_owned())?;
+    Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
+}
+
+impl LoadArgs {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive number of requests")]
+    pub(super) fn planned(&self) -> u64 {
+        (self.duration.as_secs_f64() * f64::from(self.rate.get())).ceil() as u64
+    }
+}
 
 pub(super) struct Api {
     client: HttpClient,
@@ -36,28 +83,24 @@ pub(super) struct Api {
 
 impl Api {
     pub(super) async fn connect(args: &LoadArgs, stack: &Stack) -> Result<Self, OperatorError> {
-        let (url, headers) = (&args.url, args.headers.clone());
+        let (url, mut headers) = (&args.url, args.headers.clone());
         let uri = url.parse::<Uri>().ok();
         if !uri.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()) {
             return Err(OperatorError::Usage(format!("--url is {url:?}, expected http://HOST:PORT or https://HOST")));
         }
         let is_local = is_loopback(url);
-        let signer = match is_local || headers.iter().any(|(name, _)| name == "authorization") {
-            true => None,
-            // The variable for another endpoint of API Gateway, as AWS's own tools would name it.
-            false => {
-                Some(signer(&aws_config(&stack.environment, "AWS_ENDPOINT_URL_EXECUTE_API").await?, "execute-api"))
-            }
-        };
+        let is_authorized = is_local || headers.iter().any(|(name, _)| name == "authorization");
+        headers.push(("content-type".to_owned(), "application/json".to_owned()));
+        // The variable for another endpoint of API Gateway, as AWS's own tools would name it.
+        let config = async || aws_config(&stack.environment, "AWS_ENDPOINT_URL_EXECUTE_API").await;
+        let signer = if is_authorized { None } else { Some(signer(&config().await?, "execute-api")) };
         let client = HttpClient::new(url, signer);
         Ok(Self { client, url: url.trim_end_matches('/').to_owned(), headers, is_local })
     }
 
     async fn send(&self, path: &str, body: Option<String>) -> Result<TextResponse, HttpError> {
-        let mut headers = self.headers.clone();
-        headers.extend(body.is_some().then(|| ("content-type".to_owned(), "application/json".to_owned())));
         let method = if body.is_some() { "POST" } else { "GET" };
-        self.client.send(method, &format!("{}{path}", self.url), &headers, body).await
+        self.client.send(method, &format!("{}{path}", self.url), &self.headers, body).await
     }
 
     /// The usage that a local stack has counted; `None` for another API.
@@ -65,14 +108,10 @@ impl Api {
         if !self.is_local {
             return Ok(None);
         }
-        let failed = |error: HttpError| {
-            OperatorError::Failed(format!(
-                "the API at {} does not respond: {}; check --url",
-                self.url,
-                with_causes(&*error)
-            ))
-        };
-        let response = self.send("/_dev/usage", None).await.map_err(failed)?;
+        let response = self.send("/_dev/usage", None).await.map_err(|error| {
+            let (url, cause) = (&self.url, with_causes(&*error));
+            OperatorError::Failed(format!("the API at {url} does not respond: {cause}; check --url"))
+        })?;
         Ok(serde_json::from_str(&response.body).ok().filter(|_| response.status == 200))
     }
 
@@ -110,28 +149,26 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn new(scripts: Vec<Script>) -> Self {
-        Self { scripts, prefix: format!("load-{}", Ulid::generate().to_string().to_lowercase()), ..Self::default() }
-    }
-
     /// Sends the planned requests, until the end of the duration or Ctrl-C. Waits for the responses.
-    pub(super) async fn send_all(self, args: &LoadArgs, api: &Api, stack: &Stack) -> Self {
-        let (start, run, interrupt) = (Instant::now(), RefCell::new(self), &stack.interrupt);
-        let duration = args.duration.unsigned_abs();
+    pub(super) async fn of_requests(scripts: Vec<Script>, args: &LoadArgs, api: &Api, stack: &Stack) -> Self {
+        let prefix = format!("load-{}", Ulid::generate().to_string().to_lowercase());
+        let run = RefCell::new(Self { scripts, prefix, ..Self::default() });
+        let (start, interrupt, duration) = (Instant::now(), &stack.interrupt, args.duration.unsigned_abs());
         let requests = stream::iter(0..args.planned())
-            .take_while(|_| ready(!interrupt.is_set() && start.elapsed() < duration))
+            .take_while(|_| ready(!interrupt.is_cancelled() && start.elapsed() < duration))
             .map(async |index| {
                 let due = start + Duration::from_secs_f64(index as f64 / f64::from(args.rate.get()));
+                let is_read = (index + 1) * args.reads / 100 > index * args.reads / 100;
                 tokio::select! {
                     biased;
-                    () = interrupt.wait() => {}
-                    () = sleep_until(due) => send(&run, api, args.is_read(index), due).await,
+                    () = interrupt.cancelled() => {}
+                    () = sleep_until(due) => send(&run, api, is_read, due).await,
                 }
             });
         let mut responses = pin!(requests.buffer_unordered(args.concurrency.get()));
         while responses.next().await.is_some() {
             let fraction = start.elapsed().as_secs_f64() / duration.as_secs_f64();
-            stack.progress.show(Some(fraction), format!("{} failures", run.borrow().failures));
+            (stack.progress)(Some(fraction), format!("{} failures", run.borrow().failures));
         }
         let elapsed = start.elapsed();
         Self { elapsed, ..run.take() }
@@ -150,14 +187,26 @@ impl Run {
         self.begun = self.begun.max(number + 1);
         (number, Some(command))
     }
+
+    /// The path and the body of the request with a command; of a read, if there is no command.
+    fn request(&self, number: usize, command: Option<usize>) -> (String, Option<String>) {
+        let Script { aggregate_type, commands } = self.script(number);
+        let (collection, id) = (format!("/{aggregate_type}"), format!("{}-{number}", self.prefix));
+        match command {
+            None => (format!("{collection}/{id}"), None),
+            Some(0) => {
+                let mut body = commands[0]["data"].clone();
+                body["id"] = id.into();
+                (collection, Some(body.to_string()))
+            }
+            Some(command) => (format!("{collection}/{id}/commands"), Some(commands[command].to_string())),
+        }
+    }
 }
 
 async fn send(run: &RefCell<Run>, api: &Api, is_read: bool, due: Instant) {
-    let (number, command, (path, body)) = {
-        let mut run = run.borrow_mut();
-        let (number, command) = run.next(is_read);
-        (number, command, run.script(number).request(command, &format!("{}-{number}", run.prefix)))
-    };
+    let (number, command) = run.borrow_mut().next(is_read);
+    let (path, body) = run.borrow().request(number, command);
     let sent = api.send(&path, body).await;
     let latency = due.elapsed().as_secs_f64() * 1e3;
     let accepted = sent.as_ref().is_ok_and(|response| (200..300).contains(&response.status));
@@ -188,8 +237,7 @@ pub(super) struct Script {
 }
 
 pub(super) fn scripts(registry: &Registry, types: &[String]) -> Result<Vec<Script>, OperatorError> {
-    let document = daybook_command_handler::openapi::document(registry, &Projections::new());
-    let scripts = models(registry, types)?.into_iter().map(|model| Script::of_examples(model, &document));
+    let scripts = models(registry, types)?.into_iter().map(Script::of_samples);
     let scripts: Vec<_> = scripts.filter(|script| !script.commands.is_empty()).collect();
     let reason = "the API document has no example that creates an aggregate; add `#[schemars(example = …)]` to its fields; \
          types with claims are left out";
@@ -197,15 +245,14 @@ pub(super) fn scripts(registry: &Registry, types: &[String]) -> Result<Vec<Scrip
 }
 
 impl Script {
-    fn of_examples(model: &dyn Model, document: &Value) -> Self {
-        let path = format!("/{}/{{id}}/commands", model.type_name());
-        let examples =
-            &document["paths"][path.as_str()]["post"]["requestBody"]["content"]["application/json"]["examples"];
-        let later = examples["several"]["value"].as_array().into_iter().flatten();
-        let (mut now, mut commands) = (model.before_first_event(), Vec::new());
-        for command in std::iter::once(&examples["creation"]["value"][0]).chain(later) {
-            match after(model, &now, command).filter(|next| !model.is_deleted(next)) {
-                // The examples of all aggregates would claim the same value.
+    fn of_samples(model: &dyn Model) -> Self {
+        let (mut now, mut commands, mut samples) = (model.before_first_event(), Vec::new(), samples(model));
+        samples.sort_by_key(|sample| sample["command"] != model.commands().create);
+        for sample in samples {
+            let is_accepted = |decided: &Decided| decided.rejection.is_none() && !model.is_deleted(&decided.after);
+            let after = execute(model, &now, &[&sample]).filter(is_accepted).map(|decided| decided.after);
+            match after {
+                // The samples of all aggregates would claim the same value.
                 Some(next) if model.claims(&next).is_ok_and(|claims| !claims.is_empty()) => {
                     commands.clear();
                     break;
@@ -214,32 +261,8 @@ impl Script {
                 None if commands.is_empty() => break,
                 None => continue,
             }
-            commands.push(command.clone());
+            commands.push(sample);
         }
         Self { aggregate_type: model.type_name(), commands }
     }
-
-    /// The path and the body of the request with a command; of a read, if there is no command.
-    fn request(&self, command: Option<usize>, id: &str) -> (String, Option<String>) {
-        let (collection, Some(number)) = (format!("/{}", self.aggregate_type), command) else {
-            return (format!("/{}/{id}", self.aggregate_type), None);
-        };
-        let command = &self.commands[number];
-        if number > 0 {
-            return (format!("{collection}/{id}/commands"), Some(command.to_string()));
-        }
-        let mut body = command.get("data").cloned().unwrap_or(json!({}));
-        body["id"] = id.into();
-        (collection, Some(body.to_string()))
-    }
-}
-
-/// The aggregate after a command; `None` if it is rejected.
-fn after(model: &dyn Model, before: &Folded, command: &Value) -> Option<Folded> {
-    let data = Json::of(command.get("data").unwrap_or(&json!({}))).ok()?;
-    let request = CommandRequest { command: command["command"].as_str()?.to_owned(), data };
-    let (now, seed) = (Timestamp::now(), Ulid::generate());
-    let input = DecisionInput::new(now, seed, Meta::default(), Caller::anonymous(), 1);
-    let decided = model.decide(before, "load", &[request], &input).ok()?;
-    decided.rejection.is_none().then_some(decided.after)
 }

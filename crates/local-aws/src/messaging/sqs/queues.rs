@@ -30,7 +30,6 @@ pub(crate) struct Queues {
     redrive: BTreeMap<String, (u32, String)>,
     /// What became of the events of rules.
     pub(crate) records: TargetRecords,
-    /// Wakes waiting receivers.
     pub(crate) changed: Arc<Notify>,
     /// The clock of the times that are shown. Messages are hidden by the machine's clock.
     pub(crate) clock: LocalClock,
