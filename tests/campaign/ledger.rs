@@ -167,11 +167,7 @@ impl Ledger {
             }
             Content::Poison(pk) => (Identity::Raw(json.clone()), pk.clone(), 0),
         };
-        let known = self
-            .pending
-            .iter_mut()
-            .find(|item| matches!(item.identity, Identity::Message(_)) && item.identity == identity);
-        match known {
+        match self.pending.iter_mut().find(|item| item.identity == identity) {
             Some(item) => item.numbers.push(number),
             None => self.pending.push(Pending {
                 identity,
@@ -255,7 +251,8 @@ impl Ledger {
         }
     }
 
-    fn settle(&mut self, at: usize) {
+    /// A service accepted this message or record, and the relay received the response.
+    pub(crate) fn settle(&mut self, at: usize) {
         self.pending[at].settled = true;
         self.evidence.settled(&self.pending[at].event_id);
     }
@@ -353,15 +350,6 @@ impl Ledger {
         }
     }
 
-    /// The queue accepted a dead-letter message of this, or of another record with the same bytes, and the relay
-    /// received the response.
-    pub(crate) fn dead_letter_accepted(&mut self, at: usize) {
-        let identity = &self.pending[at].identity;
-        if let Some(at) = self.pending.iter().position(|item| !item.settled && item.identity == *identity) {
-            self.settle(at);
-        }
-    }
-
     /// Checks the relay's response: an error, or this JSON. Returns what the instance has learned.
     pub(crate) fn check_response(mut self, response: &InvocationOutcome) -> Evidence {
         if Instant::now() > self.cutoff {
@@ -406,13 +394,7 @@ impl Ledger {
         if self.stopped.is_some() || (is_breaker_open && has_probed()) {
             return;
         }
-        let refused = |item: &Pending| {
-            // Attempts cannot be distinguished if the batch contains a record several times: each copy has its own.
-            let copies = || self.pending.iter().filter(|other| other.identity == item.identity);
-            let attempts: usize = copies().map(|copy| copy.dead_letter_attempts).sum();
-            let most: usize = copies().map(|copy| if copy.settled { 1 } else { MAX_DEAD_LETTER_ATTEMPTS }).sum();
-            !item.settled && (item.dead_letter_attempts >= MAX_DEAD_LETTER_ATTEMPTS || attempts >= most)
-        };
+        let refused = |item: &Pending| !item.settled && item.dead_letter_attempts >= MAX_DEAD_LETTER_ATTEMPTS;
         let is_blocked = |item: &Pending| {
             self.pending.iter().filter(|other| refused(other)).any(|other| {
                 other.identity == item.identity

@@ -267,7 +267,7 @@ impl Sent {
         if reply.status == 200
             && let Some(at) = pending
         {
-            self.with_ledger(|ledger| ledger.dead_letter_accepted(at));
+            self.with_ledger(|ledger| ledger.settle(at));
         }
         Ok(reply)
     }

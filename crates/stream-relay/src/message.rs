@@ -111,25 +111,25 @@ pub(crate) fn gather(
         if is_settled(&coordinates) {
             continue;
         }
-        match content {
-            Content::SomethingElse => {}
+        let (identity, message) = match content {
+            Content::SomethingElse => continue,
             Content::Moved(aggregate, last) => {
                 let moved = moved.entry(aggregate).or_default();
                 moved.last = moved.last.max(last);
                 moved.records.push(coordinates);
+                continue;
             }
             Content::Unreadable(Unreadable { pk, reason }) => {
                 let error = EntryError::new("UnreadableRecord", reason);
-                messages.push(PendingMessage::new(Body::Record { raw, pk }, vec![coordinates], Some(error)));
+                (raw.get().to_owned(), PendingMessage::new(Body::Record { raw, pk }, Some(error)))
             }
-            Content::Outbox(row) => {
-                let index = *known.entry(identity(&row.item)).or_insert(messages.len());
-                match messages.get_mut(index) {
-                    Some(message) => message.records.push(coordinates),
-                    None => messages.push(PendingMessage::of_row(row, vec![coordinates], settings)),
-                }
-            }
+            Content::Outbox(row) => (identity(&row.item), PendingMessage::of_row(row, settings)),
+        };
+        let index = *known.entry(identity).or_insert(messages.len());
+        if index == messages.len() {
+            messages.push(message);
         }
+        messages[index].records.push(coordinates);
     }
     (messages, moved)
 }
@@ -141,14 +141,14 @@ pub(crate) fn identity(item: &OutboxItem) -> String {
 }
 
 impl PendingMessage {
-    /// The message of an outbox row, and the records that are settled with it.
-    pub(crate) fn of_row(row: Box<OutboxRow>, records: Vec<Coordinates>, settings: &RelaySettings) -> Self {
+    /// The message of an outbox row, without records.
+    pub(crate) fn of_row(row: Box<OutboxRow>, settings: &RelaySettings) -> Self {
         let checked = check(&row, settings);
-        Self { bytes: checked.as_ref().ok().copied(), ..Self::new(Body::Row(row), records, checked.err()) }
+        Self { bytes: checked.as_ref().ok().copied(), ..Self::new(Body::Row(row), checked.err()) }
     }
 
-    fn new(body: Body, records: Vec<Coordinates>, permanent_error: Option<EntryError>) -> Self {
-        let (bytes, last_error, attempts, span) = (None, None, Attempts::default(), Span::none());
+    fn new(body: Body, permanent_error: Option<EntryError>) -> Self {
+        let (records, bytes, last_error, attempts, span) = (Vec::new(), None, None, Attempts::default(), Span::none());
         Self { body, records, bytes, permanent_error, last_error, unknown_failures: 0, attempts, span }
     }
 
@@ -312,7 +312,7 @@ mod tests {
     fn size_is_14_bytes_and_the_utf_8_of_the_texts() {
         let row = row("Ü", "{\"text\":\"é\"}");
         assert_eq!(size(&row, &settings()), 14 + 7 + 2 + 13 + 6);
-        let message = PendingMessage::of_row(row, Vec::new(), &settings());
+        let message = PendingMessage::of_row(row, &settings());
         let entry = message.entry(&settings()).unwrap();
         let texts =
             [entry.source(), entry.detail_type(), entry.detail(), entry.resources().first().map(String::as_str)];

@@ -74,7 +74,7 @@ impl Resend {
         for row in rows {
             match OutboxRow::of(row) {
                 Ok(row) => {
-                    let mut message = PendingMessage::of_row(Box::new(row), Vec::new(), &self.publisher.settings);
+                    let mut message = PendingMessage::of_row(Box::new(row), &self.publisher.settings);
                     message.start_span();
                     messages.push(message);
                     unreadable.push(None);

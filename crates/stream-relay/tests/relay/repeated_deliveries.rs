@@ -15,6 +15,12 @@ fn unsettled() -> Value {
     insert_detail(1, "p", 1, &"x".repeat(1_200_000))
 }
 
+fn unreadable() -> Value {
+    let mut record = insert(3, "b", 1);
+    record["dynamodb"]["NewImage"]["messageSeq"] = json!({"S": "one"});
+    record
+}
+
 /// Relays the records twice; the first stays unsettled. Returns how many entries the bus got, without those of the first.
 async fn relayed_twice(setup: &Setup, records: &[Value]) -> usize {
     for _ in 0..2 {
@@ -68,11 +74,18 @@ async fn rejected_messages_that_the_queue_did_not_accept_do_not_open_the_breaker
 #[tokio::test]
 async fn dead_letter_message_is_not_sent_again() {
     let setup = setup(json!({})).await;
-    let mut unreadable = insert(3, "b", 1);
-    unreadable["dynamodb"]["NewImage"]["messageSeq"] = json!({"S": "one"});
-    let records = [unsettled(), insert_detail(2, "a", 1, "malformed"), unreadable];
+    let records = [unsettled(), insert_detail(2, "a", 1, "malformed"), unreadable()];
     assert_eq!(relayed_twice(&setup, &records).await, 0);
     assert_eq!(setup.dead_letters().len(), 2);
+}
+
+/// The queue accepts one message for both. A message for the second, which the queue does not accept, would make the record
+/// unsettled again.
+#[tokio::test]
+async fn unreadable_record_that_is_repeated_in_a_batch_is_dead_lettered_once() {
+    let setup = setup(json!({"sendMessage": [{}, {"http": 503, "forever": true}]})).await;
+    assert_eq!(setup.checkpoint(&[unreadable(), unreadable()]).await, None);
+    assert_eq!(setup.dead_letters().len(), 1);
 }
 
 #[tokio::test]
