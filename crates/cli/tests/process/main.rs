@@ -1,9 +1,8 @@
-//! `daybook dev` as a process: how it ends, what survives, what a change of a source file does, and how fast it stays.
+//! `daybook dev` as a process: how it ends, what survives, and what a change of a source file does.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod daybook;
-mod growth;
 mod kill;
 mod projection;
 mod replaced_functions;
