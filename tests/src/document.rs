@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use jsonschema::{Draft, Validator};
+use jsonschema::{Draft, Registry, Validator};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
@@ -11,9 +11,14 @@ use serde_json::{Value, json};
 const HEADERS: [&str; 7] =
     ["etag", "location", "link", "retry-after", "allow", "x-correlation-id", "idempotency-replayed"];
 
+/// The URI by which schemas refer to the document.
+const URI: &str = "urn:openapi";
+
 /// The generated document.
 pub struct Document {
     json: Value,
+    /// The document, which is read once for all validators.
+    schemas: Registry<'static>,
     /// The validators, by the JSON pointer of the schema.
     validators: Mutex<HashMap<String, Arc<Validator>>>,
 }
@@ -30,7 +35,9 @@ impl Document {
             let registry = aggregates::registry().expect("the aggregates can be registered together");
             let projections = projections::projections().expect("the projections can be registered together");
             let json = daybook_command_handler::openapi::document(&registry, &projections);
-            Self { json, validators: Mutex::default() }
+            let schemas = Registry::new().draft(Draft::Draft202012).add(URI, json.clone());
+            let schemas = schemas.and_then(|added| added.prepare()).expect("the document refers to its own schemas");
+            Self { json, schemas, validators: Mutex::default() }
         })
     }
 
@@ -142,9 +149,10 @@ impl Document {
         let mut validators = self.validators.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || {
             let encoded = place.replace('{', "%7B").replace('}', "%7D");
-            let schema = json!({"$ref": format!("#{encoded}"), "components": self.json["components"], "paths": self.json["paths"]});
+            let schema = json!({"$ref": format!("{URI}#{encoded}")});
             let options = jsonschema::options().with_draft(Draft::Draft202012).should_validate_formats(true);
-            Arc::new(options.build(&schema).unwrap_or_else(|error| panic!("{place} is no schema: {error}")))
+            let built = options.with_registry(&self.schemas).build(&schema);
+            Arc::new(built.unwrap_or_else(|error| panic!("{place} is no schema: {error}")))
         };
         Arc::clone(validators.entry(place.to_owned()).or_insert_with(make))
     }
