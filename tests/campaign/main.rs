@@ -2,7 +2,7 @@
 //! time. After each schedule, every guarantee must hold.
 //!
 //! - `cargo test -p suite-tests --test campaign` runs 120 schedules, and the tests of the cost of outages and
-//!   failures. The seeds are always the same, so that a failure is the change's own. `.ci/run` runs 200, and sets
+//!   failures. The seeds are always the same, so that a failure is the change's own. `.ci/run` sets
 //!   `CAMPAIGN_FIRST_SEED` to the time and so runs new schedules each time. Each night, 20,000 new ones run.
 //! - `CAMPAIGN_SCHEDULES=100000 cargo test --profile campaign -p suite-tests --test campaign schedules` runs that many.
 //!   Every second schedule is followed by one of read models; with `CAMPAIGN_READ_MODELS_EVERY=1` each one is.
