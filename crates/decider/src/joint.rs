@@ -8,7 +8,7 @@ use ulid::Ulid;
 use crate::aggregate_key::AggregateKey;
 use crate::involved::{Involved, Need};
 use crate::model::{CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, StateError};
-use crate::record::MAX_RECORDS;
+use crate::record::{MAX_BYTES, MAX_RECORDS};
 use crate::registry::Registry;
 
 /// Commands of a request to one aggregate.
@@ -121,7 +121,10 @@ struct Joint<'a> {
 impl Joint<'_> {
     fn decide(mut self, mut steps: VecDeque<Step>) -> Result<Decisions, JointError> {
         let mut needs = BTreeSet::new();
-        let mut number = 0;
+        // The aggregates that are created, and so probably do not exist: the condition of the append finds out. A decision
+        // that does not write them needs to know.
+        let mut assumed = BTreeSet::new();
+        let (mut number, mut records, mut bytes) = (0, 0, 0);
         while let Some(step) = steps.pop_front() {
             number += 1;
             let aggregate = (step.to != *self.own).then(|| step.to.clone());
@@ -133,19 +136,23 @@ impl Joint<'_> {
             if number > MAX_RECORDS {
                 return Err(failed(CommandError::TooMany));
             }
-            let decided = match self.step(&step, number) {
-                Err(CommandError::Needs(more)) => {
-                    needs.extend(more);
-                    continue;
-                }
+            if !self.involved.aggregates.contains_key(&step.to) && model(self.registry, &step.to).is_ok() {
+                assumed.insert(Need::Aggregate(step.to.clone()));
+            }
+            let decided = self.step(&step, number);
+            if let Err(CommandError::Needs(more)) = decided {
+                needs.extend(more);
+                continue;
+            }
+            if !matches!(decided, Ok(Decided { rejection: None, .. })) {
+                needs.append(&mut assumed);
                 // What is not known yet may be the reason.
-                Err(_) if !needs.is_empty() => break,
-                decided => decided.map_err(failed)?,
-            };
-            if let Some(rejection) = decided.rejection.clone() {
                 if !needs.is_empty() {
                     break;
                 }
+            }
+            let decided = decided.map_err(failed)?;
+            if let Some(rejection) = decided.rejection.clone() {
                 let index = if step.is_sent { index } else { index + rejection.index };
                 let rejection = DomainRejection { index, by: aggregate.clone(), ..rejection };
                 return self.rejected(step.to, decided, rejection).map_err(failed);
@@ -156,7 +163,15 @@ impl Joint<'_> {
                 index: index + sent.index,
                 is_sent: true,
             }));
-            self.involved.aggregates.insert(step.to.clone(), decided.after.clone());
+            let texts = decided.events.iter().map(|event| event.data.text());
+            let texts = texts.chain(decided.messages.iter().map(|message| message.detail.text()));
+            (records, bytes) = texts.fold((records, bytes), |(records, bytes), text| (records + 1, bytes + text.len()));
+            // Like a draft, so that the work for a request is bounded.
+            if records > MAX_RECORDS || bytes > MAX_BYTES {
+                let error = if records > MAX_RECORDS { CommandError::TooMany } else { CommandError::TooLarge };
+                return Err(failed(error));
+            }
+            self.involved.change(&step.to, &decided);
             match self.parts.iter_mut().find(|(key, _)| *key == step.to) {
                 Some((_, part)) => *part = part.clone().then(decided),
                 None => self.parts.push((step.to, decided)),
@@ -177,7 +192,6 @@ impl Joint<'_> {
             step.commands.first().is_some_and(|first| model.command_name(&first.command) == model.commands().create);
         let before = match self.involved.aggregates.get(&step.to) {
             Some(known) => known.clone(),
-            // What is created probably does not exist: the condition of the append finds out.
             None if creates => model.before_first_event(),
             None => return Err(CommandError::Needs(vec![Need::Aggregate(step.to.clone())])),
         };

@@ -140,7 +140,9 @@ pub(super) async fn execute(
         Some(IfMatch::Exists) | None => None,
     };
     if request.rebuild {
-        require(model, &request.caller, Access::Rebuild, None)?;
+        for Addressed { to, .. } in &requests {
+            require(api.model(&to.aggregate_type)?, &request.caller, Access::Rebuild, None)?;
+        }
     }
     let ttl = api.settings.idempotency_ttl;
     let options = TransactOptions {
@@ -166,7 +168,7 @@ pub(super) async fn execute(
         is_joint,
         meta: &request.meta,
         caller: &request.caller,
-        lacks_if_match: api.settings.require_if_match && request.if_match.is_none() && !creates && !is_joint,
+        requires_if_match: api.settings.require_if_match && request.if_match.is_none() && (is_joint || !creates),
         messages: AtomicU64::default(),
     };
     match api.store.transact(model, key, &write, &options).instrument(span).await {
@@ -202,8 +204,9 @@ struct RequestedWrite<'a> {
     is_joint: bool,
     meta: &'a Meta,
     caller: &'a Caller,
-    /// Whether the deployment requires `If-Match`, and the request has none.
-    lacks_if_match: bool,
+    /// Whether the deployment requires `If-Match`, and the request has none. That of several aggregates has an `ifMatch` for
+    /// each.
+    requires_if_match: bool,
     /// The number of messages of the last decision.
     messages: AtomicU64,
 }
@@ -212,20 +215,24 @@ impl Decide for RequestedWrite<'_> {
     type Error = Problem;
 
     fn decide(&self, before: &Folded, involved: &Involved) -> Result<Decisions, Undecided<Problem>> {
-        self.check_conditions(before, involved)?;
+        self.check_claims(involved)?;
         let input = DecisionInput { involved: involved.clone(), ..self.decision_input() };
         let decided = joint::decide(&self.api.registry, before, self.requests, &input);
-        if let Err(JointError { error: CommandError::Needs(needs), .. }) = decided {
-            return Err(Undecided::Needs(needs));
-        }
-        // A caller who may not send the command does not learn whether it lacks something else.
-        let may_be_unauthorized = matches!(
-            decided,
-            Err(JointError { error: CommandError::Forbidden { .. } | CommandError::Unknown { .. }, .. })
-        );
-        let exists = before.version() > 0 && !self.model.is_deleted(before);
-        if self.lacks_if_match && exists && !may_be_unauthorized {
-            return Err(problem::if_match_required().into());
+        // A caller who may not send a command does not learn whether it lacks something else.
+        match &decided {
+            Err(JointError { error: CommandError::Needs(needs), .. }) => return Err(Undecided::Needs(needs.clone())),
+            Ok(Decisions { own, .. }) if self.is_joint => {
+                let allowed = own.rejection.as_ref().map_or(self.requests.len(), |rejection| rejection.index + 1);
+                self.check_versions(before, involved, allowed)?;
+            }
+            Err(_) if self.is_joint => {}
+            Err(JointError { error: CommandError::Forbidden { .. } | CommandError::Unknown { .. }, .. }) => {}
+            Ok(_) | Err(_) => {
+                let exists = before.version() > 0 && !self.model.is_deleted(before);
+                if self.requires_if_match && exists {
+                    return Err(problem::if_match_required().into());
+                }
+            }
         }
         decided.map_err(|JointError { aggregate, index, error }| {
             let version = match &aggregate {
@@ -281,29 +288,44 @@ impl Decide for RequestedWrite<'_> {
 }
 
 impl RequestedWrite<'_> {
-    /// Checks what the request expects of its aggregates.
-    fn check_conditions(&self, before: &Folded, involved: &Involved) -> Result<(), Undecided<Problem>> {
+    /// Checks that the aggregates that the request names by a claim have it.
+    fn check_claims(&self, involved: &Involved) -> Result<(), Undecided<Problem>> {
         let mut needs = Vec::new();
-        for (position, (request, (by, expected))) in self.requests.iter().zip(self.conditions).enumerate() {
-            let index = self.position(position);
-            if let Some(claim) = by {
-                match involved.holders.get(claim) {
-                    None => needs.push(Need::Holder(claim.clone())),
-                    Some(holder) if holder.as_ref() != Some(&request.to) => return Err(problem::contended().into()),
-                    Some(_) => {}
-                }
-            }
-            let Some(expected) = *expected else { continue };
-            let known = if request.to == *self.key { Some(before) } else { involved.aggregates.get(&request.to) };
-            match known.map(Folded::version) {
-                None => needs.push(Need::Aggregate(request.to.clone())),
-                Some(actual) if actual != expected => {
-                    let aggregate = Some(request.to.clone());
-                    let conflict = Problem { version: None, ..problem::version_conflict(expected, actual) };
-                    return Err(Problem { index, aggregate, ..conflict }.into());
-                }
+        for (request, (by, _)) in self.requests.iter().zip(self.conditions) {
+            let Some(claim) = by else { continue };
+            match involved.holders.get(claim) {
+                None => needs.push(Need::Holder(claim.clone())),
+                Some(holder) if holder.as_ref() != Some(&request.to) => return Err(problem::contended().into()),
                 Some(_) => {}
             }
+        }
+        if needs.is_empty() { Ok(()) } else { Err(Undecided::Needs(needs)) }
+    }
+
+    /// Checks the versions that the request expects of several aggregates, for the first commands, which the caller may send.
+    fn check_versions(&self, before: &Folded, involved: &Involved, commands: usize) -> Result<(), Undecided<Problem>> {
+        let mut needs = Vec::new();
+        let conditions = || self.requests.iter().map(|request| &request.to).zip(self.conditions);
+        for (position, (to, &(_, expected))) in conditions().enumerate().take(commands) {
+            let known = if to == self.key { Some(before) } else { involved.aggregates.get(to) };
+            let problem = match (expected, known.map(Folded::version)) {
+                (Some(_), None) => {
+                    needs.push(Need::Aggregate(to.clone()));
+                    continue;
+                }
+                (Some(expected), Some(actual)) if actual != expected => {
+                    Problem { version: None, ..problem::version_conflict(expected, actual) }
+                }
+                (None, Some(1..))
+                    if self.requires_if_match
+                        && !conditions().any(|(of, (_, expected))| of == to && expected.is_some()) =>
+                {
+                    problem::if_match_required()
+                }
+                // What is not known is created.
+                (Some(_), Some(_)) | (None, _) => continue,
+            };
+            return Err(Problem { index: self.position(position), aggregate: Some(to.clone()), ..problem }.into());
         }
         if needs.is_empty() { Ok(()) } else { Err(Undecided::Needs(needs)) }
     }
