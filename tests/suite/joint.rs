@@ -148,6 +148,11 @@ async fn expected_version_is_compared_only_for_commands_that_the_caller_may_send
         (&1.into(), &"course/rust".into(), &1.into())
     );
     instance.get("/student/1").await.expect(404);
+    let exists = json!({"aggregate": "course/rust", "command": "CreateCourse", "data": {"seats": 1}});
+    for commands in [json!([exists]), json!([enrol("1"), exists])] {
+        let exists = joint(&instance, commands).await.expect_problem(409, "already-exists");
+        assert_eq!(exists.header("etag"), "");
+    }
     joint(&instance, json!([enrol("1"), with_version(change(5), 1)])).await.expect(200);
     // A new aggregate has no version yet.
     let conflict = joint(&instance, json!([change(6), with_version(enrol("2"), 3)])).await;

@@ -186,7 +186,11 @@ pub(super) async fn execute(
             let shown = matches!(may_read, Ok(Ok(true))).then(|| holder.to_string());
             Err(problem::claim_taken(claim.name(), shown))
         }
-        Err(error) => Err(Problem { state_version: Some(model.state_version()), ..Problem::of_write(error, key) }),
+        Err(error) => {
+            // Without it, there is no `ETag`, which would not say of which aggregate it is.
+            let state_version = (!is_joint).then(|| model.state_version());
+            Err(Problem { state_version, ..Problem::of_write(error, key) })
+        }
     }
 }
 
@@ -241,7 +245,8 @@ impl Decide for RequestedWrite<'_> {
             };
             let about = aggregate.as_ref().unwrap_or(self.key);
             let problem = Problem::of_command(&error, version).about(about);
-            Problem { index: index.and_then(|index| self.position(index)), aggregate, ..problem }.into()
+            let (index, version) = (index.and_then(|index| self.position(index)), problem.version);
+            Problem { index, version: version.filter(|_| aggregate.is_none()), aggregate, ..problem }.into()
         })
     }
 
