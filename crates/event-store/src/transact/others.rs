@@ -33,9 +33,11 @@ pub(super) struct Others<'a> {
 
 impl<'a> Others<'a> {
     /// Whether the decision writes to an aggregate in whose queue it has no place. The places are left then: all are taken
-    /// again, in their order.
+    /// again, in their order. An aggregate that is created needs none, and has perhaps another id in each decision.
     pub(super) fn lacks_place(&mut self, decision: &Decision) -> bool {
-        let written: BTreeSet<_> = decision.others.iter().map(|(key, _)| key.clone()).collect();
+        let others = decision.others.iter().map(|(key, _)| key);
+        let written = others.filter(|key| self.known.aggregates.contains_key(key));
+        let written: BTreeSet<_> = written.cloned().collect();
         if written.is_subset(&self.written) {
             return false;
         }

@@ -292,10 +292,10 @@ impl<'a, D: Decide> Transaction<'a, D> {
         };
         let (batch, proposed) = match decided {
             Ok(decision) => {
+                self.is_alone |= !decision.others.is_empty();
                 if self.in_doubt.event().is_none() && self.others.lacks_place(&decision) {
                     self.place.leave();
-                    (self.is_alone, self.has_left, self.state) =
-                        (true, true, StartState::Known(before.clone(), is_read));
+                    (self.has_left, self.state) = (true, StartState::Known(before.clone(), is_read));
                     return None;
                 }
                 let Decision { batch, after, others, response } = decision;
@@ -488,7 +488,10 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 (StartState::Read, (!is_in_doubt).then_some(Retry::Race))
             }
             // The others may have changed by the append in doubt, which is resolved next.
-            AppendError::Raced(_) if is_in_doubt => (StartState::Read, None),
+            AppendError::Raced(_) if is_in_doubt => {
+                self.others.forget();
+                (StartState::Read, None)
+            }
             AppendError::Raced(raced) => {
                 self.others.raced(self.stream.store, raced);
                 (same, Some(Retry::RaceOfOther))
