@@ -45,6 +45,7 @@
 //!   messages of its time window, and while writers go on, all that were committed before it began. Both send the
 //!   messages of an aggregate in their order, and each with the bytes of its row.
 //!
+//! - Decisions over several aggregates: [`joint`] has a schedule of its own for some of the seeds, with its guarantees.
 //! - Read models: [`read_models`] has a schedule of its own for some of the seeds, with its guarantees.
 //!
 //! In reading order:
@@ -78,6 +79,7 @@ mod early_republish;
 mod evidence;
 mod expiry;
 mod faults;
+mod joint;
 mod lambda;
 mod ledger;
 mod log;

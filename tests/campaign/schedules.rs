@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::log::LogContents;
-use crate::{read_models, schedule};
+use crate::{joint, read_models, schedule};
 
 /// The number of schedules in a normal run.
 const SCHEDULES: u64 = 120;
@@ -16,6 +16,9 @@ const COVERING_SCHEDULES: u64 = 1_000;
 
 /// Every how many seeds there is a schedule of read models.
 const READ_MODELS_EVERY: u64 = 2;
+
+/// Every how many seeds there is a schedule of decisions over several aggregates.
+const JOINT_EVERY: u64 = 2;
 
 /// The number of schedules from which the share of each required kind is checked.
 const MANY_SCHEDULES: u64 = 10_000;
@@ -217,11 +220,14 @@ fn repeated_seed_produces_the_same_log() {
     }
 }
 
-/// Runs the schedule of a seed, and for some seeds that of read models after it.
+/// Runs the schedule of a seed, and for some seeds that of read models, or of decisions over several aggregates, after it.
 fn run(seed: u64, verbose: bool) -> LogContents {
     let mut contents = schedule::run(seed, verbose);
     if seed.is_multiple_of(number("CAMPAIGN_READ_MODELS_EVERY").unwrap_or(READ_MODELS_EVERY)) {
         contents.append(read_models::run(seed, verbose));
+    }
+    if seed % JOINT_EVERY == 1 {
+        contents.append(joint::run(seed, verbose));
     }
     contents
 }

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::aggregate::Aggregate;
-use crate::aggregate_key::AggregateKey;
+use crate::aggregate_key::{AggregateKey, MAX_ID, is_id};
 use crate::aggregate_state::AggregateState;
 use crate::claim::Claim;
-use crate::model::{CommandRequest, Folded};
+use crate::model::{CommandRequest, Decided, Folded};
 
 /// The aggregates that a decision involves, as far as they are known.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +34,17 @@ impl Involved {
 
     pub(crate) fn len(&self) -> usize {
         self.aggregates.len() + self.holders.len()
+    }
+
+    /// The aggregates and claims after a decision of one of them.
+    pub(crate) fn change(&mut self, key: &AggregateKey, decided: &Decided) {
+        self.aggregates.insert(key.clone(), decided.after.clone());
+        for claim in &decided.claims.released {
+            self.holders.get_mut(claim).and_then(|holder| holder.take_if(|holder| holder == key));
+        }
+        for claim in &decided.claims.taken {
+            self.holders.get_mut(claim).map(|holder| holder.insert(key.clone()));
+        }
     }
 }
 
@@ -89,7 +100,8 @@ impl<'a> Exchange<'a> {
                 let state = folded.state.downcast_ref::<AggregateState<A>>();
                 Ok(Some(&state.expect("each type is registered once").state))
             }
-            None if self.is_complete => Ok(None),
+            // No aggregate has an id that is no valid one.
+            None if self.is_complete || !is_id(id) => Ok(None),
             None => Err(self.need(Need::Aggregate(key))),
         }
     }
@@ -102,7 +114,7 @@ impl<'a> Exchange<'a> {
     pub(crate) fn holder<A: Aggregate>(&self, claim: &Claim) -> Result<Option<(&'a str, &'a A::State)>, Unknown> {
         let holder = match self.known.holders.get(claim) {
             Some(holder) => holder.as_ref(),
-            None if self.is_complete => None,
+            None if self.is_complete || claim.check().is_err() => None,
             None => return Err(self.need(Need::Holder(claim.clone()))),
         };
         // Another type may use the name of the claim too.
@@ -114,8 +126,13 @@ impl<'a> Exchange<'a> {
     where
         A::Command: Serialize,
     {
+        let sent = if is_id(&id) {
+            let command = serde_json::to_string(command).and_then(|command| serde_json::from_str(&command));
+            command.map_err(|error| error.to_string())
+        } else {
+            Err(format!("an id has 1 to {MAX_ID} ASCII letters, digits and the characters - . _ ~"))
+        };
         let to = AggregateKey::new(A::TYPE, id);
-        let sent = serde_json::to_string(command).and_then(|command| serde_json::from_str(&command));
         let sent = sent.map_err(|error| format!("a command to {to}: {error}"));
         self.sent.borrow_mut().push(sent.map(|command| (to, command)));
     }

@@ -9,16 +9,16 @@ use ulid::Ulid;
 use crate::aggregate_key::AggregateKey;
 use crate::involved::{Involved, Need};
 use crate::model::{CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, StateError};
-use crate::record::MAX_RECORDS;
+use crate::record::{MAX_BYTES, MAX_RECORDS};
 use crate::registry::Registry;
 
 /// Commands of a request to one aggregate.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Addressed<'a> {
     /// The aggregate.
-    pub to: &'a AggregateKey,
+    pub to: Cow<'a, AggregateKey>,
     /// The commands, at least one.
-    pub commands: &'a [CommandRequest],
+    pub commands: Cow<'a, [CommandRequest]>,
 }
 
 /// What a request decides for each aggregate.
@@ -43,7 +43,7 @@ impl From<Decided> for Decisions {
 #[error("{error}")]
 pub struct JointError {
     /// The aggregate, if it is not the one that the request names first.
-    pub aggregate: Option<AggregateKey>,
+    pub aggregate: Option<Box<AggregateKey>>,
     /// The position of the command in the request, counted from 0, if the error is about one.
     pub index: Option<usize>,
     /// What is wrong.
@@ -80,10 +80,10 @@ pub fn decide(
     requests: &[Addressed<'_>],
     input: &DecisionInput,
 ) -> Result<Decisions, JointError> {
-    let own = requests[0].to;
+    let own = &*requests[0].to;
     if let [only] = requests {
         let model = model(registry, own).map_err(|error| JointError { aggregate: None, index: None, error })?;
-        match model.decide(before, &own.id, only.commands, input) {
+        match model.decide(before, &own.id, &only.commands, input) {
             Ok(decided) if decided.sent.is_empty() => return Ok(decided.into()),
             Ok(_) => {}
             Err(CommandError::Needs(needs)) if needs.contains(&Need::Aggregate(own.clone())) => {}
@@ -93,12 +93,12 @@ pub fn decide(
     }
     let mut index = 0;
     let steps = requests.iter().map(|request| {
-        let commands = Cow::Borrowed(request.commands);
-        let step = Step { to: request.to.clone(), commands, index, is_sent: false };
+        let (to, commands) = (request.to.clone().into_owned(), Cow::Borrowed(&*request.commands));
+        let step = Step { to, commands, index, is_sent: false };
         index += request.commands.len();
         step
     });
-    let named: BTreeSet<_> = requests.iter().map(|request| request.to).collect();
+    let named: BTreeSet<_> = requests.iter().map(|request| &*request.to).collect();
     let named = named.len() - 1;
     let mut joint = Joint { registry, own, before, input, involved: input.involved.clone(), parts: Vec::new() };
     joint.involved.aggregates.insert(own.clone(), before.clone());
@@ -127,31 +127,38 @@ struct Joint<'a> {
 impl Joint<'_> {
     fn decide(mut self, mut steps: VecDeque<Step<'_>>, named: usize) -> Result<Decisions, JointError> {
         let mut needs = BTreeSet::new();
-        let mut number = 0;
+        // The aggregates that are created, and so probably do not exist: the condition of the append finds out. A decision
+        // that does not write them needs to know.
+        let mut assumed = BTreeSet::new();
+        let (mut number, mut records, mut bytes) = (0, 0, 0);
         while let Some(step) = steps.pop_front() {
             number += 1;
             let aggregate = (step.to != *self.own).then(|| step.to.clone());
             let index = step.index;
             let failed = |error: CommandError| {
                 let index = error.index().map(|of_step| if step.is_sent { index } else { index + of_step });
-                JointError { aggregate: aggregate.clone(), index, error }
+                JointError { aggregate: aggregate.clone().map(Box::new), index, error }
             };
             if number > MAX_RECORDS {
                 return Err(failed(CommandError::TooMany));
             }
-            let decided = match self.step(&step, number) {
-                Err(CommandError::Needs(more)) => {
-                    needs.extend(more);
-                    continue;
-                }
+            if !self.involved.aggregates.contains_key(&step.to) && model(self.registry, &step.to).is_ok() {
+                assumed.insert(Need::Aggregate(step.to.clone()));
+            }
+            let decided = self.step(&step, number);
+            if let Err(CommandError::Needs(more)) = decided {
+                needs.extend(more);
+                continue;
+            }
+            if !matches!(decided, Ok(Decided { rejection: None, .. })) {
+                needs.append(&mut assumed);
                 // What is not known yet may be the reason.
-                Err(_) if !needs.is_empty() => break,
-                decided => decided.map_err(failed)?,
-            };
-            if let Some(rejection) = decided.rejection.clone() {
                 if !needs.is_empty() {
                     break;
                 }
+            }
+            let decided = decided.map_err(failed)?;
+            if let Some(rejection) = decided.rejection.clone() {
                 let index = if step.is_sent { index } else { index + rejection.index };
                 let rejection = DomainRejection { index, by: aggregate.clone(), ..rejection };
                 return self.rejected(step.to, decided, rejection).map_err(failed);
@@ -162,7 +169,15 @@ impl Joint<'_> {
                 index: index + sent.index,
                 is_sent: true,
             }));
-            self.involved.aggregates.insert(step.to.clone(), decided.after.clone());
+            let texts = decided.events.iter().map(|event| event.data.text());
+            let texts = texts.chain(decided.messages.iter().map(|message| message.detail.text()));
+            (records, bytes) = texts.fold((records, bytes), |(records, bytes), text| (records + 1, bytes + text.len()));
+            // Like a draft, so that the work for a request is bounded.
+            if records > MAX_RECORDS || bytes > MAX_BYTES {
+                let error = if records > MAX_RECORDS { CommandError::TooMany } else { CommandError::TooLarge };
+                return Err(failed(error));
+            }
+            self.involved.change(&step.to, &decided);
             match self.parts.iter_mut().find(|(key, _)| *key == step.to) {
                 Some((_, part)) => *part = part.clone().then(decided),
                 None => self.parts.push((step.to, decided)),
@@ -183,7 +198,6 @@ impl Joint<'_> {
             step.commands.first().is_some_and(|first| model.command_name(&first.command) == model.commands().create);
         let before = match self.involved.aggregates.get(&step.to) {
             Some(known) => known.clone(),
-            // What is created probably does not exist: the condition of the append finds out.
             None if creates => model.before_first_event(),
             None => return Err(CommandError::Needs(vec![Need::Aggregate(step.to.clone())])),
         };

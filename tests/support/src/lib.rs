@@ -13,6 +13,7 @@ pub mod fragile;
 pub mod golden_rows;
 pub mod log;
 pub mod network;
+pub mod node;
 pub mod notebook;
 pub mod row;
 pub mod stream_record;

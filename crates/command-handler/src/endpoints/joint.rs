@@ -1,9 +1,11 @@
 //! `POST /commands`: commands to several aggregates, of which all or none are executed.
 
+use std::collections::BTreeSet;
+
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::on;
-use daybook_decider::{AggregateKey, Claim, CommandRequest, Json};
+use daybook_decider::{AggregateKey, Claim, CommandError, CommandRequest, Involved, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -92,6 +94,10 @@ async fn joint(State(api): State<Api>, request: Result<WriteRequest, Problem>) -
     let commands: Vec<AddressedCommand> = request.body.read_strictly().map_err(|error| {
         bad_body(format!("the body must be an array of {{\"aggregate\", \"command\", \"data\"}}: {error}"))
     })?;
+    let named: BTreeSet<_> = commands.iter().map(|command| (&command.aggregate, &command.claim)).collect();
+    if named.len() > 1 + Involved::MAX {
+        return Err(Problem::new(&problem::TOO_LARGE, CommandError::TooManyInvolved.to_string()));
+    }
     let mut conditional = Vec::new();
     for (index, AddressedCommand { aggregate, claim, command, data, if_match }) in commands.into_iter().enumerate() {
         let to = match (aggregate, claim) {

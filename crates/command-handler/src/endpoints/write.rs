@@ -3,6 +3,7 @@
 //! An error of the path takes precedence over errors of the rest of the request: a resource that does not exist, or
 //! does not support the method, returns that error whatever else was sent.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::StatusCode;
@@ -171,7 +172,8 @@ pub(super) async fn execute(
         commands: &commands,
         meta: &request.meta,
         caller: &request.caller,
-        lacks_if_match: api.settings.require_if_match && request.if_match.is_none() && !creates,
+        rebuild: request.rebuild,
+        requires_if_match: api.settings.require_if_match && request.if_match.is_none() && (is_joint || !creates),
         messages: AtomicU64::default(),
     };
     match api.store.transact(model, &key, &write, &options).instrument(span).await {
@@ -188,7 +190,11 @@ pub(super) async fn execute(
             let shown = matches!(may_read, Ok(Ok(true))).then(|| holder.to_string());
             Err(problem::claim_taken(claim.name(), shown))
         }
-        Err(error) => Err(Problem { state_version: Some(model.state_version()), ..Problem::of_write(error, &key) }),
+        Err(error) => {
+            // Without it, there is no `ETag`, which would not say of which aggregate it is.
+            let state_version = (!is_joint).then(|| model.state_version());
+            Err(Problem { state_version, ..Problem::of_write(error, &key) })
+        }
     }
 }
 
@@ -200,8 +206,11 @@ struct RequestedWrite<'a> {
     commands: &'a RequestedCommands,
     meta: &'a Meta,
     caller: &'a Caller,
-    /// Whether the deployment requires `If-Match`, and the request has none.
-    lacks_if_match: bool,
+    /// Whether the states are folded from the first event.
+    rebuild: bool,
+    /// Whether the deployment requires `If-Match`, and the request has none. That of several aggregates has an `ifMatch` for
+    /// each.
+    requires_if_match: bool,
     /// The number of messages of the last decision.
     messages: AtomicU64,
 }
@@ -210,22 +219,27 @@ impl Decide for RequestedWrite<'_> {
     type Error = Problem;
 
     fn decide(&self, before: &Folded, involved: &Involved) -> Result<Decisions, Undecided<Problem>> {
-        let requests = self.requests(before, involved)?;
+        let requests = self.requests(involved)?;
         let input = DecisionInput { involved: involved.clone(), ..self.decision_input() };
         let decided = joint::decide(&self.api.registry, before, &requests, &input);
-        if let Err(JointError { error: CommandError::Needs(needs), .. }) = decided {
-            return Err(Undecided::Needs(needs));
-        }
-        // A caller who may not send the command does not learn whether it lacks something else.
-        let may_be_unauthorized = matches!(
-            decided,
-            Err(JointError { error: CommandError::Forbidden { .. } | CommandError::Unknown { .. }, .. })
-        );
-        let exists = before.version() > 0 && !self.model.is_deleted(before);
-        if self.lacks_if_match && exists && !may_be_unauthorized && !self.is_joint() {
-            return Err(problem::if_match_required().into());
+        // A caller who may not send a command does not learn whether it lacks something else.
+        match &decided {
+            Err(JointError { error: CommandError::Needs(needs), .. }) => return Err(Undecided::Needs(needs.clone())),
+            Ok(Decisions { own, .. }) if self.is_joint() => {
+                let allowed = own.rejection.as_ref().map_or(requests.len(), |rejection| rejection.index + 1);
+                self.check_versions(before, involved, &requests[..allowed])?;
+            }
+            Err(_) if self.is_joint() => {}
+            Err(JointError { error: CommandError::Forbidden { .. } | CommandError::Unknown { .. }, .. }) => {}
+            Ok(_) | Err(_) => {
+                let exists = before.version() > 0 && !self.model.is_deleted(before);
+                if self.requires_if_match && exists {
+                    return Err(problem::if_match_required().into());
+                }
+            }
         }
         decided.map_err(|JointError { aggregate, index, error }| {
+            let aggregate = aggregate.map(|aggregate| *aggregate);
             let version = match &aggregate {
                 Some(other) => involved.aggregates.get(other).map_or(0, Folded::version),
                 None => before.version(),
@@ -240,7 +254,8 @@ impl Decide for RequestedWrite<'_> {
                 return problem::not_found().into();
             }
             let problem = Problem::of_command(&error, version).about(about);
-            Problem { index: index.and_then(|index| self.position(index)), aggregate, ..problem }.into()
+            let (index, version) = (index.and_then(|index| self.position(index)), problem.version);
+            Problem { index, version: version.filter(|_| aggregate.is_none()), aggregate, ..problem }.into()
         })
     }
 
@@ -291,20 +306,16 @@ impl RequestedWrite<'_> {
         matches!(self.commands, RequestedCommands::Joint(_))
     }
 
-    /// The commands with their aggregates, whose versions are as the request expects.
-    fn requests<'r>(
-        &'r self,
-        before: &Folded,
-        involved: &'r Involved,
-    ) -> Result<Vec<Addressed<'r>>, Undecided<Problem>> {
-        let to_own = |commands| Ok(vec![Addressed { to: self.key, commands }]);
+    /// The commands with their aggregates.
+    fn requests<'r>(&'r self, involved: &'r Involved) -> Result<Vec<Addressed<'r>>, Undecided<Problem>> {
+        let to_own = |commands| Ok(vec![Addressed { to: Cow::Borrowed(self.key), commands: Cow::Borrowed(commands) }]);
         let commands = match self.commands {
             RequestedCommands::One(command) => return to_own(std::slice::from_ref(command)),
             RequestedCommands::Batch(commands) => return to_own(commands),
             RequestedCommands::Joint(commands) => commands,
         };
         let (mut requests, mut needs) = (Vec::<Addressed<'_>>::new(), Vec::new());
-        for (position, ConditionalCommand { to, command, expected }) in commands.iter().enumerate() {
+        for (position, ConditionalCommand { to, command, .. }) in commands.iter().enumerate() {
             let to = match to {
                 Recipient::Aggregate(key) => key,
                 Recipient::Holder(claim) => match involved.holders.get(claim) {
@@ -321,29 +332,47 @@ impl RequestedWrite<'_> {
             if position == 0 && to != self.key {
                 return Err(problem::contended().into());
             }
-            let known = if to == self.key { Some(before) } else { involved.aggregates.get(to) };
-            let is_first = !requests.iter().any(|request| request.to == to);
-            let model = self.api.model(&to.aggregate_type)?;
-            let creates = model.command_name(&command.command) == model.commands().create;
-            let lacks_if_match = self.api.settings.require_if_match && expected.is_none() && is_first && !creates;
-            match known {
-                None if expected.is_some() || lacks_if_match => needs.push(Need::Aggregate(to.clone())),
-                Some(known) => {
-                    let aggregate = Some(to.clone());
-                    let about =
-                        |problem| Problem { index: self.position(position), aggregate, version: None, ..problem };
-                    if let Some(expected) = expected.filter(|&expected| expected != known.version()) {
-                        return Err(about(problem::version_conflict(expected, known.version())).into());
-                    }
-                    if lacks_if_match && known.version() > 0 && !model.is_deleted(known) {
-                        return Err(about(problem::if_match_required()).into());
-                    }
-                }
-                None => {}
+            if self.rebuild {
+                require(self.api.model(&to.aggregate_type)?, self.caller, Access::Rebuild, None)?;
             }
-            requests.push(Addressed { to, commands: std::slice::from_ref(command) });
+            requests.push(Addressed { to: Cow::Borrowed(to), commands: std::slice::from_ref(command).into() });
         }
         if needs.is_empty() { Ok(requests) } else { Err(Undecided::Needs(needs)) }
+    }
+
+    /// Checks the versions that a request to several aggregates expects of them, for the first commands, which the caller may
+    /// send.
+    fn check_versions(
+        &self,
+        before: &Folded,
+        involved: &Involved,
+        requests: &[Addressed<'_>],
+    ) -> Result<(), Undecided<Problem>> {
+        let RequestedCommands::Joint(commands) = self.commands else { return Ok(()) };
+        let mut needs = Vec::new();
+        let conditions =
+            || requests.iter().map(|request| &*request.to).zip(commands.iter().map(|command| command.expected));
+        for (position, (to, expected)) in conditions().enumerate() {
+            let known = if to == self.key { Some(before) } else { involved.aggregates.get(to) };
+            let problem = match (expected, known.map(Folded::version)) {
+                (Some(_), None) => {
+                    needs.push(Need::Aggregate(to.clone()));
+                    continue;
+                }
+                (Some(expected), Some(actual)) if actual != expected => {
+                    Problem { version: None, ..problem::version_conflict(expected, actual) }
+                }
+                (None, Some(1..))
+                    if self.requires_if_match && !conditions().any(|(of, expected)| of == to && expected.is_some()) =>
+                {
+                    problem::if_match_required()
+                }
+                // What is not known is created.
+                (Some(_), Some(_)) | (None, _) => continue,
+            };
+            return Err(Problem { index: self.position(position), aggregate: Some(to.clone()), ..problem }.into());
+        }
+        if needs.is_empty() { Ok(()) } else { Err(Undecided::Needs(needs)) }
     }
 
     /// The position of a command, if it is part of a batch.

@@ -12,6 +12,7 @@ mod floats;
 mod fold;
 mod history;
 mod ids;
+mod joint;
 mod json;
 mod last_event;
 mod messages;

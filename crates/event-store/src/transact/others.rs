@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use daybook_decider::{AggregateKey, Involved, Need};
+use daybook_decider::{AggregateKey, Claim, Involved, Need};
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
@@ -21,8 +21,10 @@ use crate::turns::Place;
 #[derive(Debug, Default)]
 pub(super) struct Others<'a> {
     pub(super) known: Involved,
-    /// Whether the states are those of the table, and not of the cache.
+    /// Whether all states are those of the table, and not of the cache.
     pub(super) is_read: bool,
+    /// The aggregates whose cached state is outdated.
+    outdated: BTreeSet<AggregateKey>,
     /// The aggregates that it writes to.
     written: BTreeSet<AggregateKey>,
     /// Places in the queues of the first of them, by key.
@@ -31,9 +33,11 @@ pub(super) struct Others<'a> {
 
 impl<'a> Others<'a> {
     /// Whether the decision writes to an aggregate in whose queue it has no place. The places are left then: all are taken
-    /// again, in their order.
+    /// again, in their order. An aggregate that is created needs none, and has perhaps another id in each decision.
     pub(super) fn lacks_place(&mut self, decision: &Decision) -> bool {
-        let written: BTreeSet<_> = decision.others.iter().map(|(key, _)| key.clone()).collect();
+        let others = decision.others.iter().map(|(key, _)| key);
+        let written = others.filter(|key| self.known.aggregates.contains_key(key));
+        let written: BTreeSet<_> = written.cloned().collect();
         if written.is_subset(&self.written) {
             return false;
         }
@@ -56,6 +60,12 @@ impl<'a> Others<'a> {
                 return false;
             }
             self.places.push(place);
+            // Requests before it in the queue may have changed the aggregate.
+            if let Some(known) = self.known.aggregates.get_mut(key)
+                && let Some(newer) = store.cached(key).filter(|cached| cached.version() > known.version())
+            {
+                (*known, self.is_read) = (newer.folded, false);
+            }
         }
         true
     }
@@ -88,10 +98,11 @@ impl<'a> Others<'a> {
             self.known.holders.insert(claim, holder);
         }
         let uses_cache = policy == LoadPolicy::Incremental && !self.is_read;
+        let outdated = &self.outdated;
         let read = aggregates.into_iter().map(async |key| {
             let cached = stream.store.cached(&key);
             let folded = match cached {
-                Some(cached) if uses_cache => cached.folded,
+                Some(cached) if uses_cache && !outdated.contains(&key) => cached.folded,
                 cached => {
                     let model = commands.model(&key.aggregate_type);
                     let model = model.ok_or_else(|| stream.corrupt(format!("no type of {key} is registered")))?;
@@ -109,16 +120,19 @@ impl<'a> Others<'a> {
         Ok(())
     }
 
-    /// Records lost races: what was raced is read again.
+    /// Whether the decision was made with another holder of a claim than this one, or with none.
+    pub(super) fn has_other_holder(&self, claim: &Claim, holder: &AggregateKey) -> bool {
+        self.known.holders.get(claim).is_some_and(|known| known.as_ref() != Some(holder))
+    }
+
+    /// Records lost races: what was raced is read again. All else is forgotten too, because the next decision may involve
+    /// others.
     pub(super) fn raced(&mut self, store: &EventStore, raced: &[Need]) {
-        self.is_read = true;
+        self.known = Involved::default();
         for need in raced {
-            match need {
-                Need::Aggregate(key) => {
-                    store.contention.lost(key);
-                    self.known.aggregates.remove(key);
-                }
-                Need::Holder(claim) => drop(self.known.holders.remove(claim)),
+            if let Need::Aggregate(key) = need {
+                store.contention.lost(key);
+                self.outdated.insert(key.clone());
             }
         }
     }
@@ -131,9 +145,9 @@ impl<'a> Others<'a> {
     /// The longest pause because of races with other processes; the states are read again after it.
     pub(super) fn pause(&mut self, store: &EventStore) -> Option<Duration> {
         let pauses: Vec<_> = self.written.iter().filter_map(|key| Some((key, store.contention.pause(key)?))).collect();
-        self.is_read |= !pauses.is_empty();
         for (key, _) in &pauses {
             self.known.aggregates.remove(*key);
+            self.outdated.insert((*key).clone());
         }
         pauses.into_iter().map(|(_, pause)| pause).max()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use daybook_decider::{AggregateKey, Claim, Folded};
+use daybook_decider::{AggregateKey, Claim, Folded, Need};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::decide::Decide;
@@ -292,10 +292,10 @@ impl<'a, D: Decide> Transaction<'a, D> {
         };
         let (batch, proposed) = match decided {
             Ok(decision) => {
+                self.is_alone |= !decision.others.is_empty();
                 if self.in_doubt.event().is_none() && self.others.lacks_place(&decision) {
                     self.place.leave();
-                    (self.is_alone, self.has_left, self.state) =
-                        (true, true, StartState::Known(before.clone(), is_read));
+                    (self.has_left, self.state) = (true, StartState::Known(before.clone(), is_read));
                     return None;
                 }
                 let Decision { batch, after, others, response } = decision;
@@ -320,12 +320,14 @@ impl<'a, D: Decide> Transaction<'a, D> {
             return self.append_group(&group, is_read, proposed).await;
         }
         let first_event = batch.first_event();
-        // One of the appends in doubt may be stored together with one that has its first event elsewhere.
-        let has_moved = |doubtful: &FirstEvent| {
-            !first_event.as_ref().is_some_and(|first| (&first.of, first.number) == (&doubtful.of, doubtful.number))
+        // One of the appends in doubt may be stored together with one that has its first event elsewhere, so they are resolved
+        // first.
+        let has_moved = |doubtful: &FirstEvent| match &first_event {
+            Some(first) => (&first.of, first.number) != (&doubtful.of, doubtful.number),
+            None => !self.others.known.is_empty(),
         };
-        if !self.others.known.is_empty() && self.in_doubt.event().is_some_and(has_moved) {
-            return Some(Err(self.outcome_unknown()));
+        if self.in_doubt.event().is_some_and(has_moved) {
+            return None;
         }
         let is_read = is_read && (self.others.is_read || self.others.known.is_empty());
         let stored = match timeout_at(self.last_attempt + TransactOptions::LAST_ATTEMPT, call.send(batch)).await {
@@ -335,6 +337,10 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 self.others.forget();
                 (self.state, self.retry) = (StartState::Read, None);
                 return None;
+            }
+            // The decision has looked at the claim, and may be another one now.
+            Ok(Err(AppendError::ClaimTaken { claim, holder })) if self.others.has_other_holder(&claim, &holder) => {
+                Err(AppendError::Raced(vec![Need::Holder(claim)]))
             }
             Ok(Err(AppendError::ClaimTaken { claim, holder })) => {
                 return Some(Err(TransactError::ClaimTaken { claim, holder }));
@@ -447,6 +453,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
                     // them.
                     Some(Err(TransactError::KeyReused)) if !is_read => {
                         self.is_alone = true;
+                        self.others.forget();
                         (StartState::Read, None)
                     }
                     Some(end) => return Some(end),
@@ -472,6 +479,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 if is_read && since.elapsed() >= COMMIT_TIME {
                     return Some(Err(self.stream.corrupt(source).into()));
                 }
+                self.others.forget();
                 (StartState::Read, is_read.then(|| Retry::Failed(source.into())))
             }
             &AppendError::Conflict { actual } => {
@@ -480,7 +488,10 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 (StartState::Read, (!is_in_doubt).then_some(Retry::Race))
             }
             // The others may have changed by the append in doubt, which is resolved next.
-            AppendError::Raced(_) if is_in_doubt => (StartState::Read, None),
+            AppendError::Raced(_) if is_in_doubt => {
+                self.others.forget();
+                (StartState::Read, None)
+            }
             AppendError::Raced(raced) => {
                 self.others.raced(self.stream.store, raced);
                 (same, Some(Retry::RaceOfOther))

@@ -12,6 +12,7 @@ mod group_properties;
 mod group_retries;
 mod idempotency;
 mod in_flight;
+mod joint;
 mod kept;
 mod load;
 mod outages;
