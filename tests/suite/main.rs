@@ -30,6 +30,7 @@ mod http_corners;
 mod idempotency;
 mod identity;
 mod instance;
+mod joint;
 mod large_states;
 mod links;
 mod message_schemas;

@@ -25,6 +25,16 @@ impl AggregateKey {
     }
 }
 
+/// Maximum length of an id.
+pub const MAX_ID: usize = 128;
+
+/// Whether `id` can be the id of an aggregate: 1 to [`MAX_ID`] characters that a URL path carries as they are. `.` and
+/// `..` are not, because clients resolve them away.
+pub fn is_id(id: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
+    (1..=MAX_ID).contains(&id.len()) && id.bytes().all(allowed) && id != "." && id != ".."
+}
+
 impl fmt::Display for AggregateKey {
     /// `<type>/<id>`, as in URLs and in an event's `Resources`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::aggregate::Aggregate;
-use crate::aggregate_key::AggregateKey;
+use crate::aggregate_key::{AggregateKey, is_id};
 use crate::aggregate_state::AggregateState;
 use crate::claim::Claim;
 use crate::model::{CommandRequest, Folded};
@@ -89,7 +89,8 @@ impl<'a> Exchange<'a> {
                 let state = folded.state.downcast_ref::<AggregateState<A>>();
                 Ok(Some(&state.expect("each type is registered once").state))
             }
-            None if self.is_complete => Ok(None),
+            // A caller can send any text as an id.
+            None if self.is_complete || !is_id(id) => Ok(None),
             None => Err(self.need(Need::Aggregate(key))),
         }
     }

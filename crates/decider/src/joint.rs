@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use ulid::Ulid;
 
-use crate::aggregate_key::AggregateKey;
+use crate::aggregate_key::{AggregateKey, is_id};
 use crate::involved::{Involved, Need};
 use crate::model::{CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, StateError};
 use crate::record::MAX_RECORDS;
@@ -133,7 +133,11 @@ impl Joint<'_> {
             let aggregate = (step.to != *self.own).then(|| step.to.clone());
             let index = step.index;
             let failed = |error: CommandError| {
-                let index = error.index().map(|of_step| if step.is_sent { index } else { index + of_step });
+                let index = match error.index() {
+                    Some(of_step) if !step.is_sent => Some(index + of_step),
+                    None if step.commands.len() > 1 => None,
+                    _ => Some(index),
+                };
                 JointError { aggregate: aggregate.clone(), index, error }
             };
             if number > MAX_RECORDS {
@@ -172,13 +176,31 @@ impl Joint<'_> {
         if !needs.is_empty() || self.involved.len() > Involved::MAX {
             return Err(self.involved.asked(needs.into_iter().collect()));
         }
+        self.note_what_is_together();
         let (_, own) = self.parts.remove(0);
         Ok(Decisions { own, others: self.parts, named })
+    }
+
+    /// Notes in the first event of each aggregate which others are appended with it.
+    fn note_what_is_together(&mut self) {
+        let first = |(key, part): &(AggregateKey, Decided)| {
+            part.events.first().map(|event| (key.clone(), format!("{key}@{}", event.seq_num)))
+        };
+        let firsts: Vec<_> = self.parts.iter().filter_map(first).collect();
+        for (key, part) in &mut self.parts {
+            if let Some(event) = part.events.first_mut() {
+                let others = firsts.iter().filter(|(other, _)| other != key);
+                event.together = others.map(|(_, first)| first.clone()).collect();
+            }
+        }
     }
 
     /// Decides the commands of one step.
     fn step(&self, step: &Step<'_>, number: usize) -> Result<Decided, CommandError> {
         let model = model(self.registry, &step.to)?;
+        if !is_id(&step.to.id) {
+            return Err(CommandError::Missing);
+        }
         let creates =
             step.commands.first().is_some_and(|first| model.command_name(&first.command) == model.commands().create);
         let before = match self.involved.aggregates.get(&step.to) {

@@ -1,6 +1,7 @@
 //! Keys. Numbers are padded to 12 digits, so that text order is number order for up to a trillion events of one
 //! aggregate.
 
+pub use daybook_decider::aggregate_key::{MAX_ID, is_id};
 use daybook_decider::{AggregateKey, Claim};
 use ulid::Ulid;
 
@@ -24,8 +25,6 @@ pub const CLAIM_PREFIX: &str = "CLAIM#";
 /// The last number that fits the padding.
 pub const MAX_SEQ_NUM: u64 = 999_999_999_999;
 
-pub const MAX_ID: usize = 128;
-
 const AGGREGATE_PREFIX: &str = "AGGREGATE#";
 const EVENT_TYPE_PREFIX: &str = "EVENT_TYPE#";
 
@@ -48,13 +47,6 @@ pub fn type_and_id(pk: &str) -> Option<(&str, &str)> {
 /// The aggregate of a partition as `<type>/<id>`, or else the partition key.
 pub fn partition_name(pk: &str) -> String {
     aggregate_of_pk(pk).map_or_else(|| pk.to_owned(), |key| key.to_string())
-}
-
-/// Whether `id` can be the id of an aggregate: 1 to [`MAX_ID`] characters that a URL path carries as they are. `.` and
-/// `..` are not, because clients resolve them away.
-pub fn is_id(id: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
-    (1..=MAX_ID).contains(&id.len()) && id.bytes().all(allowed) && id != "." && id != ".."
 }
 
 /// The partition key of a claim.
