@@ -30,7 +30,7 @@ mod http_corners;
 mod idempotency;
 mod identity;
 mod instance;
-mod joint;
+mod joint_requests;
 mod large_states;
 mod links;
 mod message_schemas;

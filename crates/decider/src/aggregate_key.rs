@@ -13,6 +13,16 @@ pub struct AggregateKey {
     pub id: String,
 }
 
+/// Maximum characters of an id.
+pub const MAX_ID: usize = 128;
+
+/// Whether `id` can be the id of an aggregate: 1 to [`MAX_ID`] characters that a URL path carries as they are. `.` and
+/// `..` are not, because clients resolve them away.
+pub fn is_id(id: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
+    (1..=MAX_ID).contains(&id.len()) && id.bytes().all(allowed) && id != "." && id != ".."
+}
+
 impl AggregateKey {
     /// The aggregate of this type and id.
     pub fn new(aggregate_type: impl Into<String>, id: impl Into<String>) -> Self {
@@ -23,16 +33,6 @@ impl AggregateKey {
     pub fn is_reserved(&self) -> bool {
         self.aggregate_type.starts_with(RESERVED_PREFIX)
     }
-}
-
-/// Maximum length of an id.
-pub const MAX_ID: usize = 128;
-
-/// Whether `id` can be the id of an aggregate: 1 to [`MAX_ID`] characters that a URL path carries as they are. `.` and
-/// `..` are not, because clients resolve them away.
-pub fn is_id(id: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
-    (1..=MAX_ID).contains(&id.len()) && id.bytes().all(allowed) && id != "." && id != ".."
 }
 
 impl fmt::Display for AggregateKey {

@@ -89,7 +89,7 @@ impl<'a> Exchange<'a> {
                 let state = folded.state.downcast_ref::<AggregateState<A>>();
                 Ok(Some(&state.expect("each type is registered once").state))
             }
-            // A caller can send any text as an id.
+            // No aggregate has an id that is no valid one.
             None if self.is_complete || !is_id(id) => Ok(None),
             None => Err(self.need(Need::Aggregate(key))),
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use ulid::Ulid;
 
-use crate::aggregate_key::{AggregateKey, is_id};
+use crate::aggregate_key::AggregateKey;
 use crate::involved::{Involved, Need};
 use crate::model::{CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, StateError};
 use crate::record::MAX_RECORDS;
@@ -198,9 +198,6 @@ impl Joint<'_> {
     /// Decides the commands of one step.
     fn step(&self, step: &Step<'_>, number: usize) -> Result<Decided, CommandError> {
         let model = model(self.registry, &step.to)?;
-        if !is_id(&step.to.id) {
-            return Err(CommandError::Missing);
-        }
         let creates =
             step.commands.first().is_some_and(|first| model.command_name(&first.command) == model.commands().create);
         let before = match self.involved.aggregates.get(&step.to) {

@@ -97,8 +97,8 @@ impl<'a> AggregateType<'a> {
                     "data": variant.data,
                     "ifMatch": {
                         "type": "integer",
-                        "description": "The version that the aggregate must have before the request.",
-                        "minimum": 1,
+                        "description": "The version that the aggregate must have before the request; 0 if it must not exist.",
+                        "minimum": 0,
                         "maximum": keys::MAX_SEQ_NUM,
                     },
                 },
