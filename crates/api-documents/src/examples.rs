@@ -18,7 +18,7 @@ pub(crate) fn published(registry: &Registry, model: &dyn Model) -> BTreeMap<Stri
     let mut states = vec![model.before_first_event()];
     while let Some(before) = states.pop() {
         for command in &commands {
-            let Some(decided) = execute(registry, model, &before, &[command]) else { continue };
+            let Some(decided) = execute(registry, model, &before, &[command], true) else { continue };
             for message in decided.messages {
                 found.entry(message.message_type.clone()).or_insert(message);
             }

@@ -110,7 +110,7 @@ fn example(types: &[AggregateType<'_>]) -> Option<(Value, Value)> {
         .map(|((to, _), command)| Addressed { to, commands: std::slice::from_ref(command) })
         .collect();
     let before = two[0].model.before_first_event();
-    let Decisions { own, others, .. } = decide(two[0].registry, &before, &addressed, &mut Involved::default())?;
+    let Decisions { own, others, .. } = decide(two[0].registry, &before, &addressed, &mut Involved::default(), false)?;
     let (_, other) = others.first()?;
     let result = |of, decided| JointResult { aggregate: key(of).to_string(), result: write_json(ID, decided) };
     let response = JointResponse { results: vec![result(two[0], &own), result(two[1], other)] };

@@ -164,11 +164,18 @@ pub(crate) fn events_json(events: &[RecordedEvent]) -> Vec<EventJson<'_>> {
     events.iter().map(|event| EventJson::of(event, true)).collect()
 }
 
-/// What the type decides on commands of the form of [`samples`]; `None` if they cannot be decided.
-pub fn execute(registry: &Registry, model: &dyn Model, before: &Folded, commands: &[&Value]) -> Option<Decided> {
+/// What the type decides on commands of the form of [`samples`], from a caller or from another aggregate; `None` if they cannot
+/// be decided.
+pub fn execute(
+    registry: &Registry,
+    model: &dyn Model,
+    before: &Folded,
+    commands: &[&Value],
+    is_sent: bool,
+) -> Option<Decided> {
     let commands = commands.iter().map(|command| command_request(command)).collect::<Option<Vec<_>>>()?;
     let request = Addressed { to: &AggregateKey::new(model.type_name(), ID), commands: &commands };
-    Some(decide(registry, before, &[request], &mut Involved::default())?.own)
+    Some(decide(registry, before, &[request], &mut Involved::default(), is_sent)?.own)
 }
 
 pub(crate) fn command_request(sample: &Value) -> Option<CommandRequest> {
@@ -181,13 +188,14 @@ pub(crate) fn decide(
     before: &Folded,
     requests: &[Addressed<'_>],
     involved: &mut Involved,
+    is_sent: bool,
 ) -> Option<Decisions> {
     loop {
         // The random half of a ULID: the same at every run, and different for each version.
         let seed = ulid((1 + u128::from(before.version())) << 64);
         let meta = Meta { correlation_id: Some(ulid(0).to_string()), ..Meta::default() };
         let input = DecisionInput::new(NOW, seed, meta, Caller::anonymous(), 1);
-        let input = DecisionInput { involved: involved.clone(), ..input };
+        let input = DecisionInput { involved: involved.clone(), is_sent, ..input };
         let needs = match joint::decide(registry, before, requests, &input) {
             Err(error) => match error.error {
                 CommandError::Needs(needs) => needs,
@@ -205,7 +213,7 @@ pub(crate) fn decide(
                     let is_create = |sample: &Value| sample["command"] == model.commands().create;
                     let create = samples(model).into_iter().find(is_create);
                     let request = Addressed { to: &key, commands: &[command_request(&create?)?] };
-                    let created = decide(registry, &model.before_first_event(), &[request], involved);
+                    let created = decide(registry, &model.before_first_event(), &[request], involved, false);
                     if let Some(created) = created {
                         involved.aggregates.insert(key, created.own.after);
                     }
@@ -217,7 +225,7 @@ pub(crate) fn decide(
 
 /// The outcome of commands; `None` if the rules reject them or no event is appended.
 fn carry_out(registry: &Registry, model: &dyn Model, before: &Folded, commands: &[&Value]) -> Option<ExampleOutcome> {
-    let decided = execute(registry, model, before, commands)?;
+    let decided = execute(registry, model, before, commands, false)?;
     if decided.rejection.is_some() || decided.events.is_empty() {
         return None;
     }
