@@ -25,6 +25,7 @@ async fn leave(suite: &Suite, key: &AggregateKey, events: &[(&str, u32, Value)])
             occurred_at,
             message_seq: seq_num,
             message_epoch: 1,
+            together: Vec::new(),
         };
         rows.push(serde_dynamo::to_item(EventItem::new(key, &event, 1, false)).unwrap());
     }

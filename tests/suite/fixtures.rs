@@ -194,8 +194,19 @@ async fn messages_of_the_api_commands_arrive_on_the_bus() {
     for event in in_order(&API) {
         functions.call(&event).await;
     }
-    let types =
-        ["accountOverdrawn", "transactionFailed", "OrderPlaced", "PaymentProcessed", "TodoCreated", "TodoDeleted"];
+    let types = [
+        "accountOverdrawn",
+        "transactionFailed",
+        "OrderPlaced",
+        "PaymentProcessed",
+        "TodoCreated",
+        "TodoDeleted",
+        "CourseCreated",
+        "CourseSeatTaken",
+        "StudentEnrolled",
+        "StudentJoinedCourse",
+        "StudentSubscribed",
+    ];
     let arrived = async || -> Vec<String> {
         let bus = endpoints.effect("bus.json").await;
         bus.iter().map(|entry| entry["detailType"].as_str().unwrap().to_owned()).collect()

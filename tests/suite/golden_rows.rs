@@ -93,6 +93,11 @@ async fn write_rows() -> Instance {
 
     let customer = json!({"id": "1", "email": "Ann@example.com", "name": "Ann"});
     instance.post("/customer", customer).await.expect(201);
+    let both = json!([
+        {"aggregate": "course/rust", "command": "CreateCourse", "data": {"seats": 20}},
+        {"aggregate": "student/ann", "command": "Enrol"},
+    ]);
+    instance.post("/commands", both).await.expect(200);
     for id in ["1", "2"] {
         instance.post("/order", order(id)).await.expect(201);
     }
@@ -168,7 +173,7 @@ async fn golden_rows_have_every_kind_of_row() {
         rows.iter().any(|row| row["state"]["B"].is_string() || row["state"]["B"].is_array()),
         "no compressed snapshot"
     );
-    for attribute in ["appendEnd", "snapshotDue", "deleted", "sum"] {
+    for attribute in ["appendEnd", "together", "snapshotDue", "deleted", "sum"] {
         assert!(rows.iter().any(|row| !row[attribute].is_null()), "no {attribute}");
     }
     let (_, rows) = releases("views.json").pop().unwrap();
@@ -198,6 +203,7 @@ async fn states_events_and_lists_of_each_release_are_read_and_appended_to() {
         assert_eq!(types, ["AccountOpened", accepted, accepted, accepted, "TransactionFailed"], "{release}");
         assert_eq!(events.body["events"][1]["meta"]["correlationId"], "golden");
         instance.get("/customer?claim=customer-email:ann@example.com").await.expect(303);
+        assert_eq!(instance.get("/course/rust").await.expect(200).body["state"]["seats"], 20, "{release}");
         let listed = instance.get("/order").await.expect(200);
         assert_eq!(listed.body["aggregates"].as_array().unwrap().len(), 2, "{release}");
         let feed = instance.get("/events?type=TransactionAccepted").await.expect(200);

@@ -31,6 +31,7 @@ mod idempotency;
 mod identity;
 mod instance;
 mod joint;
+mod joint_requests;
 mod large_states;
 mod links;
 mod message_schemas;

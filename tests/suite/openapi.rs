@@ -268,6 +268,9 @@ async fn each_example_request_gets_its_example_response() {
     for model in registry.iter() {
         let name = model.type_name();
         let instance = Instance::start().await;
+        // A subscription involves these.
+        instance.post("/course", json!({"id": "rust", "seats": 20})).await.expect(201);
+        instance.post("/student", json!({"id": "ann"})).await.expect(201);
         let operation = |path: &str, method: &str| Document::get().json()["paths"][path][method].clone();
         let example = |of: &Value, name: &str| of["content"]["application/json"]["examples"][name]["value"].clone();
         let ask = async |method: Method, path: String, request: Value, shown: Value| {
@@ -287,6 +290,21 @@ async fn each_example_request_gets_its_example_response() {
         let shown = example(&command["responses"]["200"], "several");
         ask(Method::POST, format!("/{name}/123/commands"), example(&command["requestBody"], "several"), shown).await;
     }
+}
+
+#[tokio::test]
+async fn example_of_a_joint_request_gets_its_example_response() {
+    let instance = Instance::start().await;
+    let joint = &Document::get().json()["paths"]["/commands"]["post"];
+    let example = |of: &Value| of["content"]["application/json"]["examples"]["two"]["value"].clone();
+    let response = instance.post("/commands", example(&joint["requestBody"])).await.expect(200);
+    let (results, shown) = (&response.body["results"], &example(&joint["responses"]["200"])["results"]);
+    for (result, shown) in results.as_array().unwrap().iter().zip(shown.as_array().unwrap()) {
+        for member in ["aggregate", "id", "version", "state"] {
+            assert_eq!(result[member], shown[member]);
+        }
+    }
+    assert_eq!(shown.as_array().map(Vec::len), Some(2));
 }
 
 #[test]

@@ -449,9 +449,15 @@ async fn store_reads_rows_of_older_and_of_newer_releases() {
     let metadata = setup.rows("1", keys::METADATA).await.pop().unwrap();
     assert_eq!(metadata["later"].as_bool(), Ok(&true));
 
-    // Rows without optional attributes.
+    // Rows with all optional attributes of this release, and without them.
     for mut row in setup.rows("1", keys::EVENT_PREFIX).await {
-        row.retain(|name, _| !["appendEnd", "snapshotDue", "later"].contains(&name.as_str()));
+        let other = aws_sdk_dynamodb::types::AttributeValue::S("course/rust@1".to_owned());
+        row.insert("together".into(), aws_sdk_dynamodb::types::AttributeValue::L(vec![other]));
+        setup.table.put(row).await;
+    }
+    assert_eq!(setup.instance(New).state("1").await, new_state(&["Bern", "Chur", "Thun"]));
+    for mut row in setup.rows("1", keys::EVENT_PREFIX).await {
+        row.retain(|name, _| !["appendEnd", "together", "snapshotDue", "later"].contains(&name.as_str()));
         row.insert("meta".into(), aws_sdk_dynamodb::types::AttributeValue::M(Item::new()));
         setup.table.put(row).await;
     }

@@ -35,7 +35,7 @@ impl Described {
             let_members_be_added(&mut raw);
             let schema = schemas.adopt("", raw);
             let metadata = metadata_schema(aggregate_type, &mut schemas);
-            let examples = examples::published(model);
+            let examples = examples::published(registry, model);
             for variant in variants(&schema, "type") {
                 let event = event_schema(model, &variant, &metadata);
                 let reference = schemas.add(&schema_name(aggregate_type, &variant.name), event);

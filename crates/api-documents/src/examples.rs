@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_command_handler::openapi::{execute, samples};
-use daybook_decider::{Model, OutboxMessage};
+use daybook_decider::{Model, OutboxMessage, Registry};
 use serde_json::{Map, Value};
 
 /// Factors of the numbers in samples: rules often depend on the sign or the size of a number.
 const FACTORS: [i64; 4] = [1, -1, 1000, -1000];
 
 /// The first message of each type that the samples lead to, by message type.
-pub(crate) fn published(model: &dyn Model) -> BTreeMap<String, OutboxMessage> {
+pub(crate) fn published(registry: &Registry, model: &dyn Model) -> BTreeMap<String, OutboxMessage> {
     let samples = samples(model);
     let commands: Vec<_> =
         FACTORS.iter().flat_map(|&factor| samples.iter().map(move |sample| scaled(sample, factor))).collect();
@@ -18,7 +18,7 @@ pub(crate) fn published(model: &dyn Model) -> BTreeMap<String, OutboxMessage> {
     let mut states = vec![model.before_first_event()];
     while let Some(before) = states.pop() {
         for command in &commands {
-            let Some(decided) = execute(model, &before, &[command]) else { continue };
+            let Some(decided) = execute(registry, model, &before, &[command], true) else { continue };
             for message in decided.messages {
                 found.entry(message.message_type.clone()).or_insert(message);
             }

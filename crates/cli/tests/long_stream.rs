@@ -132,6 +132,7 @@ fn fill(data: &Path, id: &str, version: u64) {
             occurred_at: Timestamp::UNIX_EPOCH,
             message_seq: 0,
             message_epoch: 1,
+            together: Vec::new(),
         }
     };
     let mut folded = model.before_first_event();

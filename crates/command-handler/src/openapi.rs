@@ -39,7 +39,7 @@ pub fn document(registry: &Registry, projections: &Projections) -> Value {
     let (name, gateway_schema) = responses::gateway_schema();
     let mut operations = Operations::new(registry, &schemas.add(name, gateway_schema));
     let mut tags = Vec::new();
-    let types: Vec<_> = registry.iter().map(|model| AggregateType::new(model, &mut schemas)).collect();
+    let types: Vec<_> = registry.iter().map(|model| AggregateType::new(registry, model, &mut schemas)).collect();
     for aggregate_type in &types {
         let subject = Subject::Type(aggregate_type);
         tags.push(json!({"name": subject.tag(), "description": aggregate_type.description}));

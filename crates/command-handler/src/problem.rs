@@ -24,9 +24,23 @@ pub(crate) use self::request::*;
 pub(crate) use self::response::{ExtensionMembers, PROBLEM_JSON, Problem, ProblemType, log_problem};
 pub(crate) use self::service::*;
 
-/// The problems that can be about one command of a batch, whose position is then in `index`.
-pub(crate) const ABOUT_A_COMMAND: [&ProblemType; 6] =
-    [&UNKNOWN_COMMAND, &INVALID_COMMAND, &FORBIDDEN, &COMMAND_REJECTED, &ALREADY_EXISTS, &DELETED];
+/// The problems that can be about one command of an array, whose position is then in `index`, and about one of several
+/// aggregates, which is then in `aggregate`.
+pub(crate) const ABOUT_A_COMMAND: [&ProblemType; 13] = [
+    &UNKNOWN_COMMAND,
+    &INVALID_COMMAND,
+    &FORBIDDEN,
+    &COMMAND_REJECTED,
+    &ALREADY_EXISTS,
+    &DELETED,
+    &NOT_FOUND,
+    &VERSION_CONFLICT,
+    &IF_MATCH_REQUIRED,
+    &TOO_LARGE,
+    &BAD_BODY,
+    &BAD_ID,
+    &UNKNOWN_TYPE,
+];
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {

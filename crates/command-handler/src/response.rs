@@ -80,14 +80,14 @@ pub(crate) struct WriteResponse<'a> {
 }
 
 /// The result of commands to several aggregates.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
 pub(crate) struct JointResponse<'a> {
     /// The result for each aggregate that the request names, in its order.
     pub(crate) results: Vec<JointResult<'a>>,
 }
 
 /// The result for one of several aggregates.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
 pub(crate) struct JointResult<'a> {
     /// The aggregate, `type/id`.
     pub(crate) aggregate: String,

@@ -121,6 +121,7 @@ impl<'a, A: Aggregate> Draft<'a, A> {
             occurred_at: self.input.now,
             message_seq: self.message_seq() + announced.len() as u64,
             message_epoch: if announced.is_empty() { self.message_epoch() } else { self.input.epoch },
+            together: Vec::new(),
         };
         Ok((recorded, announced))
     }

@@ -21,6 +21,13 @@ pub struct Addressed<'a> {
     pub commands: Cow<'a, [CommandRequest]>,
 }
 
+impl<'a> Addressed<'a> {
+    /// These commands to this aggregate.
+    pub fn new(to: &'a AggregateKey, commands: &'a [CommandRequest]) -> Self {
+        Self { to: Cow::Borrowed(to), commands: Cow::Borrowed(commands) }
+    }
+}
+
 /// What a request decides for each aggregate.
 #[derive(Clone, Debug)]
 pub struct Decisions {
@@ -136,7 +143,11 @@ impl Joint<'_> {
             let aggregate = (step.to != *self.own).then(|| step.to.clone());
             let index = step.index;
             let failed = |error: CommandError| {
-                let index = error.index().map(|of_step| if step.is_sent { index } else { index + of_step });
+                let index = match error.index() {
+                    Some(of_step) if !step.is_sent => Some(index + of_step),
+                    None if step.commands.len() > 1 => None,
+                    _ => Some(index),
+                };
                 JointError { aggregate: aggregate.clone().map(Box::new), index, error }
             };
             if number > MAX_RECORDS {
@@ -187,8 +198,23 @@ impl Joint<'_> {
         if !needs.is_empty() || self.involved.len() > Involved::MAX {
             return Err(self.involved.asked(needs.into_iter().collect()));
         }
+        self.note_what_is_together();
         let (_, own) = self.parts.remove(0);
         Ok(Decisions { own, others: self.parts, named })
+    }
+
+    /// Notes in the first event of each aggregate which others are appended with it.
+    fn note_what_is_together(&mut self) {
+        let first = |(key, part): &(AggregateKey, Decided)| {
+            part.events.first().map(|event| (key.clone(), format!("{key}@{}", event.seq_num)))
+        };
+        let firsts: Vec<_> = self.parts.iter().filter_map(first).collect();
+        for (key, part) in &mut self.parts {
+            if let Some(event) = part.events.first_mut() {
+                let others = firsts.iter().filter(|(other, _)| other != key);
+                event.together = others.map(|(_, first)| first.clone()).collect();
+            }
+        }
     }
 
     /// Decides the commands of one step.

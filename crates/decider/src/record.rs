@@ -29,6 +29,9 @@ pub struct RecordedEvent {
     pub message_seq: u64,
     /// The epoch of the last of these messages; 1 before the first.
     pub message_epoch: u32,
+    /// The first events of other aggregates that were appended in the same transaction, each as `type/id@number`; only in the
+    /// first event of an append.
+    pub together: Vec<String>,
 }
 
 /// The origin of an event's command.

@@ -74,6 +74,7 @@ impl Golden {
             occurred_at: Timestamp::UNIX_EPOCH,
             message_seq: 0,
             message_epoch: 1,
+            together: Vec::new(),
         }
     }
 }

@@ -41,6 +41,7 @@ pub struct EventLine {
     pub meta: Meta,
     pub occurred_at: Option<Timestamp>,
     pub message_seq: Option<u64>,
+    pub together: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,6 +80,8 @@ struct EventOut<'a> {
     meta: &'a Meta,
     occurred_at: String,
     message_seq: u64,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    together: &'a [String],
 }
 
 #[derive(Deserialize)]
@@ -100,6 +103,8 @@ struct Members {
     meta: MetaMembers,
     occurred_at: Option<String>,
     message_seq: Option<u64>,
+    #[serde(default)]
+    together: Vec<String>,
 }
 
 /// The members of [`Meta`]. Others are an error, because the table could not store them.
@@ -168,6 +173,7 @@ impl Members {
             meta: Meta { actor, source_ip, correlation_id, causation_id, traceparent, trace_header },
             occurred_at: occurred_at.transpose()?,
             message_seq: self.message_seq,
+            together: self.together,
         })
     }
 }
@@ -203,6 +209,7 @@ impl<W: Write> HistoryWriter<W> {
             meta: &event.meta,
             occurred_at: timestamp(event.occurred_at),
             message_seq: event.message_seq,
+            together: &event.together,
         })
     }
 

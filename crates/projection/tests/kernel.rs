@@ -125,6 +125,7 @@ fn stored(seq_num: u64, data: &Value) -> RecordedEvent {
         occurred_at: Timestamp::UNIX_EPOCH,
         message_seq: 0,
         message_epoch: FIRST_EPOCH,
+        together: Vec::new(),
     }
 }
 

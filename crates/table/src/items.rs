@@ -50,6 +50,10 @@ pub struct EventItem {
     /// return some of its rows and not others; this attribute shows that more rows follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append_end: Option<u64>,
+    /// The first events of other aggregates that were appended in the same transaction, each as `type/id@number`; only in the
+    /// first event of an append.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<String>,
     /// Present and true when the event was imported without its messages, so it has no outbox rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_published: Option<bool>,
@@ -80,6 +84,7 @@ impl EventItem {
             gsi1pk,
             gsi1sk: keys::gsi1sk(event.event_id),
             append_end: None,
+            together: event.together.clone(),
             not_published: None,
             snapshot_due: snapshot_due.then_some(true),
         }
@@ -108,6 +113,7 @@ impl EventItem {
             occurred_at,
             message_seq: self.message_seq,
             message_epoch: self.message_epoch.unwrap_or(FIRST_EPOCH),
+            together: self.together,
         })
     }
 }

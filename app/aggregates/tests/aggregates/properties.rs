@@ -171,6 +171,7 @@ where
         occurred_at: Timestamp::UNIX_EPOCH,
         message_seq: 0,
         message_epoch: 1,
+        together: Vec::new(),
     };
     let model = model(A::TYPE);
     let read = model.fold(model.before_first_event(), &[row]).unwrap();

@@ -3,7 +3,6 @@
 //! An error of the path takes precedence over errors of the rest of the request: a resource that does not exist, or
 //! does not support the method, returns that error whatever else was sent.
 
-use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::StatusCode;
@@ -249,13 +248,15 @@ impl Decide for RequestedWrite<'_> {
                 (self.commands, index),
                 (RequestedCommands::Joint(commands), Some(index)) if matches!(commands[index].to, Recipient::Holder(_))
             );
+            let index = index.or((self.is_joint() && self.commands.len() == 1).then_some(0));
+            let index = index.and_then(|index| self.position(index));
             // A caller who may not send a command to the holder of a claim does not learn that there is one.
             if is_by_claim && matches!(error, CommandError::Forbidden { .. }) {
-                return problem::not_found().into();
+                return Problem { index, ..problem::not_found() }.into();
             }
+            let is_about_one = !matches!(error, CommandError::TooMany | CommandError::TooManyInvolved);
             let problem = Problem::of_command(&error, version).about(about);
-            let (index, version) = (index.and_then(|index| self.position(index)), problem.version);
-            Problem { index, version: version.filter(|_| aggregate.is_none()), aggregate, ..problem }.into()
+            self.of_aggregate(aggregate, is_about_one, Problem { index, ..problem }).into()
         })
     }
 
@@ -287,7 +288,7 @@ impl Decide for RequestedWrite<'_> {
             let state = others.first().filter(|_| by.is_some()).map_or(&own.after, |(_, other)| &other.after);
             let may_read = self.may_read(by.as_ref().unwrap_or(self.key), state)?;
             let problem = Problem { index, ..problem::command_rejected(rejection, version, may_read) };
-            let problem = Problem { aggregate: by, ..problem };
+            let problem = self.of_aggregate(by, true, problem);
             if events == 0 {
                 return Err(problem);
             }
@@ -308,7 +309,7 @@ impl RequestedWrite<'_> {
 
     /// The commands with their aggregates.
     fn requests<'r>(&'r self, involved: &'r Involved) -> Result<Vec<Addressed<'r>>, Undecided<Problem>> {
-        let to_own = |commands| Ok(vec![Addressed { to: Cow::Borrowed(self.key), commands: Cow::Borrowed(commands) }]);
+        let to_own = |commands| Ok(vec![Addressed::new(self.key, commands)]);
         let commands = match self.commands {
             RequestedCommands::One(command) => return to_own(std::slice::from_ref(command)),
             RequestedCommands::Batch(commands) => return to_own(commands),
@@ -335,7 +336,7 @@ impl RequestedWrite<'_> {
             if self.rebuild {
                 require(self.api.model(&to.aggregate_type)?, self.caller, Access::Rebuild, None)?;
             }
-            requests.push(Addressed { to: Cow::Borrowed(to), commands: std::slice::from_ref(command).into() });
+            requests.push(Addressed::new(to, std::slice::from_ref(command)));
         }
         if needs.is_empty() { Ok(requests) } else { Err(Undecided::Needs(needs)) }
     }
@@ -373,6 +374,14 @@ impl RequestedWrite<'_> {
             return Err(Problem { index: self.position(position), aggregate: Some(to.clone()), ..problem }.into());
         }
         if needs.is_empty() { Ok(()) } else { Err(Undecided::Needs(needs)) }
+    }
+
+    /// The problem with the aggregate that it is about, if that is not the only one of the request. A response about several
+    /// has no `ETag`.
+    fn of_aggregate(&self, other: Option<AggregateKey>, is_about_one: bool, problem: Problem) -> Problem {
+        let own = Some(self.key).filter(|_| self.is_joint() && is_about_one).cloned();
+        let version = problem.version.filter(|_| !self.is_joint() && other.is_none());
+        Problem { version, aggregate: other.or(own), ..problem }
     }
 
     /// The position of a command, if it is part of a batch.

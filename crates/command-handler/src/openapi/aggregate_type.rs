@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use daybook_decider::{Caller, CommandRequest, Decided, DecisionInput, Folded, Json, Meta, Model, RecordedEvent};
+use daybook_decider::{
+    Addressed, AggregateKey, Caller, CommandError, CommandRequest, Decided, DecisionInput, Decisions, Folded, Involved,
+    Json, Meta, Model, Need, RecordedEvent, Registry, joint,
+};
 use daybook_table::keys;
 use schemars::Schema;
 use serde_json::{Value, json};
@@ -15,6 +18,7 @@ use super::schemas::{
 use crate::response::{EventJson, MessageJson, WriteResponse};
 
 pub(crate) struct AggregateType<'a> {
+    pub(crate) registry: &'a Registry,
     pub(crate) model: &'a dyn Model,
     /// The type's name in the form with which the names of its schemas begin.
     pub(crate) name: String,
@@ -42,7 +46,7 @@ pub(crate) struct ExampleOutcome {
 }
 
 impl<'a> AggregateType<'a> {
-    pub(crate) fn new(model: &'a dyn Model, schemas: &mut Schemas) -> Self {
+    pub(crate) fn new(registry: &'a Registry, model: &'a dyn Model, schemas: &mut Schemas) -> Self {
         let name = upper_camel(model.type_name());
         let raw = model.schemas().clone();
         let mut command = schemas.adopt(&name, raw.command.into());
@@ -58,8 +62,8 @@ impl<'a> AggregateType<'a> {
         let message = message_schema(&name, raw.message, schemas);
         let samples = samples(model);
         let create = samples.iter().find(|sample| sample["command"] == model.commands().create);
-        let created = create.and_then(|create| carry_out(model, &model.before_first_event(), &[create]));
-        Self { model, name, description, variants, samples, command, state, event, message, created }
+        let created = create.and_then(|create| carry_out(registry, model, &model.before_first_event(), &[create]));
+        Self { registry, model, name, description, variants, samples, command, state, event, message, created }
     }
 
     /// The description of a command; `None` if there is no such command.
@@ -69,21 +73,37 @@ impl<'a> AggregateType<'a> {
 
     /// The schemas of its commands in a request to several aggregates.
     pub(crate) fn addressed_commands(&self) -> impl Iterator<Item = Value> {
-        let aggregate = json!({"type": "string", "pattern": format!("^{}/{ID_CHARACTERS}$", self.model.type_name())});
+        let name = self.model.type_name();
+        let aggregate = json!({
+            "type": "string",
+            "description": "The aggregate.",
+            "pattern": format!("^{name}/{ID_CHARACTERS}$"),
+            "not": {"enum": [format!("{name}/."), format!("{name}/..")]},
+        });
         self.variants.iter().map(move |variant| {
-            let mut required = vec!["aggregate", "command"];
+            let mut required = vec!["command"];
             required.extend(variant.data["required"].as_array().filter(|fields| !fields.is_empty()).map(|_| "data"));
-            let if_match = json!({"type": "integer", "minimum": 1, "maximum": keys::MAX_SEQ_NUM});
             json!({
                 "type": "object",
                 "description": variant.description,
                 "properties": {
                     "aggregate": aggregate,
+                    "claim": {
+                        "type": "string",
+                        "description": "Instead of `aggregate`: a claim of the aggregate, `name:value`.",
+                        "pattern": "^[a-z0-9-]{1,128}:.",
+                    },
                     "command": {"const": variant.name, "type": "string"},
                     "data": variant.data,
-                    "ifMatch": if_match,
+                    "ifMatch": {
+                        "type": "integer",
+                        "description": "The version that the aggregate must have before the request; 0 if it must not exist.",
+                        "minimum": 0,
+                        "maximum": keys::MAX_SEQ_NUM,
+                    },
                 },
                 "required": required,
+                "oneOf": [{"required": ["aggregate"]}, {"required": ["claim"]}],
                 "additionalProperties": false,
             })
         })
@@ -136,7 +156,7 @@ impl<'a> AggregateType<'a> {
     }
 
     fn after_creation(&self, commands: &[&Value]) -> Option<ExampleOutcome> {
-        carry_out(self.model, &self.created.as_ref()?.after, commands)
+        carry_out(self.registry, self.model, &self.created.as_ref()?.after, commands)
     }
 }
 
@@ -144,36 +164,86 @@ pub(crate) fn events_json(events: &[RecordedEvent]) -> Vec<EventJson<'_>> {
     events.iter().map(|event| EventJson::of(event, true)).collect()
 }
 
-/// What the type decides on commands of the form of [`samples`]; `None` if they cannot be decided.
-pub fn execute(model: &dyn Model, before: &Folded, commands: &[&Value]) -> Option<Decided> {
-    let request = |command: &&Value| {
-        Some(CommandRequest {
-            command: command["command"].as_str()?.to_owned(),
-            data: Json::of(&command["data"]).ok()?,
-        })
-    };
-    let commands: Vec<_> = commands.iter().map(request).collect::<Option<_>>()?;
-    // The random half of a ULID: the same at every run, and different for each version.
-    let seed = ulid((1 + u128::from(before.version())) << 64);
-    let meta = Meta { correlation_id: Some(ulid(0).to_string()), ..Meta::default() };
-    let input = DecisionInput::new(NOW, seed, meta, Caller::anonymous(), 1);
-    model.decide(before, ID, &commands, &input).ok()
+/// What the type decides on commands of the form of [`samples`], from a caller or from another aggregate; `None` if they cannot
+/// be decided.
+pub fn execute(
+    registry: &Registry,
+    model: &dyn Model,
+    before: &Folded,
+    commands: &[&Value],
+    is_sent: bool,
+) -> Option<Decided> {
+    let commands = commands.iter().map(|command| command_request(command)).collect::<Option<Vec<_>>>()?;
+    let key = AggregateKey::new(model.type_name(), ID);
+    let request = Addressed::new(&key, &commands);
+    Some(decide(registry, before, &[request], &mut Involved::default(), is_sent)?.own)
+}
+
+pub(crate) fn command_request(sample: &Value) -> Option<CommandRequest> {
+    Some(CommandRequest { command: sample["command"].as_str()?.to_owned(), data: Json::of(&sample["data"]).ok()? })
+}
+
+/// Decides the commands. The other aggregates that the decision involves are as the samples of their create commands leave them.
+pub(crate) fn decide(
+    registry: &Registry,
+    before: &Folded,
+    requests: &[Addressed<'_>],
+    involved: &mut Involved,
+    is_sent: bool,
+) -> Option<Decisions> {
+    loop {
+        // The random half of a ULID: the same at every run, and different for each version.
+        let seed = ulid((1 + u128::from(before.version())) << 64);
+        let meta = Meta { correlation_id: Some(ulid(0).to_string()), ..Meta::default() };
+        let input = DecisionInput::new(NOW, seed, meta, Caller::anonymous(), 1);
+        let input = DecisionInput { involved: involved.clone(), is_sent, ..input };
+        let needs = match joint::decide(registry, before, requests, &input) {
+            Err(error) => match error.error {
+                CommandError::Needs(needs) => needs,
+                _ => return None,
+            },
+            decided => return decided.ok(),
+        };
+        for need in needs {
+            match need {
+                Need::Holder(claim) => drop(involved.holders.insert(claim, None)),
+                Need::Aggregate(key) => {
+                    let model = registry.get(&key.aggregate_type)?;
+                    // It does not exist for those that its own creation involves.
+                    involved.aggregates.insert(key.clone(), model.before_first_event());
+                    let is_create = |sample: &Value| sample["command"] == model.commands().create;
+                    let create = samples(model).into_iter().find(is_create);
+                    let create = [command_request(&create?)?];
+                    let request = Addressed::new(&key, &create);
+                    let created = decide(registry, &model.before_first_event(), &[request], involved, false);
+                    if let Some(created) = created {
+                        involved.aggregates.insert(key, created.own.after);
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// The outcome of commands; `None` if the rules reject them or no event is appended.
-fn carry_out(model: &dyn Model, before: &Folded, commands: &[&Value]) -> Option<ExampleOutcome> {
-    let decided = execute(model, before, commands)?;
+fn carry_out(registry: &Registry, model: &dyn Model, before: &Folded, commands: &[&Value]) -> Option<ExampleOutcome> {
+    let decided = execute(registry, model, before, commands, false)?;
     if decided.rejection.is_some() || decided.events.is_empty() {
         return None;
     }
-    let response = json_of(&WriteResponse {
-        id: ID,
+    let response = json_of(&write_json(ID, &decided))?;
+    Some(ExampleOutcome { response, events: decided.events, after: decided.after })
+}
+
+/// The whole result of a write.
+pub(crate) fn write_json<'a>(id: &'a str, decided: &'a Decided) -> WriteResponse<'a> {
+    WriteResponse {
+        id,
         version: decided.after.version(),
         state: Some(&decided.state),
         events: Some(events_json(&decided.events)),
         messages: Some(decided.messages.iter().map(Into::into).collect()),
-    })?;
-    Some(ExampleOutcome { response, events: decided.events, after: decided.after })
+    }
 }
 
 /// A sample of each command, as its name and its data.

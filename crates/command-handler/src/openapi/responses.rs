@@ -71,6 +71,9 @@ fn schema(problem_type: &ProblemType, registry: &Registry) -> Value {
         let description = "The position of the command in the array, counted from 0; only if the request contains an \
                            array.";
         members["index"] = json!({"type": "integer", "minimum": 0, "description": description});
+        let description =
+            "The aggregate that the problem is about, as `type/id`; only if the request concerns several.";
+        members["aggregate"] = json!({"type": "string", "description": description});
     }
     json!({
         "type": "object",

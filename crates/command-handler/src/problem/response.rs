@@ -46,7 +46,7 @@ pub(crate) struct Problem {
     pub(crate) state_version: Option<u32>,
     /// The position of the command in a batch, counted from 0.
     pub(crate) index: Option<u32>,
-    /// The aggregate, if it is another one than that of the request.
+    /// The aggregate, if the request concerns several.
     pub(crate) aggregate: Option<AggregateKey>,
     /// The methods that the resource supports, for `Allow`, if the router does not know them.
     pub(crate) allow: Option<String>,

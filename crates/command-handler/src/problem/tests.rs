@@ -74,13 +74,13 @@ fn each_type_of_the_endpoints_has_its_own_slug_and_example() {
         assert!(taken.is_none_or(|taken| taken == problem_type.description), "{}", problem_type.slug);
         assert_eq!((problem_type.example)(&registry).problem_type.slug, problem_type.slug);
     }
-    assert_eq!(descriptions.len(), 28, "{descriptions:?}");
+    assert_eq!(descriptions.len(), 29, "{descriptions:?}");
 }
 
 #[test]
 fn unknown_type_lists_the_registered_ones() {
     let detail = |registry| unknown_type("gift-card", &registry).detail;
-    let known = "there is no type \"gift-card\"; known: account, customer, order, todo";
+    let known = "there is no type \"gift-card\"; known: account, course, customer, order, student, subscription, todo";
     assert_eq!(detail(aggregates::registry().unwrap()), known);
     let none = "there is no type \"gift-card\"; no aggregate is registered";
     assert_eq!(detail(daybook_decider::Registry::new()), none);

@@ -7,6 +7,7 @@ use daybook_admin::{AdminCalls, EventMessages, PublishedEvent};
 use daybook_decider::{Meta, RecordedEvent};
 use daybook_local_aws::messaging::{BusMessage, MessageQuery, TargetOutcome, TargetRecord};
 use daybook_stream_relay::DeadLetter;
+use daybook_table::keys::is_id;
 use daybook_table::{AggregateKey, OutboxItem};
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -54,6 +55,7 @@ impl Timeline<'_> {
                             span.when { @if let Some(actor) = &event.meta.actor { "by " (actor) " · " } (time::relative(event.occurred_at, self.now)) }
                         }
                         p.data { (json::line(event.data.text(), MAX_LINE)) }
+                        @if !event.together.is_empty() { p.hint { "together with " (together(event)) } }
                         (messages(fates))
                     }
                 }
@@ -156,11 +158,32 @@ pub(crate) fn event_details(console: &Console, key: &AggregateKey, event: &Recor
                     @else { code { (id) } }
                 }
             }
+            @if !event.together.is_empty() { dt { "Together with" } dd { (together(event)) } }
             @if let Some(trace) = traceparent { dt { "Trace" } dd { code { (trace) } } }
             dt { "Data" }
             dd { (json::block(event.data.text(), &format!("{}/events/{}/data", paths::aggregate(key), event.seq_num))) }
         }
     }
+}
+
+/// Links to the first events of other aggregates that were appended in the same transaction.
+fn together(event: &RecordedEvent) -> Markup {
+    html! {
+        @for (index, other) in event.together.iter().enumerate() {
+            @if index > 0 { ", " }
+            @match event_name(other) {
+                Some((key, number)) => a href=(paths::version(&key, number)) { (key) " " (number) },
+                None => (other),
+            }
+        }
+    }
+}
+
+/// The aggregate and the number in `type/id@number`.
+fn event_name(name: &str) -> Option<(AggregateKey, u64)> {
+    let (key, number) = name.rsplit_once('@')?;
+    let (of_type, id) = key.split_once('/').filter(|(_, id)| is_id(id))?;
+    Some((AggregateKey::new(of_type, id), number.parse().ok()?))
 }
 
 #[derive(Debug)]

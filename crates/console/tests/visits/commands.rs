@@ -104,3 +104,18 @@ async fn header_with_other_characters_is_rejected_before_it_is_sent() {
     visit.page("/aggregates/account/1").await.has("by ann");
     visit.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn event_of_a_joint_append_links_to_the_others() {
+    let visit = Visit::start().await;
+    visit.submit("/command/course", &[("command", "CreateCourse"), ("id", "rust"), ("data.seats", "20")]).await;
+    visit.submit("/command/student", &[("command", "Enrol"), ("id", "ann")]).await;
+    let subscribe = [("command", "Subscribe"), ("id", "1"), ("data.course", "rust"), ("data.student", "ann")];
+    visit.submit("/command/subscription", &subscribe).await.has("201 Created");
+    let course = visit.page("/aggregates/course/rust").await;
+    assert_eq!(course.between("<p class=\"hint\">together with ", "</p>").matches("<a href").count(), 2);
+    course.has("href=\"/_console/aggregates/subscription/1?version=1\">subscription/1 1</a>");
+    course.has("href=\"/_console/aggregates/student/ann?version=2\">student/ann 2</a>");
+    visit.page("/aggregates/course/rust?version=1").await.lacks("<dt>Together with</dt>");
+    visit.stop().await;
+}

@@ -37,6 +37,7 @@ pub(crate) fn stored(seq_num: u64, event_type: &str, event_version: u32, data: &
         occurred_at: decision_input().now,
         message_seq: seq_num,
         message_epoch: 1,
+        together: Vec::new(),
     }
 }
 

@@ -276,6 +276,7 @@ fn fill(data: &Path, key: &AggregateKey, version: u64) {
             occurred_at,
             message_seq: 0,
             message_epoch: 1,
+            together: Vec::new(),
         };
         row(EventItem::new(key, &event, 1, false))
     };

@@ -18,6 +18,7 @@ fn written_event_is_read_as_it_was() {
         occurred_at: "2026-11-21T10:00:00.123Z".parse().unwrap(),
         message_seq: 5,
         message_epoch: 1,
+        together: vec!["course/rust@1".to_owned()],
     };
     let key = AggregateKey::new("todo", "1");
     let mut written = Vec::new();
@@ -27,7 +28,7 @@ fn written_event_is_read_as_it_was() {
         .to_owned()
         + r#""eventType":"TodoCreated","eventVersion":3,"data":"#
         + data
-        + r#","meta":{"actor":"a \"b\""},"occurredAt":"2026-11-21T10:00:00.123Z","messageSeq":5}"#;
+        + r#","meta":{"actor":"a \"b\""},"occurredAt":"2026-11-21T10:00:00.123Z","messageSeq":5,"together":["course/rust@1"]}"#;
     assert_eq!(text, expected);
     let read = event(&text);
     let expected = EventLine {
@@ -40,6 +41,7 @@ fn written_event_is_read_as_it_was() {
         meta: recorded.meta,
         occurred_at: Some(recorded.occurred_at),
         message_seq: Some(5),
+        together: recorded.together,
     };
     assert_eq!(read, expected);
 }
@@ -48,6 +50,7 @@ fn written_event_is_read_as_it_was() {
 fn line_needs_only_aggregate_event_type_and_data() {
     let read = event(r#"{"aggregateType": "todo", "aggregateId": "1", "eventType": "TodoCreated", "data": null}"#);
     assert_eq!((read.data.text(), read.seq_num, read.occurred_at), ("null", None, None));
+    assert!(read.together.is_empty());
     let read = event(
         r#"{"aggregateType":"todo","aggregateId":"1","eventType":"E","data":{},"occurredAt":"2026-11-21T12:00:00+02:00"}"#,
     );

@@ -90,6 +90,7 @@ impl<'a> Replay<'a> {
             message_seq: self.folded.message_seq(),
             // Messages that are not published are of no epoch that consumers know.
             message_epoch: if self.options.publish { self.epoch } else { FIRST_EPOCH },
+            together: line.together,
         };
         let messages = if self.options.publish {
             let announced = self.model.announced(&self.folded, &self.key.id, &event, self.epoch);

@@ -237,7 +237,7 @@ pub(super) struct Script {
 }
 
 pub(super) fn scripts(registry: &Registry, types: &[String]) -> Result<Vec<Script>, OperatorError> {
-    let scripts = models(registry, types)?.into_iter().map(Script::of_samples);
+    let scripts = models(registry, types)?.into_iter().map(|model| Script::of_samples(registry, model));
     let scripts: Vec<_> = scripts.filter(|script| !script.commands.is_empty()).collect();
     let reason = "the API document has no example that creates an aggregate; add `#[schemars(example = …)]` to its fields; \
          types with claims are left out";
@@ -245,12 +245,13 @@ pub(super) fn scripts(registry: &Registry, types: &[String]) -> Result<Vec<Scrip
 }
 
 impl Script {
-    fn of_samples(model: &dyn Model) -> Self {
+    fn of_samples(registry: &Registry, model: &dyn Model) -> Self {
         let (mut now, mut commands, mut samples) = (model.before_first_event(), Vec::new(), samples(model));
         samples.sort_by_key(|sample| sample["command"] != model.commands().create);
         for sample in samples {
             let is_accepted = |decided: &Decided| decided.rejection.is_none() && !model.is_deleted(&decided.after);
-            let after = execute(model, &now, &[&sample]).filter(is_accepted).map(|decided| decided.after);
+            let after =
+                execute(registry, model, &now, &[&sample], false).filter(is_accepted).map(|decided| decided.after);
             match after {
                 // The samples of all aggregates would claim the same value.
                 Some(next) if model.claims(&next).is_ok_and(|claims| !claims.is_empty()) => {
