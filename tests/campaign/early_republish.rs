@@ -92,7 +92,7 @@ impl EarlyRepublish {
 
 /// The details of all outbox rows, each with its partition and number.
 fn outbox(work: &Work) -> BTreeMap<String, (String, u64)> {
-    let rows = work.keys.iter().flat_map(|key| work.database.rows(&keys::pk(&key)));
+    let rows = work.keys.iter().flat_map(|key| work.database.rows(&keys::pk(key)));
     let message = |row: Value| {
         let seq = row["messageSeq"]["N"].as_str()?.parse().unwrap();
         Some((row["detail"]["S"].as_str()?.to_owned(), (row["pk"]["S"].as_str()?.to_owned(), seq)))

@@ -30,7 +30,7 @@ pub(crate) async fn check_expiry(work: &Work, dice: &mut Dice, messages: &Arc<Ve
     // Stored responses and kept snapshots expire too.
     let now = i64::try_from(clock.now().as_secs()).unwrap();
     let is_expired = |row: &Value| row["ttl"]["N"].as_str().is_some_and(|ttl| ttl.parse::<i64>().unwrap() <= now);
-    let rows = work.keys.iter().flat_map(|key| database.rows(&keys::pk(&key)));
+    let rows = work.keys.iter().flat_map(|key| database.rows(&keys::pk(key)));
     let expired: Vec<_> = rows.filter(is_expired).collect();
     let outbox = expired.iter().filter(|row| is_outbox_row(row)).count();
     log.expect(outbox == messages.len(), || format!("{outbox} of {} outbox rows have expired", messages.len()));

@@ -262,7 +262,7 @@ impl Schedule {
         let all: BTreeSet<_> =
             decisions.iter().flat_map(|decision| &decision.parts).map(|part| part.key.clone()).collect();
         let all: BTreeSet<_> = all.into_iter().chain(self.work.keys.clone()).collect();
-        let rows: BTreeMap<_, _> = all.iter().map(|key| (key.clone(), database.rows(&keys::pk(&key)))).collect();
+        let rows: BTreeMap<_, _> = all.iter().map(|key| (key.clone(), database.rows(&keys::pk(key)))).collect();
         let ids: BTreeSet<_> = rows.values().flatten().filter_map(|row| row["eventId"]["S"].as_str()).collect();
         let mut effects = BTreeMap::<&str, Vec<&str>>::new();
         for JointAttempt { parts, body, key } in &decisions {

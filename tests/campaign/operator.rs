@@ -191,7 +191,7 @@ impl Operator {
 
     /// The time in the id of each event, by partition and number.
     fn event_times(&self) -> BTreeMap<(String, u64), Timestamp> {
-        let rows = self.work.keys.iter().flat_map(|key| self.work.database.rows(&keys::pk(&key)));
+        let rows = self.work.keys.iter().flat_map(|key| self.work.database.rows(&keys::pk(key)));
         let time = |row: Value| {
             let id = Ulid::from_string(row["eventId"]["S"].as_str()?).unwrap();
             let number = row["seqNum"]["N"].as_str()?.parse().unwrap();

@@ -99,7 +99,7 @@ async fn write(work: &Arc<Work>, dice: &mut Dice, snapshotter: Option<&SnapshotF
     database.stop_faults();
     // Calls that were sent still arrive.
     sleep(Duration::from_secs(60)).await;
-    let rows = keys.iter().map(|key| (key.clone(), database.rows(&keys::pk(&key)))).collect();
+    let rows = keys.iter().map(|key| (key.clone(), database.rows(&keys::pk(key)))).collect();
     check_table(&rows, &written.attempts, log);
     check_responses(&rows, &written, log);
     check_claims(work).await;

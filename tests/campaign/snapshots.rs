@@ -124,7 +124,7 @@ impl SnapshotFunction {
         let Work { keys, database, registry, log, .. } = &*self.0.work;
         for key in keys {
             let model = registry.get(&key.aggregate_type).unwrap();
-            let rows = database.rows(&keys::pk(&key));
+            let rows = database.rows(&keys::pk(key));
             let due = rows.iter().filter(|row| row["snapshotDue"]["BOOL"] == true);
             let due = due.filter_map(|row| number_of(row, "seqNum")).max();
             let snapshot = rows.iter().find(|row| row["sk"]["S"] == "#SNAPSHOT");

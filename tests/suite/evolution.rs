@@ -33,7 +33,7 @@ async fn leave(suite: &Suite, key: &AggregateKey, events: &[(&str, u32, Value)])
     let text = |text: &str| AttributeValue::S(text.to_owned());
     rows.push(HashMap::from(
         [
-            ("pk", text(&keys::pk(&key))),
+            ("pk", text(&keys::pk(key))),
             ("sk", text("#METADATA")),
             ("currentSeqNum", count.clone()),
             ("messageSeq", count),

@@ -39,10 +39,10 @@ impl Admin<'_> {
         aggregates: &BTreeSet<AggregateKey>,
     ) -> Result<BTreeMap<AggregateKey, u64>, StoreError> {
         let wanted = [attributes::PK, attributes::SK, attributes::CURRENT_SEQ_NUM].join(", ");
-        let rows = aggregates.iter().map(|key| (keys::pk(&key), keys::METADATA.to_owned())).collect();
+        let rows = aggregates.iter().map(|key| (keys::pk(key), keys::METADATA.to_owned())).collect();
         let found = self.items("read the versions of aggregates", rows, Some(wanted)).await?;
         let version = |key: &AggregateKey| {
-            let item = found.get(&(keys::pk(&key), keys::METADATA.to_owned()))?;
+            let item = found.get(&(keys::pk(key), keys::METADATA.to_owned()))?;
             Some((key.clone(), number(item, attributes::CURRENT_SEQ_NUM)?))
         };
         Ok(aggregates.iter().filter_map(version).collect())

@@ -85,7 +85,7 @@ impl Admin<'_> {
         // reaches its version.
         for condition in [format!("{} >= :kept", attributes::SK), format!("{} < :kept", attributes::SK)] {
             let condition = format!("{} = :pk AND {condition}", attributes::PK);
-            let values = [(":pk", keys::pk(&key)), (":kept", keys::KEPT_SNAPSHOT_PREFIX.to_owned())];
+            let values = [(":pk", keys::pk(key)), (":kept", keys::KEPT_SNAPSHOT_PREFIX.to_owned())];
             let query = self.store.query(condition, values).consistent_read(true);
             let mut pages = query.into_paginator().items().send();
             while let Some(row) = pages.next().await {

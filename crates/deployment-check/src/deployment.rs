@@ -84,8 +84,8 @@ impl Deployment {
 
     /// A row of an aggregate, which is deleted at the end.
     pub(super) fn row(&mut self, aggregate: &AggregateKey, sk: &str) -> Value {
-        self.rows.push((keys::pk(&aggregate), sk.to_owned()));
-        let mut row = row_key(&keys::pk(&aggregate), sk);
+        self.rows.push((keys::pk(aggregate), sk.to_owned()));
+        let mut row = row_key(&keys::pk(aggregate), sk);
         row[attributes::TTL] = json!({"N": expiry().to_string()});
         row
     }
@@ -93,7 +93,7 @@ impl Deployment {
     pub(super) fn outbox_row(&self, aggregate: &AggregateKey, number: u64, detail: &str) -> OutboxItem {
         let sk = keys::outbox_sk(number, 0);
         OutboxItem {
-            pk: keys::pk(&aggregate),
+            pk: keys::pk(aggregate),
             sk,
             message_id: Ulid::generate().to_string(),
             message_type: MESSAGE_TYPE.to_owned(),

@@ -56,7 +56,7 @@ impl EventStore {
         let unwritable = |source: Cause| StoreError::Corrupt { item: format!("a response of {key}"), source };
         let ResponseToStore { idempotency, response, now } = to_store;
         let item = IdempotencyItem {
-            pk: keys::pk(&key),
+            pk: keys::pk(key),
             sk: keys::idempotency_sk(idempotency.key),
             digest: idempotency.digest.to_owned(),
             status: response.status,

@@ -132,13 +132,13 @@ impl EventStore {
     /// One row of an aggregate, with a strongly consistent read.
     pub fn row(&self, key: &AggregateKey, sk: String) -> GetItemFluentBuilder {
         let get = self.client.get_item().table_name(&self.settings.table_name);
-        get.set_key(Some(row_key(keys::pk(&key), sk))).consistent_read(true)
+        get.set_key(Some(row_key(keys::pk(key), sk))).consistent_read(true)
     }
 
     /// The rows of an aggregate from one sort key to another, both included.
     pub fn rows_between(&self, key: &AggregateKey, first: String, last: String) -> QueryFluentBuilder {
         let condition = format!("{} = :pk AND {} BETWEEN :first AND :last", attributes::PK, attributes::SK);
-        self.query(condition, [(":pk", keys::pk(&key)), (":first", first), (":last", last)]).consistent_read(true)
+        self.query(condition, [(":pk", keys::pk(key)), (":first", first), (":last", last)]).consistent_read(true)
     }
 
     /// The events of an index partition from one id to another, both included. An index cannot be read consistently.

@@ -70,7 +70,7 @@ impl EventItem {
             false => keys::gsi1pk(&event.event_type, &aggregate.id, shards),
         };
         Self {
-            pk: keys::pk(&aggregate),
+            pk: keys::pk(aggregate),
             sk: keys::event_sk(event.seq_num),
             seq_num: event.seq_num,
             event_id: event.event_id.to_string(),
@@ -146,7 +146,7 @@ pub struct OutboxItem {
 impl OutboxItem {
     pub fn new(aggregate: &AggregateKey, message: &OutboxMessage, ttl: i64) -> Self {
         Self {
-            pk: keys::pk(&aggregate),
+            pk: keys::pk(aggregate),
             sk: keys::outbox_sk(message.seq_num, message.index),
             message_id: message.message_id.to_string(),
             message_type: message.message_type.clone(),

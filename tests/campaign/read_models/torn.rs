@@ -67,7 +67,7 @@ impl TornTables {
     /// The number of an aggregate's first event that is not visible yet.
     pub(crate) fn first_hidden_event(&self, table: &str, key: &AggregateKey) -> Option<u64> {
         let state = self.state.lock().unwrap();
-        let of_aggregate = state.hidden.keys().filter(|hidden| hidden.0 == table && hidden.1 == keys::pk(&key));
+        let of_aggregate = state.hidden.keys().filter(|hidden| hidden.0 == table && hidden.1 == keys::pk(key));
         of_aggregate.filter_map(|hidden| hidden.2.strip_prefix("EVENT#")?.parse().ok()).min()
     }
 

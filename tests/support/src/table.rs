@@ -94,7 +94,7 @@ impl TestTable {
             .query()
             .table_name(&self.settings.table_name)
             .key_condition_expression("pk = :pk AND begins_with(sk, :sk)")
-            .expression_attribute_values(":pk", AttributeValue::S(keys::pk(&key)))
+            .expression_attribute_values(":pk", AttributeValue::S(keys::pk(key)))
             .expression_attribute_values(":sk", AttributeValue::S(prefix.to_owned()))
             .into_paginator()
             .items()
@@ -115,8 +115,7 @@ impl TestTable {
     /// Deletes a row.
     pub async fn delete(&self, key: &AggregateKey, sk: &str) {
         let deletion = self.raw.delete_item().table_name(&self.settings.table_name);
-        let deletion =
-            deletion.key("pk", AttributeValue::S(keys::pk(&key))).key("sk", AttributeValue::S(sk.to_owned()));
+        let deletion = deletion.key("pk", AttributeValue::S(keys::pk(key))).key("sk", AttributeValue::S(sk.to_owned()));
         deletion.send().await.unwrap();
     }
 

@@ -223,7 +223,7 @@ impl MetadataAt<'_> {
 }
 
 fn metadata_key(key: &AggregateKey) -> Item {
-    row_key(keys::pk(&key), keys::METADATA.to_owned())
+    row_key(keys::pk(key), keys::METADATA.to_owned())
 }
 
 /// The condition that the metadata is at a version, and its values.

@@ -29,7 +29,7 @@ impl EventStream<'_> {
     /// The `#SNAPSHOT` item of a state.
     pub(crate) fn encode_snapshot(&self, loaded: &Loaded, now: Timestamp) -> Result<SnapshotItem, StoreError> {
         Ok(SnapshotItem {
-            pk: keys::pk(&self.key),
+            pk: keys::pk(self.key),
             sk: keys::SNAPSHOT.to_owned(),
             state: pack(loaded.state.text()).map_err(|error| self.corrupt_state(error))?,
             last_seq_num: loaded.version(),

@@ -97,7 +97,7 @@ impl EventStream<'_> {
         let deletion = self.store.client.delete_item();
         let result = deletion
             .table_name(&self.store.settings.table_name)
-            .set_key(Some(row_key(keys::pk(&self.key), text(row, attributes::SK).to_owned())))
+            .set_key(Some(row_key(keys::pk(self.key), text(row, attributes::SK).to_owned())))
             .condition_expression(unchanged)
             .set_expression_attribute_values((!values.is_empty()).then_some(values))
             .send()

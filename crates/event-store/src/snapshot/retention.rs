@@ -71,7 +71,7 @@ impl EventStream<'_> {
         let update = self.store.client.update_item();
         let result = update
             .table_name(&self.store.settings.table_name)
-            .set_key(Some(row_key(keys::pk(&self.key), sk)))
+            .set_key(Some(row_key(keys::pk(self.key), sk)))
             .update_expression("SET #ttl = :until")
             // DynamoDB may have deleted it in the meantime: the update would then create a row with nothing but a TTL.
             .condition_expression(format!("attribute_exists({}) AND attribute_not_exists(#ttl)", attributes::PK))

@@ -177,7 +177,7 @@ impl Setup {
 
 /// A stream record that makes an aggregate due, whether or not the table contains the aggregate.
 pub(crate) fn due(sequence_number: u64, key: &AggregateKey) -> Value {
-    let image = json!({"pk": {"S": keys::pk(&key)}, "sk": {"S": keys::event_sk(EVERY)}, "snapshotDue": {"BOOL": true}});
+    let image = json!({"pk": {"S": keys::pk(key)}, "sk": {"S": keys::event_sk(EVERY)}, "snapshotDue": {"BOOL": true}});
     insert(sequence_number, image)
 }
 

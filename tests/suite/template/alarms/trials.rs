@@ -352,7 +352,7 @@ pub(super) async fn table_denies_snapshots() -> Observed {
 
 /// The stream record of an event that makes a snapshot due.
 fn due(key: &AggregateKey, event: u64) -> serde_json::Value {
-    let image = json!({"pk": {"S": keys::pk(&key)}, "sk": {"S": keys::event_sk(event)}, "snapshotDue": {"BOOL": true}});
+    let image = json!({"pk": {"S": keys::pk(key)}, "sk": {"S": keys::event_sk(event)}, "snapshotDue": {"BOOL": true}});
     stream_record::insert(1, image)
 }
 
