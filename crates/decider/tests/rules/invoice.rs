@@ -6,18 +6,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A series of invoice numbers. Its id is the year, for example.
-pub struct Series;
+pub(crate) struct Series;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Series")]
-pub struct SeriesState {
+pub(crate) struct SeriesState {
     last: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 #[schemars(rename = "SeriesCommand")]
-pub enum SeriesCommand {
+pub(crate) enum SeriesCommand {
     OpenSeries {},
     TakeNumber {},
 }
@@ -25,7 +25,7 @@ pub enum SeriesCommand {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 #[schemars(rename = "SeriesEvent")]
-pub enum SeriesEvent {
+pub(crate) enum SeriesEvent {
     #[serde(rename = "SeriesOpened")]
     Opened {},
     #[serde(rename = "NumberTaken")]
@@ -58,25 +58,25 @@ impl Aggregate for Series {
 }
 
 /// An invoice.
-pub struct Invoice;
+pub(crate) struct Invoice;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Invoice")]
-pub struct State {
+pub(crate) struct State {
     number: u64,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 #[schemars(rename = "InvoiceCommand")]
-pub enum Command {
+pub(crate) enum Command {
     CreateInvoice { series: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 #[schemars(rename = "InvoiceEvent")]
-pub enum Event {
+pub(crate) enum Event {
     #[serde(rename = "InvoiceCreated")]
     Created { series: String, number: u64 },
 }

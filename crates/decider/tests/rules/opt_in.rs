@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 const VALID_SECONDS: i64 = 60 * 60;
 
 /// A sign-up that waits for its confirmation.
-pub struct SignUp;
+pub(crate) struct SignUp;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "SignUp")]
-pub struct SignUpState {
+pub(crate) struct SignUpState {
     email: String,
     expires: i64,
     /// None after the confirmation.
@@ -22,7 +22,7 @@ pub struct SignUpState {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 #[schemars(rename = "SignUpCommand")]
-pub enum SignUpCommand {
+pub(crate) enum SignUpCommand {
     SignUp { email: String, token: String },
     Confirm {},
 }
@@ -30,7 +30,7 @@ pub enum SignUpCommand {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 #[schemars(rename = "SignUpEvent")]
-pub enum SignUpEvent {
+pub(crate) enum SignUpEvent {
     #[serde(rename = "SignUpInitiated")]
     Initiated { email: String, token: String, expires: i64 },
     #[serde(rename = "SignUpConfirmed")]
@@ -74,25 +74,25 @@ impl Aggregate for SignUp {
 }
 
 /// An account, which exists when the address is confirmed.
-pub struct Account;
+pub(crate) struct Account;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Account")]
-pub struct State {
+pub(crate) struct State {
     email: String,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 #[schemars(rename = "AccountCommand")]
-pub enum Command {
+pub(crate) enum Command {
     OpenAccount { email: String, token: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 #[schemars(rename = "AccountEvent")]
-pub enum Event {
+pub(crate) enum Event {
     #[serde(rename = "AccountOpened")]
     Opened { email: String },
 }

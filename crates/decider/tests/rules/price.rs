@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 const GRACE_SECONDS: i64 = 10 * 60;
 
 /// A product.
-pub struct Product;
+pub(crate) struct Product;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Product")]
-pub struct ProductState {
+pub(crate) struct ProductState {
     price: u64,
     /// Earlier prices, each with the time until which it is valid.
     earlier: Vec<(u64, i64)>,
@@ -27,7 +27,7 @@ impl ProductState {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 #[schemars(rename = "ProductCommand")]
-pub enum ProductCommand {
+pub(crate) enum ProductCommand {
     DefineProduct { price: u64 },
     ChangePrice { price: u64 },
 }
@@ -35,7 +35,7 @@ pub enum ProductCommand {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 #[schemars(rename = "ProductEvent")]
-pub enum ProductEvent {
+pub(crate) enum ProductEvent {
     #[serde(rename = "ProductDefined")]
     Defined { price: u64 },
     #[serde(rename = "ProductPriceChanged")]
@@ -79,32 +79,32 @@ impl Aggregate for Product {
 }
 
 /// An order of products.
-pub struct Order;
+pub(crate) struct Order;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Item {
+pub(crate) struct Item {
     product: String,
     price: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Order")]
-pub struct State {
+pub(crate) struct State {
     items: Vec<Item>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 #[schemars(rename = "OrderCommand")]
-pub enum Command {
+pub(crate) enum Command {
     PlaceOrder { items: Vec<Item> },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 #[schemars(rename = "OrderEvent")]
-pub enum Event {
+pub(crate) enum Event {
     #[serde(rename = "OrderPlaced")]
     Placed { items: Vec<Item> },
 }

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 const RETAINED_SECONDS: i64 = 3 * 24 * 60 * 60;
 
 /// An account with a user name.
-pub struct Account;
+pub(crate) struct Account;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "User")]
-pub struct State {
+pub(crate) struct State {
     /// None when another account has got it.
     name: Option<String>,
     closed_at: Option<i64>,
@@ -23,7 +23,7 @@ pub struct State {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 #[schemars(rename = "UserCommand")]
-pub enum Command {
+pub(crate) enum Command {
     Register {
         name: String,
     },
@@ -35,7 +35,7 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 #[schemars(rename = "UserEvent")]
-pub enum Event {
+pub(crate) enum Event {
     #[serde(rename = "UserRegistered")]
     Registered { name: String },
     #[serde(rename = "UserClosed")]
