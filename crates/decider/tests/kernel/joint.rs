@@ -64,7 +64,7 @@ impl World {
     /// Decides, and reads what the decision needs.
     fn decide(&mut self, requests: &[Addressed]) -> Result<Decisions, JointError> {
         self.decided += 1;
-        let mut input = at(NOW, (self.decided * 0x9e37_79b9_7f4a_7c15_f39c) >> 1 & ((1 << 79) - 1));
+        let mut input = at(NOW, self.decided * 0x9e37_79b9_7f4a_7c15 % (1 << 79));
         loop {
             match decide(&self.registry, &self.before(&requests[0].to), requests, &input) {
                 Err(JointError { error: CommandError::Needs(needs), .. }) => {

@@ -44,7 +44,8 @@ fn command(id: &str, command: &str, data: Value) -> Addressed {
 
 /// A plan that sends another one to each of these nodes.
 fn sends<const N: usize>(ids: [&str; N], plan: &Value) -> Value {
-    json!({"send": ids.map(|id| json!([id, {"command": "Do", "data": plan}]))})
+    let sent: Vec<_> = ids.iter().map(|id| json!([id, {"command": "Do", "data": plan}])).collect();
+    json!({ "send": sent })
 }
 
 /// A request.
