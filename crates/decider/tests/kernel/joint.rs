@@ -12,6 +12,7 @@ use self::node::{Node, State, tag_claim};
 use crate::counter::Counter;
 use crate::support::{NOW, at, names, request};
 
+#[expect(unreachable_pub, reason = "it is a module of the support of all tests")]
 #[path = "../../../../tests/support/src/node.rs"]
 mod node;
 
