@@ -279,7 +279,11 @@ impl<'a, D: Decide> Transaction<'a, D> {
     async fn attempt(&mut self, before: &Folded, is_read: bool) -> Attempted<D::Error> {
         let (call, decided) = loop {
             let call = self.stream.call(before.version(), Instant::now() + SEND_WINDOW);
-            match self.decide(before) {
+            let decided = match std::mem::take(&mut self.others.existing) {
+                existing if existing.is_empty() => self.decide(before),
+                existing => Err(NotDecided::Needs(existing)),
+            };
+            match decided {
                 Ok(decision) => break (call, Ok(decision)),
                 Err(NotDecided::End(end)) => break (call, Err(end)),
                 Err(NotDecided::Needs(needs)) => {
