@@ -32,10 +32,11 @@ const MIN_SHARE: f64 = 0.021;
 const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const REQUIRED_KINDS: [&str; 108] = [
+const REQUIRED_KINDS: [&str; 118] = [
     "aggregate goes on in another shard",
     "aggregate resumed",
     "aggregate suspended",
+    "all seen at once",
     "append NotStored",
     "append Stored",
     "append Unknown",
@@ -84,6 +85,14 @@ const REQUIRED_KINDS: [&str; 108] = [
     "function throttled",
     "invocation abandoned",
     "items visible one after the other",
+    "joint append NotStored",
+    "joint append Stored",
+    "joint append Unknown",
+    "joint append contended",
+    "joint claim taken",
+    "joint rejection recorded",
+    "joint response replayed",
+    "joint writer crash",
     "keys unprocessed",
     "large messages",
     "load from a snapshot",
@@ -138,6 +147,7 @@ const REQUIRED_KINDS: [&str; 108] = [
     "snapshotter cannot reach an aggregate",
     "snapshotter crash",
     "stream out of order",
+    "tags exchanged",
     "transaction overlaps another",
     "used key repeated",
     "writer crash",

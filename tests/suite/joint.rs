@@ -10,7 +10,7 @@ use daybook_local_aws::dynamodb::LocalDynamoDb;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::instance::{Instance, send, settings};
+use crate::instance::{Instance, answer, request, send, settings, whole};
 
 const SEATS: usize = 100;
 
@@ -23,11 +23,11 @@ fn course() -> Value {
     json!({"id": "rust", "seats": SEATS})
 }
 
-/// `SEATS_PROCESSES=10 SEATS_CLIENTS=640` is the number of processes and of clients, each of which goes on until it is
-/// rejected.
+/// `SEATS_PROCESSES=10 SEATS_CLIENTS=64` is the number of processes and of clients, each of which goes on until it is rejected.
+/// By default, there are fewer, because a debug build takes long.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_seat_is_sold_once_and_nobody_is_rejected_while_one_is_free() {
-    let (processes, clients) = (number("SEATS_PROCESSES", 10), number("SEATS_CLIENTS", 64));
+    let (processes, clients) = (number("SEATS_PROCESSES", 4), number("SEATS_CLIENTS", 24));
     let instance = Instance::start().await;
     let new_process = || router(Api::new(aggregates::registry().unwrap(), instance.table.store(), settings()));
     let processes: Vec<_> = (0..processes).map(|_| new_process()).collect();
@@ -115,7 +115,7 @@ async fn each_seat_is_sold_once_and_nobody_is_rejected_while_one_is_free() {
 }
 
 async fn joint(instance: &Instance, commands: Value) -> suite_tests::ApiResponse {
-    instance.post("/commands", commands).await
+    whole(answer(&instance.router, request(Method::POST, "/commands", &[], Some(commands))).await).await
 }
 
 fn change(seats: usize) -> Value {

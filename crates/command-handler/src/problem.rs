@@ -86,7 +86,9 @@ impl Problem {
                 let cause = daybook_function_runtime::with_causes(source.as_ref());
                 outcome_unknown(Some((of.as_ref().unwrap_or(key), after)), has_key, cause)
             }
-            TransactError::TooLarge { limit, of } => Self { aggregate: of, ..Self::new(&TOO_LARGE, limit.to_string()) },
+            TransactError::TooLarge { limit, of } => {
+                Self { aggregate: of.map(Box::new), ..Self::new(&TOO_LARGE, limit.to_string()) }
+            }
             TransactError::Store(error) => error.into(),
         }
     }

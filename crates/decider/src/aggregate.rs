@@ -12,7 +12,7 @@ use ulid::Ulid;
 use crate::access::{Access, Authorization};
 use crate::caller::Caller;
 use crate::claim::Claim;
-use crate::involved::{Exchange, NOT_READ_YET, Unknown};
+use crate::involved::Exchange;
 use crate::json::{Json, tagged};
 use crate::record::Meta;
 
@@ -263,7 +263,7 @@ pub struct Context<'a, E> {
     pub(crate) exchange: &'a Exchange<'a>,
 }
 
-impl<'a, E> Context<'a, E> {
+impl<E> Context<'_, E> {
     /// The id of the aggregate that decides.
     pub fn aggregate_id(&self) -> &str {
         self.aggregate_id
@@ -294,40 +294,6 @@ impl<'a, E> Context<'a, E> {
     pub fn history(&self) -> &[E] {
         self.history
     }
-
-    /// The state of another aggregate; `None` if it does not exist. The events of this decision are appended only if the
-    /// other aggregate is still in this state; otherwise the command is decided again. A decision involves at most
-    /// [`Involved::MAX`](crate::Involved::MAX) others.
-    ///
-    /// # Errors
-    ///
-    /// A rejection to return at once, with `?`: the state has to be read first. The command is decided again with it.
-    pub fn involve<A: Aggregate>(&self, id: &str) -> Result<Option<&'a A::State>, Rejection<E>> {
-        self.exchange.state::<A>(id).map_err(not_read_yet)
-    }
-
-    /// The id and the state of the aggregate of type `A` that has a claim; `None` if none has. What
-    /// [`involve`](Self::involve) says about the state is also true of the claim.
-    ///
-    /// # Errors
-    ///
-    /// Like [`involve`](Self::involve).
-    pub fn involve_holder<A: Aggregate>(&self, claim: &Claim) -> Result<Option<(&'a str, &'a A::State)>, Rejection<E>> {
-        self.exchange.holder::<A>(claim).map_err(not_read_yet)
-    }
-
-    /// Sends a command to another aggregate. It is decided after the commands of the request, by the rules of that aggregate
-    /// and without its `authorize`. All events are appended in one transaction, or none if an aggregate rejects its command.
-    pub fn send<A: Aggregate>(&self, id: impl Into<String>, command: &A::Command)
-    where
-        A::Command: Serialize,
-    {
-        self.exchange.send::<A>(id.into(), command);
-    }
-}
-
-fn not_read_yet<E>(_: Unknown) -> Rejection<E> {
-    Rejection::new(NOT_READ_YET, "another aggregate has to be read first")
 }
 
 /// The ids of one decision, counted up from a seed of time and randomness.

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::registry::RESERVED_PREFIX;
+/// The beginning of the names of types that the suite reserves for its own checks. The events of such a type are in no
+/// feed and no list.
+pub const RESERVED_PREFIX: &str = "__";
 
 /// The identity of an aggregate: its type and id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,11 +13,11 @@ use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
 use crate::claim::Claim;
 use crate::draft::Draft;
+use crate::folded::{CommandRequest, Folded};
 use crate::involved::{Exchange, SentCommand};
 use crate::json::{Json, tagged};
 use crate::model::{
-    CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, Schemas, StateError,
-    UnreadableEvent, UnreadableKind,
+    CommandError, Decided, DecisionInput, DomainRejection, Model, Schemas, StateError, UnreadableEvent, UnreadableKind,
 };
 use crate::outbox_message::outbox_message;
 use crate::panics::{AggregatePanic, calling, catch};

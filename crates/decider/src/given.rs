@@ -28,9 +28,10 @@ use crate::aggregate_key::AggregateKey;
 use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
 use crate::claim::{Claim, ClaimChanges};
+use crate::folded::{CommandRequest, Folded};
+use crate::involve::sent_command;
 use crate::involved::{Exchange, Involved};
 use crate::json::Json;
-use crate::model::{CommandRequest, Folded};
 use crate::record::Meta;
 
 /// The id of the aggregate under test.
@@ -331,10 +332,7 @@ impl Announced {
     where
         B::Command: Serialize,
     {
-        let involved = Involved::default();
-        let expected = Exchange::new(&involved);
-        expected.send::<B>(id.to_owned(), command);
-        let expected = expected.sent.take().remove(0).unwrap_or_else(|error| panic!("{error}"));
+        let expected = sent_command::<B>(id.to_owned(), command).unwrap_or_else(|error| panic!("{error}"));
         assert!(self.sent.contains(&expected), "{expected:?} is none of {:?}", self.sent);
         self
     }

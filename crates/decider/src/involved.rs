@@ -6,13 +6,9 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
-
-use crate::aggregate::Aggregate;
-use crate::aggregate_key::{AggregateKey, MAX_ID, is_id};
-use crate::aggregate_state::AggregateState;
+use crate::aggregate_key::AggregateKey;
 use crate::claim::Claim;
-use crate::model::{CommandRequest, Decided, Folded};
+use crate::folded::{CommandRequest, Folded};
 
 /// The aggregates that a decision involves, as far as they are known.
 #[derive(Clone, Debug, Default)]
@@ -34,17 +30,6 @@ impl Involved {
 
     pub(crate) fn len(&self) -> usize {
         self.aggregates.len() + self.holders.len()
-    }
-
-    /// The aggregates and claims after a decision of one of them.
-    pub(crate) fn change(&mut self, key: &AggregateKey, decided: &Decided) {
-        self.aggregates.insert(key.clone(), decided.after.clone());
-        for claim in &decided.claims.released {
-            self.holders.get_mut(claim).and_then(|holder| holder.take_if(|holder| holder == key));
-        }
-        for claim in &decided.claims.taken {
-            self.holders.get_mut(claim).map(|holder| holder.insert(key.clone()));
-        }
     }
 }
 
@@ -79,69 +64,12 @@ pub(crate) struct Exchange<'a> {
     pub(crate) sent: RefCell<Vec<Result<(AggregateKey, CommandRequest), String>>>,
 }
 
-/// The name of the rejection that ends a decision which needs to know more. No caller sees it.
-pub(crate) const NOT_READ_YET: &str = "NotReadYet";
-
 impl<'a> Exchange<'a> {
     pub(crate) fn new(known: &'a Involved) -> Self {
         Self { known, is_complete: false, needs: RefCell::default(), sent: RefCell::default() }
     }
 
-    /// The state of an aggregate, `None` if it does not exist.
-    ///
-    /// # Errors
-    ///
-    /// When it is not known yet.
-    pub(crate) fn state<A: Aggregate>(&self, id: &str) -> Result<Option<&'a A::State>, Unknown> {
-        let key = AggregateKey::new(A::TYPE, id);
-        match self.known.aggregates.get(&key) {
-            Some(folded) if folded.version == 0 => Ok(None),
-            Some(folded) => {
-                let state = folded.state.downcast_ref::<AggregateState<A>>();
-                Ok(Some(&state.expect("each type is registered once").state))
-            }
-            // No aggregate has an id that is no valid one.
-            None if self.is_complete || !is_id(id) => Ok(None),
-            None => Err(self.need(Need::Aggregate(key))),
-        }
-    }
-
-    /// The id and the state of the aggregate that has a claim.
-    ///
-    /// # Errors
-    ///
-    /// When they are not known yet.
-    pub(crate) fn holder<A: Aggregate>(&self, claim: &Claim) -> Result<Option<(&'a str, &'a A::State)>, Unknown> {
-        let holder = match self.known.holders.get(claim) {
-            Some(holder) => holder.as_ref(),
-            None if self.is_complete || claim.check().is_err() => None,
-            None => return Err(self.need(Need::Holder(claim.clone()))),
-        };
-        // Another type may use the name of the claim too.
-        let Some(holder) = holder.filter(|holder| holder.aggregate_type == A::TYPE) else { return Ok(None) };
-        Ok(self.state::<A>(&holder.id)?.map(|state| (holder.id.as_str(), state)))
-    }
-
-    pub(crate) fn send<A: Aggregate>(&self, id: String, command: &A::Command)
-    where
-        A::Command: Serialize,
-    {
-        let sent = if is_id(&id) {
-            let command = serde_json::to_string(command).and_then(|command| serde_json::from_str(&command));
-            command.map_err(|error| error.to_string())
-        } else {
-            Err(format!("an id has 1 to {MAX_ID} ASCII letters, digits and the characters - . _ ~"))
-        };
-        let to = AggregateKey::new(A::TYPE, id);
-        let sent = sent.map_err(|error| format!("a command to {to}: {error}"));
-        self.sent.borrow_mut().push(sent.map(|command| (to, command)));
-    }
-
-    fn need(&self, need: Need) -> Unknown {
+    pub(crate) fn need(&self, need: Need) {
         self.needs.borrow_mut().insert(need);
-        Unknown
     }
 }
-
-/// Something about another aggregate is not known yet.
-pub(crate) struct Unknown;

@@ -7,8 +7,9 @@ use std::collections::{BTreeSet, VecDeque};
 use ulid::Ulid;
 
 use crate::aggregate_key::AggregateKey;
+use crate::folded::{CommandRequest, Folded};
 use crate::involved::{Involved, Need};
-use crate::model::{CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, StateError};
+use crate::model::{CommandError, Decided, DecisionInput, DomainRejection, Model, StateError};
 use crate::record::{MAX_BYTES, MAX_RECORDS};
 use crate::registry::Registry;
 
@@ -58,6 +59,17 @@ pub struct JointError {
 }
 
 impl Involved {
+    /// The aggregates and claims after a decision of one of them.
+    fn change(&mut self, key: &AggregateKey, decided: &Decided) {
+        self.aggregates.insert(key.clone(), decided.after.clone());
+        for claim in &decided.claims.released {
+            self.holders.get_mut(claim).and_then(|holder| holder.take_if(|holder| holder == key));
+        }
+        for claim in &decided.claims.taken {
+            self.holders.get_mut(claim).map(|holder| holder.insert(key.clone()));
+        }
+    }
+
     /// The error of a decision that needs to know more, or involves too many.
     fn asked(&self, needs: Vec<Need>) -> JointError {
         let is_too_many = self.len() + needs.len() > Self::MAX;

@@ -6,8 +6,8 @@
 //!
 //! In reading order:
 //! - [`aggregate`]: the [`Aggregate`] trait, which is all that a new aggregate implements.
-//! - [`involved`]: the other aggregates that a decision reads, and sends commands to. [`joint`]: the decision on commands of
-//!   several aggregates. [`aggregate_key`]: the identity of an aggregate.
+//! - [`involved`]: the other aggregates that a decision reads, and sends commands to. `involve`: the same with
+//!   types. [`joint`]: the decision on commands of several aggregates. [`folded`]: an aggregate at some version, and a command. [`aggregate_key`]: the identity of an aggregate.
 //! - [`caller`]: the sender of a request; [`access`]: what the sender asks to do. [`claim`]: values that belong to one
 //!   aggregate alone.
 //! - [`record`]: the result of an accepted command: [`RecordedEvent`]s and [`OutboxMessage`]s.
@@ -32,7 +32,9 @@ pub mod caller;
 pub mod claim;
 mod draft;
 mod erased;
+pub mod folded;
 pub mod given;
+mod involve;
 pub mod involved;
 pub mod joint;
 pub mod json;
@@ -50,13 +52,13 @@ pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, 
 pub use aggregate_key::AggregateKey;
 pub use caller::{Caller, IamIdentity, PoolUser};
 pub use claim::{Claim, ClaimChanges};
+pub use folded::{CommandRequest, Folded};
 pub use involved::{Involved, Need, SentCommand};
 pub use joint::{Addressed, Decisions, JointError};
 pub use json::Json;
 pub use last_event::LastEvent;
 pub use model::{
-    CommandError, CommandRequest, Decided, DecisionInput, DomainRejection, Folded, Model, StateError, UnreadableEvent,
-    UnreadableKind,
+    CommandError, Decided, DecisionInput, DomainRejection, Model, StateError, UnreadableEvent, UnreadableKind,
 };
 pub use panics::AggregatePanic;
 pub use reading::read_stored;

@@ -1,8 +1,9 @@
 //! Conversion of commands and stored events into the aggregate's own types.
 
 use crate::aggregate::{Aggregate, EventType, StoredEvent};
+use crate::folded::CommandRequest;
 use crate::json::{Json, tagged};
-use crate::model::{CommandError, CommandRequest, UnreadableEvent, UnreadableKind};
+use crate::model::{CommandError, UnreadableEvent, UnreadableKind};
 use crate::panics::{AggregatePanic, calling, catch};
 use crate::record::RecordedEvent;
 

@@ -13,9 +13,7 @@ use crate::variant_names::names_in_schema;
 /// Path segments that are routes of their own and so cannot name an aggregate type.
 pub const RESERVED_TYPES: &[&str] = &["commands", "events", "views", "openapi.json"];
 
-/// The beginning of the names of types that the suite reserves for its own checks. The events of such a type are in no
-/// feed and no list.
-pub const RESERVED_PREFIX: &str = "__";
+pub use crate::aggregate_key::RESERVED_PREFIX;
 
 /// The aggregate types that the suite serves. A clone shares them.
 #[derive(Clone, Default)]

@@ -371,7 +371,9 @@ impl RequestedWrite<'_> {
                 // What is not known is created.
                 (Some(_), Some(_)) | (None, _) => continue,
             };
-            return Err(Problem { index: self.position(position), aggregate: Some(to.clone()), ..problem }.into());
+            return Err(
+                Problem { index: self.position(position), aggregate: Some(to.clone().into()), ..problem }.into()
+            );
         }
         if needs.is_empty() { Ok(()) } else { Err(Undecided::Needs(needs)) }
     }
@@ -381,7 +383,7 @@ impl RequestedWrite<'_> {
     fn of_aggregate(&self, other: Option<AggregateKey>, is_about_one: bool, problem: Problem) -> Problem {
         let own = Some(self.key).filter(|_| self.is_joint() && is_about_one).cloned();
         let version = problem.version.filter(|_| !self.is_joint() && other.is_none());
-        Problem { version, aggregate: other.or(own), ..problem }
+        Problem { version, aggregate: other.or(own).map(Box::new), ..problem }
     }
 
     /// The position of a command, if it is part of a batch.

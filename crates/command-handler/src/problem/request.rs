@@ -116,10 +116,10 @@ pub(crate) fn no_command_to(action: &str, model: &dyn Model) -> Problem {
 }
 
 /// The methods that an aggregate supports: reads, and those for which its type has commands.
-fn allowed_methods(model: &dyn Model) -> String {
+fn allowed_methods(model: &dyn Model) -> Box<str> {
     let commands = model.commands();
     let writes = [commands.update.map(|_| ",POST"), commands.delete.map(|_| ",DELETE")];
-    writes.into_iter().flatten().fold("GET,HEAD".to_owned(), |all, method| all + method)
+    writes.into_iter().flatten().fold("GET,HEAD".to_owned(), |all, method| all + method).into()
 }
 
 pub(crate) const TOO_LARGE: ProblemType = ProblemType {

@@ -47,9 +47,9 @@ pub(crate) struct Problem {
     /// The position of the command in a batch, counted from 0.
     pub(crate) index: Option<u32>,
     /// The aggregate, if the request concerns several.
-    pub(crate) aggregate: Option<AggregateKey>,
+    pub(crate) aggregate: Option<Box<AggregateKey>>,
     /// The methods that the resource supports, for `Allow`, if the router does not know them.
-    pub(crate) allow: Option<String>,
+    pub(crate) allow: Option<Box<str>>,
     /// Whether the same request can be repeated if the service failed, so that the response has a `Retry-After`.
     pub(crate) is_repeatable: bool,
     /// The cause of a failure of the service. It is logged and not returned.

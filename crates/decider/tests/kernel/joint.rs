@@ -1,12 +1,12 @@
 //! Decisions over several aggregates, as pure functions.
 
 use std::borrow::Cow;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_decider::joint::decide;
 use daybook_decider::{
-    Addressed, AggregateKey, ClaimChanges, CommandError, Decisions, Folded, Involved, JointError, Need, Registry,
+    Addressed, AggregateKey, ClaimChanges, CommandError, CommandRequest, Decisions, Folded, Involved, JointError, Need,
+    Registry,
 };
 use serde_json::{Value, json};
 
@@ -14,6 +14,7 @@ use self::node::{Node, State, tag_claim};
 use crate::counter::Counter;
 use crate::support::{NOW, at, names, request};
 
+#[expect(unreachable_pub, reason = "it is a module of the support of all tests")]
 #[path = "../../../../tests/support/src/node.rs"]
 mod node;
 
@@ -70,7 +71,7 @@ impl World {
     /// Decides, and reads what the decision needs.
     fn decide(&mut self, requests: &[Addressed]) -> Result<Decisions, JointError> {
         self.decided += 1;
-        let mut input = at(NOW, (self.decided * 0x9e37_79b9_7f4a_7c15_f39c) >> 1 & ((1 << 79) - 1));
+        let mut input = at(NOW, self.decided * 0x9e37_79b9_7f4a_7c15 % (1 << 79));
         loop {
             match decide(&self.registry, &self.before(&requests[0].to), requests, &input) {
                 Err(JointError { error: CommandError::Needs(needs), .. }) => {
@@ -316,7 +317,7 @@ fn limits_of_what_one_decision_involves() {
     assert_eq!(world.error(&made).error, CommandError::TooManyInvolved);
     // A circle of commands ends, and so does what is too much for one transaction; the last aggregate is named.
     let error = world.error(&[to("n0", "Do", json!({"ping": "n1"}))]);
-    assert!(error.error == CommandError::TooMany && error.aggregate.map(|key| *key).is_some(), "{error:?}");
+    assert!(error.error == CommandError::TooMany && error.aggregate.is_some(), "{error:?}");
     let half = |add: usize, length: usize| json!({"add": vec![1; add], "length": length});
     let halves = |add: usize, length: usize| [to("n0", "Do", half(add, length)), to("n1", "Do", half(add, length))];
     assert_eq!(world.totals(&halves(24, 0)).len(), 2);

@@ -25,6 +25,8 @@ pub(super) struct Others<'a> {
     pub(super) is_read: bool,
     /// The aggregates whose cached state is outdated.
     outdated: BTreeSet<AggregateKey>,
+    /// The aggregates that exist, although the last decision has created them. The next one needs to know them.
+    pub(super) existing: Vec<Need>,
     /// The aggregates that it writes to.
     written: BTreeSet<AggregateKey>,
     /// Places in the queues of the first of them, by key.
@@ -128,9 +130,12 @@ impl<'a> Others<'a> {
     /// Records lost races: what was raced is read again. All else is forgotten too, because the next decision may involve
     /// others.
     pub(super) fn raced(&mut self, store: &EventStore, raced: &[Need]) {
-        self.known = Involved::default();
+        let known = std::mem::take(&mut self.known);
         for need in raced {
             if let Need::Aggregate(key) = need {
+                if !known.aggregates.contains_key(key) {
+                    self.existing.push(need.clone());
+                }
                 store.contention.lost(key);
                 self.outdated.insert(key.clone());
             }

@@ -10,7 +10,7 @@ use super::decision::{Decision, NotDecided};
 use super::in_doubt::{AppendInDoubt, InDoubt};
 use super::options::{End, TransactError, TransactOptions, Transacted};
 use super::others::Others;
-use crate::append::{AppendError, ClaimHolders, FirstEvent};
+use crate::append::{AppendCall, AppendError, ClaimHolders, FirstEvent};
 use crate::backoff::Backoff;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
@@ -269,6 +269,29 @@ impl<'a, D: Decide> Transaction<'a, D> {
         self.stream.decide(self.commands, self.options, before, &self.others.known, &self.holders)
     }
 
+    /// Decides on one state, and reads what the decision needs to know about other aggregates. Returns the call of the append
+    /// too.
+    async fn decide_with_others(
+        &mut self,
+        before: &Folded,
+    ) -> Result<(AppendCall, Result<Decision, End<D::Error>>), StoreError> {
+        loop {
+            let call = self.stream.call(before.version(), Instant::now() + SEND_WINDOW);
+            let decided = match std::mem::take(&mut self.others.existing) {
+                existing if existing.is_empty() => self.decide(before),
+                existing => Err(NotDecided::Needs(existing)),
+            };
+            match decided {
+                Ok(decision) => return Ok((call, Ok(decision))),
+                Err(NotDecided::End(end)) => return Ok((call, Err(end))),
+                Err(NotDecided::Needs(needs)) => {
+                    self.is_alone = true;
+                    self.others.read(self.stream, self.commands, self.options.policy, needs).await?;
+                }
+            }
+        }
+    }
+
     /// Caches the states after the append.
     pub(super) fn put_in_cache(&self, after: &Loaded, others: &[(AggregateKey, Loaded)]) {
         self.stream.put_in_cache(after);
@@ -277,18 +300,9 @@ impl<'a, D: Decide> Transaction<'a, D> {
 
     /// Decides on one state and appends: alone, or in a new group if other requests wait.
     async fn attempt(&mut self, before: &Folded, is_read: bool) -> Attempted<D::Error> {
-        let (call, decided) = loop {
-            let call = self.stream.call(before.version(), Instant::now() + SEND_WINDOW);
-            match self.decide(before) {
-                Ok(decision) => break (call, Ok(decision)),
-                Err(NotDecided::End(end)) => break (call, Err(end)),
-                Err(NotDecided::Needs(needs)) => {
-                    self.is_alone = true;
-                    if let Err(error) = self.others.read(self.stream, self.commands, self.options.policy, needs).await {
-                        return Some(Err(error.into()));
-                    }
-                }
-            }
+        let (call, decided) = match self.decide_with_others(before).await {
+            Ok(decided) => decided,
+            Err(error) => return Some(Err(error.into())),
         };
         let (batch, proposed) = match decided {
             Ok(decision) => {

@@ -1,0 +1,87 @@
+//! The other aggregates in a decision, with their types: [`Context::involve`] and [`Context::send`].
+
+use serde::Serialize;
+
+use crate::aggregate::{Aggregate, Context, Rejection};
+use crate::aggregate_key::{AggregateKey, MAX_ID, is_id};
+use crate::aggregate_state::AggregateState;
+use crate::claim::Claim;
+use crate::folded::CommandRequest;
+use crate::involved::Need;
+
+impl<'a, E> Context<'a, E> {
+    /// The state of another aggregate; `None` if it does not exist. The events of this decision are appended only if the
+    /// other aggregate is still in this state; otherwise the command is decided again. A decision involves at most
+    /// [`Involved::MAX`](crate::Involved::MAX) others.
+    ///
+    /// # Errors
+    ///
+    /// A rejection to return at once, with `?`: the state has to be read first. The command is decided again with it.
+    pub fn involve<A: Aggregate>(&self, id: &str) -> Result<Option<&'a A::State>, Rejection<E>> {
+        let key = AggregateKey::new(A::TYPE, id);
+        match self.exchange.known.aggregates.get(&key) {
+            Some(folded) if folded.version == 0 => Ok(None),
+            Some(folded) => {
+                let state = folded.state.downcast_ref::<AggregateState<A>>();
+                Ok(Some(&state.expect("each type is registered once").state))
+            }
+            // No aggregate has an id that is no valid one.
+            None if self.exchange.is_complete || !is_id(id) => Ok(None),
+            None => Err(self.not_read_yet(Need::Aggregate(key))),
+        }
+    }
+
+    /// The id and the state of the aggregate of type `A` that has a claim; `None` if none has. What
+    /// [`involve`](Self::involve) says about the state is also true of the claim.
+    ///
+    /// # Errors
+    ///
+    /// Like [`involve`](Self::involve).
+    pub fn involve_holder<A: Aggregate>(&self, claim: &Claim) -> Result<Option<(&'a str, &'a A::State)>, Rejection<E>> {
+        let holder = match self.exchange.known.holders.get(claim) {
+            Some(holder) => holder.as_ref(),
+            None if self.exchange.is_complete || claim.check().is_err() => None,
+            None => return Err(self.not_read_yet(Need::Holder(claim.clone()))),
+        };
+        // Another type may use the name of the claim too.
+        let Some(holder) = holder.filter(|holder| holder.aggregate_type == A::TYPE) else { return Ok(None) };
+        Ok(self.involve::<A>(&holder.id)?.map(|state| (holder.id.as_str(), state)))
+    }
+
+    /// Sends a command to another aggregate. It is decided after the commands of the request, by the rules of that aggregate
+    /// and without its `authorize`. All events are appended in one transaction, or none if an aggregate rejects its command.
+    pub fn send<A: Aggregate>(&self, id: impl Into<String>, command: &A::Command)
+    where
+        A::Command: Serialize,
+    {
+        self.exchange.sent.borrow_mut().push(sent_command::<A>(id.into(), command));
+    }
+
+    /// The rejection that ends a decision which needs to know more. No caller sees it.
+    fn not_read_yet(&self, need: Need) -> Rejection<E> {
+        self.exchange.need(need);
+        Rejection::new("NotReadYet", "another aggregate has to be read first")
+    }
+}
+
+/// A command to another aggregate.
+///
+/// # Errors
+///
+/// Why it cannot be sent.
+pub(crate) fn sent_command<A: Aggregate>(
+    id: String,
+    command: &A::Command,
+) -> Result<(AggregateKey, CommandRequest), String>
+where
+    A::Command: Serialize,
+{
+    let is_valid = is_id(&id);
+    let to = AggregateKey::new(A::TYPE, id);
+    if !is_valid {
+        let expected = format!("an id has 1 to {MAX_ID} ASCII letters, digits and the characters - . _ ~");
+        return Err(format!("a command to {to}: {expected}"));
+    }
+    let command = serde_json::to_string(command).and_then(|command| serde_json::from_str(&command));
+    command.map(|command| (to.clone(), command)).map_err(|error| format!("a command to {to}: {error}"))
+}
