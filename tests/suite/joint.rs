@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use axum::Router;
 use axum::http::Method;
 use daybook_command_handler::{Api, ApiSettings, router};
 use daybook_local_aws::dynamodb::LocalDynamoDb;
@@ -89,8 +90,12 @@ async fn each_seat_is_sold_once_and_nobody_is_rejected_while_one_is_free() {
         let subscription = instance.get(&format!("/subscription/b{number}")).await;
         assert_eq!(subscription.status, if courses == 1 { 200 } else { 404 });
     }
+    let (rate, units) = rate_of_one_account(&instance, &processes, clients, requests).await;
+    println!("one account: {requests} commands, {rate:.0} a second; {units:.1} units each");
+}
 
-    // The same number of commands to one aggregate, for comparison.
+/// The rate of as many commands to one aggregate, and the units of each, for comparison.
+async fn rate_of_one_account(instance: &Instance, processes: &[Router], clients: usize, requests: usize) -> (f64, f64) {
     instance.post("/account", json!({"id": "hot"})).await.expect(201);
     instance.table.proxy.take_calls();
     let start = Instant::now();
@@ -107,11 +112,7 @@ async fn each_seat_is_sold_once_and_nobody_is_rejected_while_one_is_free() {
     let seconds = start.elapsed().as_secs_f64();
     let units: f64 = instance.table.proxy.take_calls().iter().map(|call| call.table_units + call.index_units).sum();
     let requests = requests as f64;
-    println!(
-        "one account: {requests} commands, {:.0} a second; {:.1} units each",
-        requests / seconds,
-        units / requests
-    );
+    (requests / seconds, units / requests)
 }
 
 async fn joint(instance: &Instance, commands: Value) -> suite_tests::ApiResponse {

@@ -213,7 +213,7 @@ fn errors_name_the_command_and_its_aggregate() {
     let error = world.error(&[to("a", "Do", json!({})), to("b", "Do", missing)]);
     assert_eq!((error.aggregate.map(|key| *key), error.error), (Some(key("x")), CommandError::Missing));
     let error = world.error(&[to("a", "Do", sends("b", json!({"panics": true})))]);
-    assert_eq!(error.aggregate.map(|key| *key), Some(key("b")));
+    assert_eq!(error.aggregate.clone().map(|key| *key), Some(key("b")));
     assert!(matches!(error.error, CommandError::Panicked(_)), "{error:?}");
     let closed = [to("a", "Do", json!({})), to("b", "Close", json!({})), to("b", "Do", json!({}))];
     assert_eq!(world.error(&closed).error, CommandError::Deleted);

@@ -301,7 +301,7 @@ fn fill(data: &Path, key: &AggregateKey, version: u64) {
         "id": key.id, "ownerFirst": "", "ownerLast": "", "balance": last_seq_num - 1, "minimumBalance": -1000,
     });
     let snapshot = SnapshotItem {
-        pk: keys::pk(&key),
+        pk: keys::pk(key),
         sk: keys::SNAPSHOT.to_owned(),
         state: StoredText::Text(state.to_string()),
         last_seq_num,

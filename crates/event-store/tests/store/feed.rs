@@ -313,7 +313,7 @@ async fn feed_skips_an_unreadable_row_and_names_it() {
                 written.iter().filter(|(id, seq_num)| !broken.contains(&row(id, *seq_num))).collect();
             assert_eq!(found.iter().collect::<Vec<_>>(), readable, "limit {limit}");
             let named = |(key, sk): &(AggregateKey, String)| {
-                (format!("{} {sk}", keys::pk(&key)), Some(key.clone()), keys::event_seq_num(sk))
+                (format!("{} {sk}", keys::pk(key)), Some(key.clone()), keys::event_seq_num(sk))
             };
             let stray = ["STRAY ROW", "UNPLACED ROW"].map(|name| (name.to_owned(), None, None));
             assert_eq!(unreadable, broken.iter().map(named).chain(stray).collect(), "limit {limit}");
