@@ -69,9 +69,11 @@ pub struct Plan {
 #[serde(tag = "type", content = "data")]
 pub enum Event {
     /// It was made.
-    NodeMade {},
+    #[serde(rename = "NodeMade")]
+    Made {},
     /// It was changed.
-    NodeAdded {
+    #[serde(rename = "NodeAdded")]
+    Added {
         /// The amount.
         amount: i64,
         /// What was seen of others.
@@ -80,14 +82,17 @@ pub enum Event {
         text: String,
     },
     /// It was tagged.
-    NodeTagged {
+    #[serde(rename = "NodeTagged")]
+    Tagged {
         /// All its tags.
         tags: Vec<String>,
     },
     /// A command was rejected.
-    NodeRefused {},
+    #[serde(rename = "NodeRefused")]
+    Refused {},
     /// It was deleted.
-    NodeClosed {},
+    #[serde(rename = "NodeClosed")]
+    Closed {},
 }
 
 impl Aggregate for Node {
@@ -108,9 +113,9 @@ impl Aggregate for Node {
 
     fn decide(state: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
         let (mut events, plan) = match command {
-            Command::Make(plan) => (vec![Event::NodeMade {}], plan),
+            Command::Make(plan) => (vec![Event::Made {}], plan),
             Command::Do(plan) => (vec![], plan),
-            Command::Close {} => return Ok(vec![Event::NodeClosed {}]),
+            Command::Close {} => return Ok(vec![Event::Closed {}]),
         };
         assert!(!plan.panics, "a plan that panics");
         let looks: Vec<_> = plan.look.iter().map(|id| context.involve::<Self>(id)).collect();
@@ -125,15 +130,15 @@ impl Aggregate for Node {
         let all = state.total + seen.iter().flatten().sum::<i64>() + plan.add.iter().sum::<i64>();
         if plan.most.is_some_and(|most| all > most) {
             let rejection = Rejection::new("TooMuch", format!("{all} is too much"));
-            return Err(if plan.records { rejection.recording(Event::NodeRefused {}) } else { rejection });
+            return Err(if plan.records { rejection.recording(Event::Refused {}) } else { rejection });
         }
         let text = "A".repeat(plan.length);
-        events.extend(plan.add.into_iter().map(|amount| Event::NodeAdded {
+        events.extend(plan.add.into_iter().map(|amount| Event::Added {
             amount,
             seen: seen.clone(),
             text: text.clone(),
         }));
-        events.extend(plan.tags.map(|tags| Event::NodeTagged { tags }));
+        events.extend(plan.tags.map(|tags| Event::Tagged { tags }));
         for (id, command) in plan.send {
             context.send::<Self>(id, &command);
         }
@@ -149,11 +154,11 @@ impl Aggregate for Node {
 
     fn evolve(mut state: State, event: &Event) -> State {
         match event.clone() {
-            Event::NodeMade {} => {}
-            Event::NodeAdded { amount, seen, .. } => (state.total, state.seen) = (state.total + amount, seen),
-            Event::NodeTagged { tags } => state.tags = tags,
-            Event::NodeRefused {} => state.refused += 1,
-            Event::NodeClosed {} => state.closed = true,
+            Event::Made {} => {}
+            Event::Added { amount, seen, .. } => (state.total, state.seen) = (state.total + amount, seen),
+            Event::Tagged { tags } => state.tags = tags,
+            Event::Refused {} => state.refused += 1,
+            Event::Closed {} => state.closed = true,
         }
         state
     }
