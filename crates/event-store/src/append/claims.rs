@@ -23,8 +23,11 @@ use crate::item::{Item, row_key};
 pub(crate) struct ClaimHolders {
     /// The claims to release that another aggregate has: those from before a change of `Aggregate::claims`.
     pub(crate) foreign: BTreeSet<Claim>,
-    /// The claims that one aggregate of the transaction takes from another one.
-    pub(crate) moved: BTreeMap<Claim, AggregateKey>,
+    /// The aggregates of the transaction that release each claim. There are several if one of the states is outdated, or from
+    /// before a change of `Aggregate::claims`.
+    pub(crate) released: BTreeMap<Claim, Vec<AggregateKey>>,
+    /// The claims that aggregates of the transaction take.
+    pub(crate) taken: BTreeSet<Claim>,
 }
 
 /// The change of one claim.
@@ -40,7 +43,7 @@ pub(crate) struct ClaimWrite {
 
 impl ClaimWrite {
     /// The items that take and release claims of an aggregate. A release of a foreign claim is only the check that the aggregate
-    /// does not have it. A claim that moves is one item: a transaction may contain an item once.
+    /// does not have it. A claim that moves, or that several release, is one item: a transaction may contain an item once.
     pub(super) fn all(
         table: &str,
         key: &AggregateKey,
@@ -56,6 +59,18 @@ impl ClaimWrite {
         let text = |name: &str, value: &String| (name.to_owned(), AttributeValue::S(value.clone()));
         let own = Item::from([text(":type", &key.aggregate_type), text(":id", &key.id)]);
         let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
+        let released_by = |claim: &Claim| holders.released.get(claim).map_or(&[][..], Vec::as_slice);
+        let free_or_of = |claim: &Claim| {
+            let (mut condition, mut values) = (format!("{is_free} OR {is_own}"), own.clone());
+            for (number, from) in released_by(claim).iter().enumerate() {
+                condition += &format!(" OR ({holder_type} = :type{number} AND {holder_id} = :id{number})");
+                values.extend([
+                    text(&format!(":type{number}"), &from.aggregate_type),
+                    text(&format!(":id{number}"), &from.id),
+                ]);
+            }
+            (condition, values)
+        };
         let taken = changes.taken.iter().map(|claim| {
             let row = serde_dynamo::to_item(ClaimItem::new(claim, key)).map(seal);
             let corrupt = |error: serde_dynamo::Error| StoreError::Corrupt {
@@ -64,17 +79,15 @@ impl ClaimWrite {
             };
             let row: Item = row.map_err(corrupt)?;
             let put = Put::builder().table_name(table).set_item(Some(row.clone()));
-            let (mut condition, mut values) = (format!("{is_free} OR {is_own}"), own.clone());
-            if let Some(from) = holders.moved.get(claim) {
-                condition += &format!(" OR ({holder_type} = :from AND {holder_id} = :fromId)");
-                values.extend([text(":from", &from.aggregate_type), text(":fromId", &from.id)]);
-            }
+            let (condition, values) = free_or_of(claim);
             let put = put.condition_expression(condition).set_expression_attribute_values(Some(values));
             let put = put.return_values_on_condition_check_failure(all_old.clone());
             let item = TransactWriteItem::builder().put(put.build().expect("table and item are set above")).build();
             Ok(Self { claim: claim.clone(), takes: true, row, item })
         });
-        let released = changes.released.iter().filter(|claim| !holders.moved.contains_key(claim)).map(|claim| {
+        let is_first = |claim: &Claim| released_by(claim).first().is_none_or(|first| first == key);
+        let released = changes.released.iter().filter(|claim| !holders.taken.contains(claim) && is_first(claim));
+        let released = released.map(|claim| {
             let (row, item) = (row_key(keys::claim_pk(claim), keys::CLAIM.to_owned()), TransactWriteItem::builder());
             let item = if holders.foreign.contains(claim) {
                 let check = ConditionCheck::builder().table_name(table).set_key(Some(row.clone()));
@@ -83,8 +96,8 @@ impl ClaimWrite {
                 item.condition_check(check.build().expect("table, key and condition are set above"))
             } else {
                 let delete = Delete::builder().table_name(table).set_key(Some(row.clone()));
-                let delete = delete.condition_expression(format!("{is_free} OR {is_own}"));
-                let delete = delete.set_expression_attribute_values(Some(own.clone()));
+                let (condition, values) = free_or_of(claim);
+                let delete = delete.condition_expression(condition).set_expression_attribute_values(Some(values));
                 item.delete(delete.build().expect("table and key are set above"))
             };
             Ok(Self { claim: claim.clone(), takes: false, row, item: item.build() })

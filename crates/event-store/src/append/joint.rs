@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use daybook_decider::{AggregateKey, Claim, Decided, Decisions, Involved, Model, Need};
+use daybook_decider::{AggregateKey, Claim, Decisions, Involved, Model, Need};
 
 use super::batch::{Batch, FirstEvent};
 use super::claims::{ClaimHolders, claim_check};
@@ -91,27 +91,22 @@ impl EventStream<'_> {
         }
     }
 
-    /// Adds the claims that pass from one aggregate of the decision to another one.
+    /// Adds the claims that the aggregates of the decision release and take.
     fn with_moved(&self, decisions: &Decisions, holders: &ClaimHolders) -> Result<ClaimHolders, NotBuilt> {
         let own = std::iter::once((self.key, &decisions.own));
-        let all: Vec<(&AggregateKey, &Decided)> =
-            own.chain(decisions.others.iter().map(|(key, decided)| (key, decided))).collect();
-        let released: BTreeMap<_, _> = all
-            .iter()
-            .flat_map(|(key, decided)| decided.claims.released.iter().map(move |claim| (claim, *key)))
-            .collect();
-        let (mut taken, mut moved) = (BTreeMap::new(), BTreeMap::new());
-        for (key, claim) in
-            all.iter().flat_map(|(key, decided)| decided.claims.taken.iter().map(move |claim| (*key, claim)))
-        {
-            if let Some(holder) = taken.insert(claim, key) {
-                return Err(NotBuilt::ClaimTaken { claim: claim.clone(), holder: holder.clone() });
+        let all = own.chain(decisions.others.iter().map(|(key, decided)| (key, decided)));
+        let (mut released, mut taken) = (BTreeMap::<Claim, Vec<AggregateKey>>::new(), BTreeMap::new());
+        for (key, decided) in all {
+            for claim in &decided.claims.released {
+                released.entry(claim.clone()).or_default().push(key.clone());
             }
-            if let Some(from) = released.get(claim) {
-                moved.insert(claim.clone(), (*from).clone());
+            for claim in &decided.claims.taken {
+                if let Some(holder) = taken.insert(claim.clone(), key) {
+                    return Err(NotBuilt::ClaimTaken { claim: claim.clone(), holder: holder.clone() });
+                }
             }
         }
-        Ok(ClaimHolders { foreign: holders.foreign.clone(), moved })
+        Ok(ClaimHolders { foreign: holders.foreign.clone(), released, taken: taken.into_keys().collect() })
     }
 }
 

@@ -332,6 +332,26 @@ async fn aggregates_exchange_claims_in_one_transaction() {
 }
 
 #[tokio::test]
+async fn claim_that_two_aggregates_release_by_an_outdated_state_is_released_once() {
+    let table = TestTable::new().await;
+    let (store, beside) = (table.store(), table.direct_store());
+    let tags = |id: &str, tags: &[&str]| to(id, json!({ "tags": tags }));
+    make(&store, &["a"], 0).await;
+    done(&send(&store, vec![tags("a", &["x"])]).await);
+    // The claim passes to another aggregate, which is not in the cache.
+    make(&beside, &["b"], 0).await;
+    done(&send(&beside, vec![tags("a", &[]), tags("b", &["x"])]).await);
+    for commands in [vec![tags("a", &["y"]), tags("b", &["z"])], vec![tags("b", &["x"]), tags("a", &[])]] {
+        done(&send(&store, commands).await);
+    }
+    let mut holders = Vec::new();
+    for tag in ["x", "y", "z"] {
+        holders.push(holder(&table, tag).await);
+    }
+    assert_eq!(holders, [Some("b".to_owned()), None, None]);
+}
+
+#[tokio::test]
 async fn claim_that_is_taken_after_a_decision_has_seen_it_free_repeats_the_decision() {
     let table = TestTable::new().await;
     let (store, beside) = (table.store(), table.direct_store());
