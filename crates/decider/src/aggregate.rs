@@ -279,7 +279,7 @@ impl<E> Context<'_, E> {
         self.meta
     }
 
-    /// The sender of the command.
+    /// The caller of the request, also for a command that another aggregate sends.
     pub fn caller(&self) -> &Caller {
         self.caller
     }

@@ -287,7 +287,7 @@ impl<A: Aggregate> ModelOf<A> {
                     draft.extend(events)?;
                     for command in exchange.sent.take() {
                         let (to, command) = command.map_err(unwritable_command::<A>)?;
-                        sent.push(SentCommand { to, command, index });
+                        sent.push(SentCommand { to, command });
                     }
                 }
                 Err(Rejection { name, detail, recorded }) => {
@@ -297,7 +297,8 @@ impl<A: Aggregate> ModelOf<A> {
                     if draft.version() > 0 {
                         draft.extend(recorded)?;
                     }
-                    return draft.finish(Some(DomainRejection { name, detail, index, by: None }));
+                    let rejection = DomainRejection { name, detail, index, by: None };
+                    return Ok(Decided { sent, ..draft.finish(Some(rejection))? });
                 }
             }
         }

@@ -87,7 +87,8 @@ impl<A: Aggregate> Given<A> {
         Self { taken: claims.into_iter().collect(), ..self }
     }
 
-    /// Adds another aggregate, whose stream holds these events. An aggregate that is not added does not exist.
+    /// Adds another aggregate with these events; one that is not added does not exist. Its claims are found by `involve_holder`.
+    /// To have them taken for [`then_taken`](TestedDecision::then_taken), add them with [`beside`](Self::beside).
     #[must_use]
     pub fn involving<B: Aggregate>(mut self, id: &str, events: impl IntoIterator<Item = B::Event>) -> Self {
         let mut other = AggregateState::<B>::new(B::State::default());
@@ -322,7 +323,7 @@ impl Announced {
         self.messages[index].1.read().expect("a message's data is JSON")
     }
 
-    /// Expects that this command is sent to another aggregate.
+    /// Expects that this command is sent to another aggregate. The test does not decide it there.
     ///
     /// # Panics
     ///

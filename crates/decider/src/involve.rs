@@ -10,13 +10,13 @@ use crate::folded::CommandRequest;
 use crate::involved::Need;
 
 impl<'a, E> Context<'a, E> {
-    /// The state of another aggregate; `None` if it does not exist. The events of this decision are appended only if the
+    /// The state of another aggregate, also a deleted one; `None` if it never existed. The events are appended only if the
     /// other aggregate is still in this state; otherwise the command is decided again. A decision involves at most
     /// [`Involved::MAX`](crate::Involved::MAX) others.
     ///
     /// # Errors
     ///
-    /// A rejection to return at once, with `?`: the state has to be read first. The command is decided again with it.
+    /// If the state is not read yet: return this rejection with `?`. The store reads the state, and `decide` runs again.
     pub fn involve<A: Aggregate>(&self, id: &str) -> Result<Option<&'a A::State>, Rejection<E>> {
         let key = AggregateKey::new(A::TYPE, id);
         match self.exchange.known.aggregates.get(&key) {
@@ -31,7 +31,7 @@ impl<'a, E> Context<'a, E> {
         }
     }
 
-    /// The id and the state of the aggregate of type `A` that has a claim; `None` if none has. What
+    /// The id and the state of the aggregate of type `A` that has a claim; `None` if no one of this type has it. What
     /// [`involve`](Self::involve) says about the state is also true of the claim.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ pub struct Involved {
 }
 
 impl Involved {
-    /// Maximum aggregates and claims that one decision involves.
+    /// Maximum other aggregates and claims that one request involves. The holder of a claim counts too.
     pub const MAX: usize = 10;
 
     /// Whether there are none.
@@ -49,8 +49,6 @@ pub struct SentCommand {
     pub to: AggregateKey,
     /// The command.
     pub command: CommandRequest,
-    /// The position of the command that sends it, counted from 0.
-    pub index: usize,
 }
 
 /// What a decision asks about other aggregates, and sends to them.

@@ -8,7 +8,7 @@ use ulid::Ulid;
 
 use crate::aggregate_key::AggregateKey;
 use crate::folded::{CommandRequest, Folded};
-use crate::involved::{Involved, Need};
+use crate::involved::{Involved, Need, SentCommand};
 use crate::model::{CommandError, Decided, DecisionInput, DomainRejection, Model, StateError};
 use crate::record::{MAX_BYTES, MAX_RECORDS};
 use crate::registry::Registry;
@@ -78,17 +78,17 @@ impl Involved {
     }
 }
 
-/// Commands to one aggregate, which are decided together.
+/// A command to one aggregate.
 struct Step<'a> {
-    to: AggregateKey,
-    commands: Cow<'a, [CommandRequest]>,
-    /// The position of the first command in the request, or of the command that sends it.
+    to: Cow<'a, AggregateKey>,
+    command: Cow<'a, CommandRequest>,
+    /// The position in the request, of the command or of the one that sends it.
     index: usize,
     is_sent: bool,
 }
 
 /// Decides the commands of a request on `before`, the state of the aggregate that it names first, one after the other, all or
-/// nothing. Those that aggregates send follow, in their order. Each is decided on the state after those before it.
+/// nothing. After each follow the commands that it sends. Each is decided on the states after those before it.
 ///
 /// # Errors
 ///
@@ -110,18 +110,20 @@ pub fn decide(
             Err(error) => return Err(JointError { aggregate: None, index: error.index(), error }),
         }
     }
-    let mut index = 0;
-    let steps = requests.iter().map(|request| {
-        let (to, commands) = (request.to.clone().into_owned(), Cow::Borrowed(&*request.commands));
-        let step = Step { to, commands, index, is_sent: false };
-        index += request.commands.len();
-        step
+    let commands = requests.iter().flat_map(|request| request.commands.iter().map(|command| (&*request.to, command)));
+    let steps = commands.enumerate().map(|(index, (to, command))| {
+        let (to, command) = (Cow::Borrowed(to), Cow::Borrowed(command));
+        Step { to, command, index, is_sent: false }
     });
-    let named: BTreeSet<_> = requests.iter().map(|request| &*request.to).collect();
-    let named = named.len() - 1;
+    let mut named: Vec<&AggregateKey> = Vec::new();
+    for request in requests {
+        if !named.contains(&&*request.to) {
+            named.push(&request.to);
+        }
+    }
     let mut joint = Joint { registry, own, before, input, involved: input.involved.clone(), parts: Vec::new() };
     joint.involved.aggregates.insert(own.clone(), before.clone());
-    joint.decide(steps.collect(), named)
+    joint.decide(steps.collect(), &named)
 }
 
 fn model<'a>(registry: &'a Registry, key: &AggregateKey) -> Result<&'a dyn Model, CommandError> {
@@ -144,29 +146,26 @@ struct Joint<'a> {
 }
 
 impl Joint<'_> {
-    fn decide(mut self, mut steps: VecDeque<Step<'_>>, named: usize) -> Result<Decisions, JointError> {
+    fn decide(mut self, mut steps: VecDeque<Step<'_>>, named: &[&AggregateKey]) -> Result<Decisions, JointError> {
         let mut needs = BTreeSet::new();
         // The aggregates that are created, and so probably do not exist: the condition of the append finds out. A decision
-        // that does not write them needs to know.
+        // that ends without writing them has to read them.
         let mut assumed = BTreeSet::new();
         let (mut number, mut records, mut bytes) = (0, 0, 0);
         while let Some(step) = steps.pop_front() {
             number += 1;
-            let aggregate = (step.to != *self.own).then(|| step.to.clone());
+            let aggregate = (*step.to != *self.own).then(|| step.to.clone().into_owned());
             let index = step.index;
-            let failed = |error: CommandError| {
-                let index = match error.index() {
-                    Some(of_step) if !step.is_sent => Some(index + of_step),
-                    None if step.commands.len() > 1 => None,
-                    _ => Some(index),
-                };
-                JointError { aggregate: aggregate.clone().map(Box::new), index, error }
+            let failed = |error: CommandError| JointError {
+                aggregate: aggregate.clone().map(Box::new),
+                index: Some(index),
+                error,
             };
             if number > MAX_RECORDS {
                 return Err(failed(CommandError::TooMany));
             }
-            if !self.involved.aggregates.contains_key(&step.to) && model(self.registry, &step.to).is_ok() {
-                assumed.insert(Need::Aggregate(step.to.clone()));
+            if !self.involved.aggregates.contains_key(&*step.to) && model(self.registry, &step.to).is_ok() {
+                assumed.insert(Need::Aggregate(step.to.clone().into_owned()));
             }
             let decided = self.step(&step, number);
             if let Err(CommandError::Needs(more)) = decided {
@@ -182,16 +181,12 @@ impl Joint<'_> {
             }
             let decided = decided.map_err(failed)?;
             if let Some(rejection) = decided.rejection.clone() {
-                let index = if step.is_sent { index } else { index + rejection.index };
                 let rejection = DomainRejection { index, by: aggregate.clone(), ..rejection };
-                return self.rejected(step.to, decided, rejection).map_err(failed);
+                return self.rejected(step.to.into_owned(), decided, rejection).map_err(failed);
             }
-            steps.extend(decided.sent.iter().map(|sent| Step {
-                to: sent.to.clone(),
-                commands: Cow::Owned(vec![sent.command.clone()]),
-                index: index + sent.index,
-                is_sent: true,
-            }));
+            for SentCommand { to, command } in decided.sent.iter().rev().cloned() {
+                steps.push_front(Step { to: Cow::Owned(to), command: Cow::Owned(command), index, is_sent: true });
+            }
             let texts = decided.events.iter().map(|event| event.data.text());
             let texts = texts.chain(decided.messages.iter().map(|message| message.detail.text()));
             (records, bytes) = texts.fold((records, bytes), |(records, bytes), text| (records + 1, bytes + text.len()));
@@ -201,18 +196,19 @@ impl Joint<'_> {
                 return Err(failed(error));
             }
             self.involved.change(&step.to, &decided);
-            match self.parts.iter_mut().find(|(key, _)| *key == step.to) {
+            match self.parts.iter_mut().find(|(key, _)| *key == *step.to) {
                 Some((_, part)) => *part = part.clone().then(decided),
-                None => self.parts.push((step.to, decided)),
+                None => self.parts.push((step.to.into_owned(), decided)),
             }
         }
         self.involved.aggregates.remove(self.own);
         if !needs.is_empty() || self.involved.len() > Involved::MAX {
             return Err(self.involved.asked(needs.into_iter().collect()));
         }
+        self.parts.sort_by_key(|(key, _)| named.iter().position(|named| *named == key).unwrap_or(named.len()));
         self.note_what_is_together();
         let (_, own) = self.parts.remove(0);
-        Ok(Decisions { own, others: self.parts, named })
+        Ok(Decisions { own, others: self.parts, named: named.len() - 1 })
     }
 
     /// Notes in the first event of each aggregate which others are appended with it.
@@ -232,16 +228,15 @@ impl Joint<'_> {
     /// Decides the commands of one step.
     fn step(&self, step: &Step<'_>, number: usize) -> Result<Decided, CommandError> {
         let model = model(self.registry, &step.to)?;
-        let creates =
-            step.commands.first().is_some_and(|first| model.command_name(&first.command) == model.commands().create);
-        let before = match self.involved.aggregates.get(&step.to) {
+        let creates = model.command_name(&step.command.command) == model.commands().create;
+        let to = &*step.to;
+        let before = match self.involved.aggregates.get(to) {
             Some(known) => known.clone(),
             None if creates => model.before_first_event(),
-            None => return Err(CommandError::Needs(vec![Need::Aggregate(step.to.clone())])),
+            None => return Err(CommandError::Needs(vec![Need::Aggregate(to.clone())])),
         };
-        let is_changed = self.parts.iter().any(|(key, _)| *key == step.to);
-        let original =
-            if step.to == *self.own { Some(self.before) } else { self.input.involved.aggregates.get(&step.to) };
+        let is_changed = self.parts.iter().any(|(key, _)| key == to);
+        let original = if to == self.own { Some(self.before) } else { self.input.involved.aggregates.get(to) };
         // Each step has ids of its own: a decision has far fewer than 2^64.
         let Ulid(seed) = self.input.seed;
         let random = (seed & ((1 << 80) - 1)).wrapping_add((number as u128) << 64);
@@ -252,7 +247,7 @@ impl Joint<'_> {
             recorded_on: is_changed.then(|| original.cloned().unwrap_or_else(|| model.before_first_event())),
             ..self.input.clone()
         };
-        model.decide(&before, &step.to.id, &step.commands, &input)
+        model.decide(&before, &to.id, std::slice::from_ref(&*step.command), &input)
     }
 
     /// The result if an aggregate rejects its command: the others do not change.

@@ -214,7 +214,7 @@ pub struct Decided {
     pub after: Folded,
     /// The state after these events as JSON, as responses and snapshots contain it.
     pub state: Arc<Json>,
-    /// The commands to other aggregates.
+    /// The commands to other aggregates, also those before a rejection.
     pub sent: Vec<SentCommand>,
     /// The rejection, when the rules reject a command; `events` then contains only the events that record it.
     pub rejection: Option<DomainRejection>,

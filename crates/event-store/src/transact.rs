@@ -7,8 +7,9 @@
 //! that of another writer is stored. Until then, it joins only a group on that version.
 //!
 //! In reading order: `decide`: the caller's part; `options`: the options and results; `transaction`: the attempts;
-//! `others`: the other aggregates that the decision involves; `decision`: a decision that is ready to be appended; `settlement`: the result of a transaction whose append is in
-//! doubt, or whose request was executed before; `in_doubt`: appends with an unknown outcome.
+//! `others`: the other aggregates that the decision involves; `decision`: a decision that is ready to be appended;
+//! `settlement`: the result of a transaction whose append is in doubt, or whose request was executed before; `in_doubt`:
+//! appends with an unknown outcome.
 
 mod decide;
 mod decision;

@@ -31,10 +31,10 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     summary: "Send commands to several aggregates",
     description: "An array of commands, each with its aggregate as `type/id`, or with a `claim`, `name:value`, of its aggregate. \
                   All are executed in one transaction, or none.\n\nThe commands are decided in their order, each on the \
-                  state after those before it; commands that aggregates send to others follow. Every one is authorized as if \
+                  state after those before it; after each follow those that it sends to others. Every one is authorized as if \
                   it were alone. A problem with one of them names it by `index` and `aggregate`. If the rules reject it, \
                   only the events that record the rejection are appended. `ifMatch` is the version that the aggregate must \
-                  have before the request. One request changes and reads at most 11 aggregates.",
+                  have before the request. One request changes and reads at most 11 aggregates; each `claim` counts as one more.",
     request_headers: &[WRITE_HEADERS],
     request_body: Some(RequestBody::Service(body)),
     successes: &[Success {

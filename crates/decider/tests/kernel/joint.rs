@@ -127,14 +127,19 @@ fn each_command_is_decided_on_the_state_after_those_before_it() {
     let states = world.states(&[to("a", "Do", looks("b")), to("b", "Do", looks("a")), to("a", "Do", looks("b"))]);
     let seen: Vec<_> = states.into_iter().map(|(id, state)| (id, state.total, state.seen)).collect();
     assert_eq!(seen, [("a".to_owned(), 21, vec![Some(11)]), ("b".to_owned(), 11, vec![Some(11)])]);
-    // Sent commands follow those of the request, in the order in which they were sent, and those that they send after them.
+    // After each command follow those that it sends, each with its own.
     let chain = sends("b", sends("c", json!({"look": ["a", "b", "new"], "add": [100]})));
     let states = world.states(&[to("a", "Do", chain), to("b", "Do", json!({"add": [1000]}))]);
-    assert_eq!(states[2].1.seen, [Some(2), Some(1002), None]);
+    assert_eq!(states[2].1.seen, [Some(2), Some(2), None]);
     assert_eq!(
         states.into_iter().map(|(id, state)| (id, state.total)).collect::<Vec<_>>(),
         owned([("a", 2), ("b", 1002), ("c", 101)])
     );
+    // A batch to one aggregate too.
+    let batch =
+        vec![request("Do", &sends("b", json!({"add": [5]}))), request("Do", &json!({"look": ["b"], "add": [1]}))];
+    let states = world.states(&[addressed(key("a"), batch)]);
+    assert_eq!(states[0].1.seen, [Some(6)]);
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub(super) struct Others<'a> {
     pub(super) existing: Vec<Need>,
     /// The aggregates that it writes to.
     written: BTreeSet<AggregateKey>,
-    /// Places in the queues of the first of them, by key.
+    /// The places that it has: in the queues of the first ones of `written`, in the order of keys.
     places: Vec<Place<'a>>,
 }
 
