@@ -177,7 +177,7 @@ async fn rejection_by_another_aggregate_names_it() {
 
 /// A caller chooses the ids that a decision involves.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_id_names_no_aggregate() {
+async fn text_that_is_no_id_names_no_aggregate() {
     let instance = with_both().await;
     for id in ["", "a b", "a/b", "\u{0}", "é", ".", &"x".repeat(3000)] {
         let subscription = json!({"course": id, "student": "ann"});

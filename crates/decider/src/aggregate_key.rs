@@ -18,6 +18,9 @@ pub struct AggregateKey {
 /// Maximum characters of an id.
 pub const MAX_ID: usize = 128;
 
+/// What errors say about an id that is not valid.
+pub const ID_RULE: &str = "an id has 1 to 128 ASCII letters, digits and the characters - . _ ~";
+
 /// Whether `id` can be the id of an aggregate: 1 to [`MAX_ID`] characters that a URL path carries as they are. `.` and
 /// `..` are not, because clients resolve them away.
 pub fn is_id(id: &str) -> bool {

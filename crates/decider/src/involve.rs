@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::aggregate::{Aggregate, Context, Rejection};
-use crate::aggregate_key::{AggregateKey, MAX_ID, is_id};
+use crate::aggregate_key::{AggregateKey, ID_RULE, is_id};
 use crate::aggregate_state::AggregateState;
 use crate::claim::Claim;
 use crate::folded::CommandRequest;
@@ -48,8 +48,8 @@ impl<'a, E> Context<'a, E> {
         Ok(self.involve::<A>(&holder.id)?.map(|state| (holder.id.as_str(), state)))
     }
 
-    /// Sends a command to another aggregate. It is decided after the commands of the request, by the rules of that aggregate
-    /// and without its `authorize`. All events are appended in one transaction, or none if an aggregate rejects its command.
+    /// Sends a command to another aggregate. It is decided right after this one, by the rules of that aggregate and without its
+    /// `authorize`. All events are appended in one transaction, or none if an aggregate rejects its command.
     pub fn send<A: Aggregate>(&self, id: impl Into<String>, command: &A::Command)
     where
         A::Command: Serialize,
@@ -76,12 +76,10 @@ pub(crate) fn sent_command<A: Aggregate>(
 where
     A::Command: Serialize,
 {
-    let is_valid = is_id(&id);
     let to = AggregateKey::new(A::TYPE, id);
-    if !is_valid {
-        let expected = format!("an id has 1 to {MAX_ID} ASCII letters, digits and the characters - . _ ~");
-        return Err(format!("a command to {to}: {expected}"));
+    if !is_id(&to.id) {
+        return Err(format!("a command to {to}: {ID_RULE}"));
     }
     let command = serde_json::to_string(command).and_then(|command| serde_json::from_str(&command));
-    command.map(|command| (to.clone(), command)).map_err(|error| format!("a command to {to}: {error}"))
+    command.map_err(|error| format!("a command to {to}: {error}")).map(|command| (to, command))
 }

@@ -101,13 +101,16 @@ pub fn decide(
 ) -> Result<Decisions, JointError> {
     let own = &*requests[0].to;
     if let [only] = requests {
-        let model = model(registry, own).map_err(|error| JointError { aggregate: None, index: None, error })?;
-        match model.decide(before, &own.id, &only.commands, input) {
+        let decided = model(registry, own).and_then(|model| model.decide(before, &own.id, &only.commands, input));
+        match decided {
             Ok(decided) if decided.sent.is_empty() => return Ok(decided.into()),
             Ok(_) => {}
             Err(CommandError::Needs(needs)) if needs.contains(&Need::Aggregate(own.clone())) => {}
             Err(CommandError::Needs(needs)) => return Err(input.involved.asked(needs)),
-            Err(error) => return Err(JointError { aggregate: None, index: error.index(), error }),
+            Err(error) => {
+                let index = error.index().or((only.commands.len() == 1).then_some(0));
+                return Err(JointError { aggregate: None, index, error });
+            }
         }
     }
     let commands = requests.iter().flat_map(|request| request.commands.iter().map(|command| (&*request.to, command)));
@@ -197,7 +200,7 @@ impl Joint<'_> {
             }
             self.involved.change(&step.to, &decided);
             match self.parts.iter_mut().find(|(key, _)| *key == *step.to) {
-                Some((_, part)) => *part = part.clone().then(decided),
+                Some((_, part)) => part.add(decided),
                 None => self.parts.push((step.to.into_owned(), decided)),
             }
         }

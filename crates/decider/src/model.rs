@@ -233,12 +233,12 @@ impl Decided {
         self.after.version - self.events.len() as u64
     }
 
-    /// This decision, followed by another one on the state after it.
-    pub(crate) fn then(self, next: Self) -> Self {
-        let Self { mut events, mut messages, claims, .. } = self;
-        events.extend(next.events);
-        messages.extend(next.messages);
-        Self { events, messages, claims: claims.then(next.claims), ..next }
+    /// Adds another decision, on the state after this one.
+    pub(crate) fn add(&mut self, next: Self) {
+        self.events.extend(next.events);
+        self.messages.extend(next.messages);
+        self.claims = std::mem::take(&mut self.claims).then(next.claims);
+        (self.after, self.state) = (next.after, next.state);
     }
 }
 

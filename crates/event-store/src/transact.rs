@@ -7,12 +7,13 @@
 //! that of another writer is stored. Until then, it joins only a group on that version.
 //!
 //! In reading order: `decide`: the caller's part; `options`: the options and results; `transaction`: the attempts;
-//! `others`: the other aggregates that the decision involves; `decision`: a decision that is ready to be appended;
-//! `settlement`: the result of a transaction whose append is in doubt, or whose request was executed before; `in_doubt`:
-//! appends with an unknown outcome.
+//! `end_of_append`: what follows on an append; `others`: the other aggregates that the decision involves; `decision`: a
+//! decision that is ready to be appended; `settlement`: the result of a transaction whose append is in doubt, or whose
+//! request was executed before; `in_doubt`: appends with an unknown outcome.
 
 mod decide;
 mod decision;
+mod end_of_append;
 mod in_doubt;
 mod options;
 mod others;

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use daybook_decider::record::timestamp;
 use daybook_decider::{Json, Meta, RecordedEvent};
 use daybook_table::AggregateKey;
-use daybook_table::keys::{MAX_ID, is_id};
+use daybook_table::keys::{ID_RULE, is_id};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
@@ -149,9 +149,7 @@ impl Members {
         let aggregate_type = self.aggregate_type.ok_or_else(|| missing("aggregateType"))?;
         let id = self.aggregate_id.ok_or_else(|| missing("aggregateId"))?;
         if !is_id(&id) {
-            return Err(format!(
-                "aggregateId cannot be {id:?}: an id has 1 to {MAX_ID} ASCII letters, digits and the characters - . _ ~"
-            ));
+            return Err(format!("aggregateId cannot be {id:?}: {ID_RULE}"));
         }
         let event_id = self.event_id.map(|text| {
             Ulid::from_string(&text)

@@ -1,7 +1,7 @@
 //! Keys. Numbers are padded to 12 digits, so that text order is number order for up to a trillion events of one
 //! aggregate.
 
-pub use daybook_decider::aggregate_key::{MAX_ID, is_id};
+pub use daybook_decider::aggregate_key::{ID_RULE, MAX_ID, is_id};
 use daybook_decider::{AggregateKey, Claim};
 use ulid::Ulid;
 

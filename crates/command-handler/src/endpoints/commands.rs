@@ -64,9 +64,9 @@ async fn commands(
         body.read_strictly().map(RequestedCommands::One)
     };
     let shape = "the body must be {\"command\", \"data\"} or an array of them";
-    let commands = commands.map_err(|error| Problem::new(&problem::BAD_BODY, format!("{shape}: {error}")))?;
+    let commands = commands.map_err(|error| problem::bad_body(format!("{shape}: {error}")))?;
     if matches!(&commands, RequestedCommands::Batch(commands) if commands.is_empty()) {
-        return Err(Problem::new(&problem::BAD_BODY, "the array has no command"));
+        return Err(problem::bad_body("the array has no command"));
     }
     execute(&api, model, key, commands, request).await
 }

@@ -73,8 +73,7 @@ async fn create(
 
 /// Takes `id` out of the body, whose other fields are the command's data.
 fn split_id(body: &Json) -> Result<(Option<String>, Json), Problem> {
-    let bad_body = |reason| Problem::new(&problem::BAD_BODY, reason);
-    let Fields(fields) = body.read().map_err(|_| bad_body("the body must be an object"))?;
+    let Fields(fields) = body.read().map_err(|_| problem::bad_body("the body must be an object"))?;
     let mut id = None;
     let mut data = Vec::new();
     for (name, value) in fields {
@@ -82,9 +81,9 @@ fn split_id(body: &Json) -> Result<(Option<String>, Json), Problem> {
             let name = serde_json::to_string(&name).map_err(problem::internal)?;
             data.push(format!("{name}:{}", value.get()));
         } else if id.is_some() {
-            return Err(bad_body("duplicate field `id`"));
+            return Err(problem::bad_body("duplicate field `id`"));
         } else {
-            id = Some(serde_json::from_str(value.get()).map_err(|_| bad_body("id must be a string"))?);
+            id = Some(serde_json::from_str(value.get()).map_err(|_| problem::bad_body("id must be a string"))?);
         }
     }
     let data = Json::parse(format!("{{{}}}", data.join(",")));

@@ -38,7 +38,7 @@ async fn delete(
     let command = model.commands().delete.ok_or_else(|| problem::no_command_to("delete", model))?.to_owned();
     let request = request?;
     if request.body != Json::empty_object() {
-        return Err(Problem::new(&problem::BAD_BODY, "DELETE takes no body"));
+        return Err(problem::bad_body("DELETE takes no body"));
     }
     let command = CommandRequest { command, data: Json::empty_object() };
     execute(&api, model, key, RequestedCommands::One(command), request).await

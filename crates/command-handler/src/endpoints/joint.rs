@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::on;
 use daybook_decider::{Addressed, AggregateKey, Claim, CommandError, CommandRequest, Decisions, Involved, Json};
@@ -38,7 +39,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     request_headers: &[WRITE_HEADERS],
     request_body: Some(RequestBody::Service(body)),
     successes: &[Success {
-        status: axum::http::StatusCode::OK,
+        status: StatusCode::OK,
         description: "The commands were executed.",
         headers: &[(IdempotencyReplayed, false)],
         body: Some(Body::Service(response)),
@@ -114,7 +115,7 @@ fn example(types: &[AggregateType<'_>]) -> Option<(Value, Value)> {
     let before = two[0].model.before_first_event();
     let Decisions { own, others, .. } = decide(two[0].registry, &before, &addressed, &mut Involved::default(), false)?;
     let (_, other) = others.first()?;
-    let result = |of, decided| JointResult { aggregate: key(of).to_string(), result: write_json(ID, decided) };
+    let result = |of, decided| JointResult { aggregate: key(of).to_string(), result: write_json(decided) };
     let response = JointResponse { results: vec![result(two[0], &own), result(two[1], other)] };
     Some((request, json_of(&response)?))
 }
@@ -124,9 +125,8 @@ async fn joint(State(api): State<Api>, request: Result<WriteRequest, Problem>) -
     if request.if_match.is_some() {
         return Err(problem::bad_header("If-Match", "left out: each command can have an ifMatch of its own"));
     }
-    let bad_body = |reason: String| Problem::new(&problem::BAD_BODY, reason);
     let commands: Vec<AddressedCommand> = request.body.read_strictly().map_err(|error| {
-        bad_body(format!("the body must be an array of {{\"aggregate\", \"command\", \"data\"}}: {error}"))
+        problem::bad_body(format!("the body must be an array of {{\"aggregate\", \"command\", \"data\"}}: {error}"))
     })?;
     let named: BTreeSet<_> = commands.iter().map(|command| (&command.aggregate, &command.claim)).collect();
     if named.len() > 1 + Involved::MAX {
@@ -139,7 +139,7 @@ async fn joint(State(api): State<Api>, request: Result<WriteRequest, Problem>) -
     }
     // Responses are stored in the partition of the first aggregate.
     let own = match conditional.first().map(|first| &first.to) {
-        None => return Err(bad_body("the array has no command".to_owned())),
+        None => return Err(problem::bad_body("the array has no command")),
         Some(Recipient::Aggregate(key)) => key.clone(),
         Some(Recipient::Holder(_)) if request.identity.is_some() => {
             let expected = "left out if the first command names a claim: it may belong to another aggregate when the request is \
@@ -156,19 +156,19 @@ async fn joint(State(api): State<Api>, request: Result<WriteRequest, Problem>) -
 }
 
 fn conditional_command(api: &Api, command: AddressedCommand) -> Result<ConditionalCommand, Problem> {
-    let bad_body = |reason: String| Problem::new(&problem::BAD_BODY, reason);
     let AddressedCommand { aggregate, claim, command, data, if_match: expected } = command;
     let to = match (aggregate, claim) {
         (Some(name), None) => {
             let key = name.split_once('/');
-            let (type_name, id) = key.ok_or_else(|| bad_body(format!("aggregate must be type/id, not {name:?}")))?;
+            let (type_name, id) =
+                key.ok_or_else(|| problem::bad_body(format!("aggregate must be type/id, not {name:?}")))?;
             Recipient::Aggregate(api.aggregate(type_name, id)?.1)
         }
         (None, Some(claim)) => {
             let claim = Claim::parse(&claim);
-            Recipient::Holder(claim.ok_or_else(|| bad_body("claim must be name:value".to_owned()))?)
+            Recipient::Holder(claim.ok_or_else(|| problem::bad_body("claim must be name:value"))?)
         }
-        _ => return Err(bad_body("a command must have either aggregate or claim".to_owned())),
+        _ => return Err(problem::bad_body("a command must have either aggregate or claim")),
     };
     Ok(ConditionalCommand { to, command: CommandRequest { command, data }, expected })
 }

@@ -17,6 +17,7 @@ use daybook_event_store::{
 use daybook_function_runtime::traces;
 use jiff::Timestamp;
 use schemars::schema_for;
+use serde::Serialize;
 use tokio::time::timeout_at;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
@@ -248,7 +249,6 @@ impl Decide for RequestedWrite<'_> {
                 (self.commands, index),
                 (RequestedCommands::Joint(commands), Some(index)) if matches!(commands[index].to, Recipient::Holder(_))
             );
-            let index = index.or((self.is_joint() && self.commands.len() == 1).then_some(0));
             let index = index.and_then(|index| self.position(index));
             // A caller who may not send a command to the holder of a claim does not learn that there is one.
             if is_by_claim && matches!(error, CommandError::Forbidden { .. }) {
@@ -401,27 +401,18 @@ impl RequestedWrite<'_> {
     /// The body that contains what was decided. A state that has grown too large for a response is left out: it must not
     /// stop the writes that could make it smaller.
     fn body(&self, decided: &Decided, detail: ResponseDetail) -> Result<String, Problem> {
-        let mut body = self.result(self.key, decided, detail)?;
-        if let Some(text) = json_text(&body)? {
-            return Ok(text);
-        }
-        body.state = None;
-        json_text(&body)?.ok_or_else(|| Problem::new(&problem::TOO_LARGE, TOO_LARGE_TOGETHER))
+        let body = self.result(self.key, decided, detail)?;
+        text_of(body, |body| body.state = None)
     }
 
     /// The body for several aggregates, with the result of each that the request names.
     fn joint_body(&self, decisions: &Decisions, detail: ResponseDetail) -> Result<String, Problem> {
-        let mut results: Vec<JointResult<'_>> = Vec::new();
         let others = decisions.others.iter().take(decisions.named).map(|(key, other)| (key, other));
+        let mut results = Vec::new();
         for (key, decided) in std::iter::once((self.key, &decisions.own)).chain(others) {
             results.push(JointResult { aggregate: key.to_string(), result: self.result(key, decided, detail)? });
         }
-        let mut body = JointResponse { results };
-        if let Some(text) = json_text(&body)? {
-            return Ok(text);
-        }
-        body.results.iter_mut().for_each(|of_one| of_one.result.state = None);
-        json_text(&body)?.ok_or_else(|| Problem::new(&problem::TOO_LARGE, TOO_LARGE_TOGETHER))
+        text_of(JointResponse { results }, |body| body.results.iter_mut().for_each(|of_one| of_one.result.state = None))
     }
 
     /// The result for one aggregate.
@@ -454,5 +445,12 @@ impl RequestedWrite<'_> {
     }
 }
 
-const TOO_LARGE_TOGETHER: &str =
-    "the events and messages together are larger than the 6 MB of a response; send fewer commands at once";
+/// The text of a body, without states if it is too large otherwise.
+fn text_of<T: Serialize>(mut body: T, leave_states_out: impl FnOnce(&mut T)) -> Result<String, Problem> {
+    if let Some(text) = json_text(&body)? {
+        return Ok(text);
+    }
+    leave_states_out(&mut body);
+    let detail = "the events and messages together are larger than the 6 MB of a response; send fewer commands at once";
+    json_text(&body)?.ok_or_else(|| Problem::new(&problem::TOO_LARGE, detail))
+}

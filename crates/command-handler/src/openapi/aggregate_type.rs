@@ -231,14 +231,14 @@ fn carry_out(registry: &Registry, model: &dyn Model, before: &Folded, commands: 
     if decided.rejection.is_some() || decided.events.is_empty() {
         return None;
     }
-    let response = json_of(&write_json(ID, &decided))?;
+    let response = json_of(&write_json(&decided))?;
     Some(ExampleOutcome { response, events: decided.events, after: decided.after })
 }
 
 /// The whole result of a write.
-pub(crate) fn write_json<'a>(id: &'a str, decided: &'a Decided) -> WriteResponse<'a> {
+pub(crate) fn write_json(decided: &Decided) -> WriteResponse<'_> {
     WriteResponse {
-        id,
+        id: ID,
         version: decided.after.version(),
         state: Some(&decided.state),
         events: Some(events_json(&decided.events)),

@@ -197,9 +197,10 @@ fn bounds(format: &str) -> Option<(Value, Value)> {
     })
 }
 
-/// An id, by the rule of [`daybook_table::keys::is_id`].
+/// The characters of an id.
 pub(crate) const ID_CHARACTERS: &str = "[A-Za-z0-9._~-]{1,128}";
 
+/// An id, by the rule of [`daybook_table::keys::is_id`].
 pub(crate) fn id_schema() -> Value {
     json!({
         "type": "string",

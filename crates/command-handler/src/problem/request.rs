@@ -147,8 +147,12 @@ pub(crate) const BAD_BODY: ProblemType = ProblemType {
     status: StatusCode::UNPROCESSABLE_ENTITY,
     title: "Wrong fields",
     description: "the body is JSON, but not of the expected form",
-    example: |_| Problem::new(&BAD_BODY, "the body must be an object"),
+    example: |_| bad_body("the body must be an object"),
 };
+
+pub(crate) fn bad_body(detail: impl Into<String>) -> Problem {
+    Problem::new(&BAD_BODY, detail)
+}
 
 pub(crate) const UNKNOWN_COMMAND: ProblemType = ProblemType {
     slug: "unknown-command",

@@ -143,7 +143,7 @@ fn each_command_is_decided_on_the_state_after_those_before_it() {
 }
 
 #[test]
-fn what_is_not_known_is_asked_for_at_once() {
+fn aggregates_that_are_not_known_are_asked_for_together() {
     let mut world = World::of(&["a", "b", "c", "d"]);
     let request = [to("a", "Do", json!({"look": ["b", "c"]})), to("d", "Do", json!({"add": [1]}))];
     world.decide(&request).unwrap();

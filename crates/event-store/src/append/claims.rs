@@ -54,20 +54,15 @@ impl ClaimWrite {
             return Ok(Vec::new());
         }
         let is_free = format!("attribute_not_exists({})", attributes::PK);
-        let (holder_type, holder_id) = (attributes::AGGREGATE_TYPE, attributes::AGGREGATE_ID);
-        let is_own = format!("({holder_type} = :type AND {holder_id} = :id)");
-        let text = |name: &str, value: &String| (name.to_owned(), AttributeValue::S(value.clone()));
-        let own = Item::from([text(":type", &key.aggregate_type), text(":id", &key.id)]);
+        let (is_own, own) = has_holder(key, "");
         let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
         let released_by = |claim: &Claim| holders.released.get(claim).map_or(&[][..], Vec::as_slice);
         let free_or_of = |claim: &Claim| {
             let (mut condition, mut values) = (format!("{is_free} OR {is_own}"), own.clone());
             for (number, from) in released_by(claim).iter().enumerate() {
-                condition += &format!(" OR ({holder_type} = :type{number} AND {holder_id} = :id{number})");
-                values.extend([
-                    text(&format!(":type{number}"), &from.aggregate_type),
-                    text(&format!(":id{number}"), &from.id),
-                ]);
+                let (is_other, other) = has_holder(from, &number.to_string());
+                condition += &format!(" OR {is_other}");
+                values.extend(other);
             }
             (condition, values)
         };
@@ -111,21 +106,24 @@ impl ClaimWrite {
     }
 }
 
+/// The condition that the row of a claim has this holder, and its values. `suffix` distinguishes them from those of others.
+fn has_holder(holder: &AggregateKey, suffix: &str) -> (String, Item) {
+    let (of_type, of_id) = (format!(":type{suffix}"), format!(":id{suffix}"));
+    let condition = format!("({} = {of_type} AND {} = {of_id})", attributes::AGGREGATE_TYPE, attributes::AGGREGATE_ID);
+    let values = [(of_type, &holder.aggregate_type), (of_id, &holder.id)];
+    (condition, values.map(|(name, value)| (name, AttributeValue::S(value.clone()))).into())
+}
+
 /// The check that a claim has this holder, or none.
 pub(super) fn claim_check(table: &str, claim: &Claim, holder: Option<&AggregateKey>) -> TransactWriteItem {
     let check = ConditionCheck::builder()
         .table_name(table)
         .set_key(Some(row_key(keys::claim_pk(claim), keys::CLAIM.to_owned())));
-    let check = match holder {
+    let check = match holder.map(|holder| has_holder(holder, "")) {
         None => check.condition_expression(format!("attribute_not_exists({})", attributes::PK)),
-        Some(AggregateKey { aggregate_type, id }) => check
-            .condition_expression(format!(
-                "{} = :type AND {} = :id",
-                attributes::AGGREGATE_TYPE,
-                attributes::AGGREGATE_ID
-            ))
-            .expression_attribute_values(":type", AttributeValue::S(aggregate_type.clone()))
-            .expression_attribute_values(":id", AttributeValue::S(id.clone())),
+        Some((condition, values)) => {
+            check.condition_expression(condition).set_expression_attribute_values(Some(values))
+        }
     };
     let check = check.build().expect("table, key and condition are set above");
     TransactWriteItem::builder().condition_check(check).build()

@@ -27,6 +27,12 @@ pub(crate) enum NotBuilt {
     Store(StoreError),
 }
 
+impl From<TooLarge> for NotBuilt {
+    fn from(limit: TooLarge) -> Self {
+        Self::TooLarge(limit, None)
+    }
+}
+
 impl From<StoreError> for NotBuilt {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
@@ -43,26 +49,23 @@ impl EventStream<'_> {
         holders: &ClaimHolders,
         model: impl Fn(&str) -> Option<&'m dyn Model>,
     ) -> Result<Batch, NotBuilt> {
-        let too_large = |of: Option<&AggregateKey>| {
-            let of = of.cloned();
-            move |limit| NotBuilt::TooLarge(limit, of)
-        };
         let own = &decisions.own;
         if decisions.others.is_empty() && involved.is_empty() {
-            return self.batch(own.into(), to_store, Origin::Decision, holders)?.map_err(too_large(None));
+            return Ok(self.batch(own.into(), to_store, Origin::Decision, holders)??);
         }
         let holders = &self.with_moved(decisions, holders)?;
-        let mut batch = self.batch(own.into(), to_store, Origin::Decision, holders)?.map_err(too_large(None))?;
+        let mut batch = self.batch(own.into(), to_store, Origin::Decision, holders)??;
         for (key, decided) in &decisions.others {
             let model = model(&key.aggregate_type).ok_or_else(|| self.corrupt(format!("no type of {key}")))?;
             let stream = self.store.stream(model, key);
-            let part = stream.batch(decided.into(), None, Origin::Decision, holders)?.map_err(too_large(Some(key)))?;
+            let part = stream.batch(decided.into(), None, Origin::Decision, holders)?;
+            let part = part.map_err(|limit| NotBuilt::TooLarge(limit, Some(key.clone())))?;
             batch.add_other(self.store.table_name(), key, decided.version_before(), part);
         }
         self.add_checks(&mut batch, involved);
         match (batch.items(), batch.bytes) {
-            (items, _) if items > MAX_TRANSACTION_ITEMS => Err(too_large(None)(TooLarge::Items { items })),
-            (_, bytes) if bytes > MAX_TRANSACTION => Err(too_large(None)(TooLarge::Transaction { bytes })),
+            (items, _) if items > MAX_TRANSACTION_ITEMS => Err(TooLarge::Items { items }.into()),
+            (_, bytes) if bytes > MAX_TRANSACTION => Err(TooLarge::Transaction { bytes }.into()),
             _ => Ok(batch),
         }
     }

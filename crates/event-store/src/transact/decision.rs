@@ -14,6 +14,12 @@ use crate::stored_response::CommandResponse;
 /// A decision that is ready to be appended.
 pub(super) struct Decision {
     pub(super) batch: Batch,
+    pub(super) outcome: Outcome,
+}
+
+/// What follows if a decision is stored.
+#[derive(Debug)]
+pub(super) struct Outcome {
     pub(super) after: Loaded,
     /// The other aggregates that change, after the decision.
     pub(super) others: Vec<(AggregateKey, Loaded)>,
@@ -70,7 +76,8 @@ impl EventStream<'_> {
                     let loaded = |Decided { after, state, .. }| Loaded { folded: after, state };
                     let others = decided.others.into_iter().filter(|(_, other)| !other.events.is_empty());
                     let others = others.map(|(key, other)| (key, loaded(other))).collect();
-                    return Ok(Decision { batch, after: loaded(decided.own), others, response });
+                    let outcome = Outcome { after: loaded(decided.own), others, response };
+                    return Ok(Decision { batch, outcome });
                 }
                 Err(NotBuilt::TooLarge(limit, of)) => {
                     let is_for_the_response = match limit {

@@ -1,11 +1,10 @@
 //! Appends with an unknown outcome.
 
-use daybook_decider::AggregateKey;
 use ulid::Ulid;
 
+use super::decision::Outcome;
 use crate::append::FirstEvent;
 use crate::error::Cause;
-use crate::loaded::Loaded;
 use crate::stored_response::CommandResponse;
 
 /// The appends of a transaction whose outcome is unknown. Each is conditional on the same version, so at most one of
@@ -17,10 +16,7 @@ pub(super) struct InDoubt(Vec<AppendInDoubt>);
 pub(super) struct AppendInDoubt {
     /// Its first event, which may be that of another request that shares the append; `None` if it only stores responses.
     pub(super) first: Option<FirstEvent>,
-    pub(super) after: Loaded,
-    /// The other aggregates that it changes, after it.
-    pub(super) others: Vec<(AggregateKey, Loaded)>,
-    pub(super) response: CommandResponse,
+    pub(super) outcome: Outcome,
     pub(super) cause: Cause,
 }
 
@@ -44,7 +40,7 @@ impl InDoubt {
 
     /// Resolves all appends, by the response that is stored under their idempotency key. Returns the one that is stored.
     pub(super) fn settle_by_response(&mut self, stored: &CommandResponse) -> Option<AppendInDoubt> {
-        std::mem::take(&mut self.0).into_iter().find(|append| append.response == *stored)
+        std::mem::take(&mut self.0).into_iter().find(|append| append.outcome.response == *stored)
     }
 
     /// Resolves all appends: a later append on the same version is stored, so none of these ever will be.

@@ -37,7 +37,7 @@ impl<'a> Others<'a> {
     /// Whether the decision writes to an aggregate in whose queue it has no place. The places are left then: all are taken
     /// again, in their order. An aggregate that is created needs none, and has perhaps another id in each decision.
     pub(super) fn lacks_place(&mut self, decision: &Decision) -> bool {
-        let others = decision.others.iter().map(|(key, _)| key);
+        let others = decision.outcome.others.iter().map(|(key, _)| key);
         let written = others.filter(|key| self.known.aggregates.contains_key(key));
         let written: BTreeSet<_> = written.cloned().collect();
         if written.is_subset(&self.written) {
@@ -93,8 +93,11 @@ impl<'a> Others<'a> {
                 Need::Holder(claim) => claims.push(claim),
             }
         }
-        for claim in claims {
-            let holder = stream.store.claim(&claim).await?.map(|row| row.holder());
+        let holders = claims.into_iter().map(async |claim| {
+            let row = stream.store.claim(&claim).await?;
+            Ok::<_, StoreError>((claim, row.map(|row| row.holder())))
+        });
+        for (claim, holder) in try_join_all(holders).await? {
             let is_new = |key: &&AggregateKey| *key != stream.key && !self.known.aggregates.contains_key(*key);
             aggregates.extend(holder.as_ref().filter(is_new).cloned());
             self.known.holders.insert(claim, holder);
@@ -149,11 +152,13 @@ impl<'a> Others<'a> {
 
     /// The longest pause because of races with other processes; the states are read again after it.
     pub(super) fn pause(&mut self, store: &EventStore) -> Option<Duration> {
-        let pauses: Vec<_> = self.written.iter().filter_map(|key| Some((key, store.contention.pause(key)?))).collect();
-        for (key, _) in &pauses {
-            self.known.aggregates.remove(*key);
-            self.outdated.insert((*key).clone());
+        let pause_of = |key: &AggregateKey| Some((key.clone(), store.contention.pause(key)?));
+        let pauses: Vec<_> = self.written.union(&self.outdated).filter_map(pause_of).collect();
+        let longest = pauses.iter().map(|(_, pause)| *pause).max();
+        for (key, _) in pauses {
+            self.known.aggregates.remove(&key);
+            self.outdated.insert(key);
         }
-        pauses.into_iter().map(|(_, pause)| pause).max()
+        longest
     }
 }

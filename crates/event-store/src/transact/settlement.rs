@@ -33,8 +33,8 @@ impl<D: Decide> Transaction<'_, D> {
                 Some(id) => {
                     let Some(stored) = self.in_doubt.settle_by_event(id) else { return Ok(None) };
                     self.in_doubt.clear();
-                    self.put_in_cache(&stored.after, &stored.others);
-                    return Ok(Some(Transacted::Decided(stored.response)));
+                    self.put_in_cache(&stored.outcome);
+                    return Ok(Some(Transacted::Decided(stored.outcome.response)));
                 }
                 None if exists && retries.wait_to_deadline().await => {}
                 None => return Ok(None),

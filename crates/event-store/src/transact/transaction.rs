@@ -2,23 +2,20 @@
 
 use std::sync::Arc;
 
-use daybook_decider::{AggregateKey, Claim, Folded, Need};
+use daybook_decider::{Claim, Folded, Need};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::decide::Decide;
-use super::decision::{Decision, NotDecided};
-use super::in_doubt::{AppendInDoubt, InDoubt};
+use super::decision::{Decision, NotDecided, Outcome};
+use super::in_doubt::InDoubt;
 use super::options::{End, TransactError, TransactOptions, Transacted};
 use super::others::Others;
 use crate::append::{AppendCall, AppendError, ClaimHolders, FirstEvent};
 use crate::backoff::Backoff;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
-use crate::fold::COMMIT_TIME;
 use crate::load::{LoadOptions, LoadPolicy};
-use crate::loaded::Loaded;
 use crate::settle::SEND_WINDOW;
-use crate::stored_response::CommandResponse;
 use crate::turns::{Group, Place, Turn};
 
 /// The commands of one request, from its place in the queue of the aggregate to the result.
@@ -33,25 +30,25 @@ pub(super) struct Transaction<'a, D> {
     pub(super) last_attempt: Instant,
     pub(super) in_doubt: InDoubt,
     /// The state of the next attempt.
-    state: StartState,
+    pub(super) state: StartState,
     /// The number of events that are known to exist.
-    at_least: u64,
-    retry: Option<Retry>,
+    pub(super) at_least: u64,
+    pub(super) retry: Option<Retry>,
     /// The time until which the request waits for its turn.
-    turn_until: Instant,
+    pub(super) turn_until: Instant,
     holders: ClaimHolders,
-    others: Others<'a>,
+    pub(super) others: Others<'a>,
     /// Whether it has left the queue, to take its place again after those in the queues of other aggregates.
     has_left: bool,
     /// Whether the next append must not contain the decision of another request.
-    is_alone: bool,
+    pub(super) is_alone: bool,
     backoff: Backoff,
     /// The version of the metadata that is behind the events, and since when.
-    behind: Option<(u64, Instant)>,
+    pub(super) behind: Option<(u64, Instant)>,
 }
 
 /// The state that the next attempt decides on, unless it joins a group.
-enum StartState {
+pub(super) enum StartState {
     /// The state that this process has in its cache, for example as of event 7. If there is none, a create command is
     /// decided on the empty state, because the aggregate probably does not exist, and for another command the state is
     /// read. The condition of the append finds a state that is outdated.
@@ -63,7 +60,7 @@ enum StartState {
 }
 
 /// Why an attempt has no result, and the next one is made after a pause.
-enum Retry {
+pub(super) enum Retry {
     /// Another writer was faster, or is writing.
     Race,
     /// The same on another aggregate that the decision involves.
@@ -73,19 +70,16 @@ enum Retry {
 }
 
 /// A decision that is part of an append.
-struct Proposed {
+pub(super) struct Proposed {
     /// The index of its response among those that are stored, if the request has an idempotency key.
-    index: usize,
-    after: Loaded,
-    /// The other aggregates that change, after the decision.
-    others: Vec<(AggregateKey, Loaded)>,
-    response: CommandResponse,
+    pub(super) index: usize,
+    pub(super) outcome: Outcome,
     /// The claims that it changes.
-    claims: Vec<Claim>,
+    pub(super) claims: Vec<Claim>,
 }
 
 /// The result of the transaction; `None` if another attempt follows, which has been prepared.
-type Attempted<E> = Option<End<E>>;
+pub(super) type Attempted<E> = Option<End<E>>;
 
 impl<'a, D: Decide> Transaction<'a, D> {
     pub(super) fn new(
@@ -293,9 +287,9 @@ impl<'a, D: Decide> Transaction<'a, D> {
     }
 
     /// Caches the states after the append.
-    pub(super) fn put_in_cache(&self, after: &Loaded, others: &[(AggregateKey, Loaded)]) {
-        self.stream.put_in_cache(after);
-        others.iter().for_each(|(key, after)| self.stream.store.cache.put(key, after));
+    pub(super) fn put_in_cache(&self, stored: &Outcome) {
+        self.stream.put_in_cache(&stored.after);
+        stored.others.iter().for_each(|(key, after)| self.stream.store.cache.put(key, after));
     }
 
     /// Decides on one state and appends: alone, or in a new group if other requests wait.
@@ -306,15 +300,15 @@ impl<'a, D: Decide> Transaction<'a, D> {
         };
         let (batch, proposed) = match decided {
             Ok(decision) => {
-                self.is_alone |= !decision.others.is_empty();
+                self.is_alone |= !decision.outcome.others.is_empty();
                 if self.in_doubt.event().is_none() && self.others.lacks_place(&decision) {
                     self.place.leave();
                     (self.has_left, self.state) = (true, StartState::Known(before.clone(), is_read));
                     return None;
                 }
-                let Decision { batch, after, others, response } = decision;
+                let Decision { batch, outcome } = decision;
                 let claims = batch.claims();
-                (batch, Ok(Proposed { index: 0, after, others, response, claims }))
+                (batch, Ok(Proposed { index: 0, outcome, claims }))
             }
             // Its conditions check whether the states are current, and were so together.
             Err(end) if !self.others.known.is_empty() => (self.stream.checks(&self.others.known), Err(end)),
@@ -330,7 +324,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
             && !self.is_alone
         {
             let group = Arc::new(Group::new(before.clone(), call));
-            self.place.begin_group(&group, batch, own.after.clone());
+            self.place.begin_group(&group, batch, own.outcome.after.clone());
             return self.append_group(&group, is_read, proposed).await;
         }
         let first_event = batch.first_event();
@@ -374,7 +368,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
             }
             (_, proposed) => {
                 if let (Ok(()), Ok(own)) = (&stored, &proposed) {
-                    self.put_in_cache(&own.after, &own.others);
+                    self.put_in_cache(&own.outcome);
                 }
                 self.end_of_append(stored.map_err(Arc::new), before, is_read, first_event, proposed)
             }
@@ -385,30 +379,21 @@ impl<'a, D: Decide> Transaction<'a, D> {
     /// joins too: the condition of the group checks the state that the decision was made on.
     async fn attempt_in_group(&mut self, group: &Arc<Group>, before: &Folded) -> Attempted<D::Error> {
         let proposed = match self.decide(before) {
-            // A decision that involves other aggregates is appended alone.
-            Err(NotDecided::Needs(_)) => {
-                self.is_alone = true;
-                self.place.decline_group();
-                return None;
-            }
-            Ok(Decision { others, .. }) if !others.is_empty() => {
-                self.is_alone = true;
-                self.place.decline_group();
-                return None;
-            }
-            Ok(Decision { batch, after, others, response }) => {
+            Ok(Decision { batch, outcome }) if outcome.others.is_empty() => {
                 let claims = batch.claims();
-                let index = self.place.join(group, Some((batch, after.clone())))?;
-                Ok(Proposed { index, after, others, response, claims })
+                let index = self.place.join(group, Some((batch, outcome.after.clone())))?;
+                Ok(Proposed { index, outcome, claims })
             }
-            // Its idempotency key may have a stored response. It is read before the next request is decided.
-            Err(NotDecided::End(_)) if self.options.idempotency.is_some() => {
-                self.place.decline_group();
-                return None;
-            }
-            Err(NotDecided::End(end)) => {
+            Err(NotDecided::End(end)) if self.options.idempotency.is_none() => {
                 self.place.join(group, None)?;
                 Err(end)
+            }
+            // A decision that involves other aggregates is appended alone. The idempotency key of one that appends nothing may
+            // have a stored response, which is read before the next request is decided.
+            declined => {
+                self.is_alone |= !matches!(declined, Err(NotDecided::End(_)));
+                self.place.decline_group();
+                return None;
             }
         };
         // It does not count as a state that was read: another request may have read it before this one arrived.
@@ -436,100 +421,5 @@ impl<'a, D: Decide> Transaction<'a, D> {
         };
         let first_event = group.append().and_then(|append| append.first_event.clone());
         self.end_of_append(stored, &group.base, is_read, first_event, proposed)
-    }
-
-    /// The result of the transaction after an append on the state `before`. If the append failed, it is not stored or its
-    /// outcome is unknown: prepares the next attempt.
-    fn end_of_append(
-        &mut self,
-        stored: Result<(), Arc<AppendError>>,
-        before: &Folded,
-        is_read: bool,
-        first_event: Option<FirstEvent>,
-        proposed: Result<Proposed, End<D::Error>>,
-    ) -> Attempted<D::Error> {
-        let Err(error) = stored else {
-            self.in_doubt.clear();
-            return Some(proposed.map_or_else(|end| end, |own| Ok(Transacted::Decided(own.response))));
-        };
-        let cause = Cause::from(Arc::clone(&error));
-        let is_in_doubt = self.in_doubt.event().is_some();
-        let same = StartState::Known(before.clone(), is_read);
-        (self.state, self.retry) = match &*error {
-            AppendError::KeysUsed(stored) => {
-                let own = proposed.ok().filter(|_| self.options.idempotency.is_some());
-                match own.and_then(|own| stored.get(own.index)?.clone()).map(|stored| self.replay(stored)) {
-                    None => {
-                        self.turn_until = self.last_attempt + TransactOptions::LAST_ATTEMPT;
-                        (same, None)
-                    }
-                    // The commands are decided again on the current state: there, the caller may not be allowed to send
-                    // them.
-                    Some(Err(TransactError::KeyReused)) if !is_read => {
-                        self.is_alone = true;
-                        self.others.forget();
-                        (StartState::Read, None)
-                    }
-                    Some(end) => return Some(end),
-                }
-            }
-            AppendError::Unknown(_) => {
-                if let Ok(Proposed { after, others, response, .. }) = proposed {
-                    let cause = Cause::from(Arc::clone(&error));
-                    self.in_doubt.add(AppendInDoubt { first: first_event, after, others, response, cause });
-                }
-                (same, Some(Retry::Failed(cause)))
-            }
-            // The other transaction may be the one in doubt, which has to be resolved on the same state.
-            AppendError::Busy if is_in_doubt => (same, Some(Retry::Failed(cause))),
-            AppendError::Busy => (StartState::Read, Some(Retry::Race)),
-            // The version in the metadata is lower than that of the state, so no other writer was faster: another
-            // transaction commits. At another version, it is another one.
-            &AppendError::Conflict { actual } if actual < before.version() => {
-                let known = self.behind.filter(|(version, _)| *version == actual);
-                let (_, since) = *self.behind.insert(known.unwrap_or((actual, Instant::now())));
-                let version = before.version();
-                let source = format!("its metadata is at version {actual}, but its events end at {version}");
-                if is_read && since.elapsed() >= COMMIT_TIME {
-                    return Some(Err(self.stream.corrupt(source).into()));
-                }
-                self.others.forget();
-                (StartState::Read, is_read.then(|| Retry::Failed(source.into())))
-            }
-            &AppendError::Conflict { actual } => {
-                self.at_least = actual;
-                // The faster append may be the one in doubt, which is resolved next.
-                (StartState::Read, (!is_in_doubt).then_some(Retry::Race))
-            }
-            // The others may have changed by the append in doubt, which is resolved next.
-            AppendError::Raced(_) if is_in_doubt => {
-                self.others.forget();
-                (StartState::Read, None)
-            }
-            AppendError::Raced(raced) => {
-                self.others.raced(self.stream.store, raced);
-                (same, Some(Retry::RaceOfOther))
-            }
-            AppendError::NotWritten(_) => (same, Some(Retry::Failed(cause))),
-            // The error concerns one of the decisions, or all of them. The next attempt appends alone and shows which. Claims
-            // concern those that change them.
-            AppendError::Store(_)
-            | AppendError::TooLarge(_)
-            | AppendError::ClaimTaken { .. }
-            | AppendError::NotReleased(_) => {
-                let changes = |claim: &Claim| proposed.as_ref().is_ok_and(|own| own.claims.contains(claim));
-                self.is_alone |= match &*error {
-                    AppendError::ClaimTaken { claim, .. } => changes(claim),
-                    AppendError::NotReleased(claims) => claims.iter().any(changes),
-                    _ => true,
-                };
-                self.turn_until = self.last_attempt + TransactOptions::LAST_ATTEMPT;
-                (same, None)
-            }
-        };
-        if let Some(Retry::Failed(source)) = &self.retry {
-            tracing::debug!(aggregate = %self.stream.key, error = source, "the append will be decided again");
-        }
-        None
     }
 }

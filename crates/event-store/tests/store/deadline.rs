@@ -11,6 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use crate::joint::{Request, command};
 use crate::support::{Subject, Write};
 
 /// How long the second append takes.
@@ -41,17 +42,26 @@ impl Service for EmptyTable {
     }
 }
 
-/// A DynamoDB in which another transaction holds the aggregate for ever. A call takes 5 ms.
-#[derive(Clone, Debug, Default)]
+/// A DynamoDB in which another transaction holds an item for ever. A call takes 5 ms.
+#[derive(Clone, Debug)]
 struct BusyTable {
+    /// The position of the item in an append.
+    busy: usize,
     appends: Arc<AtomicUsize>,
+}
+
+impl BusyTable {
+    fn new(busy: usize) -> Self {
+        Self { busy, appends: Arc::default() }
+    }
 }
 
 impl Service for BusyTable {
     fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, ConnectionLost>> {
         let (status, body) = if call.operation == "TransactWriteItems" {
             self.appends.fetch_add(1, Ordering::Relaxed);
-            (400, cancelled(&json!([{"Code": "TransactionConflict"}, {"Code": "None"}, {"Code": "None"}])))
+            let code = |item| if item == self.busy { "TransactionConflict" } else { "None" };
+            (400, cancelled(&json!([0, 1, 2].map(|item| json!({"Code": code(item)})))))
         } else {
             (200, json!({}))
         };
@@ -95,7 +105,7 @@ async fn search_for_a_lost_append_ends_with_the_last_calls() {
 async fn append_that_is_always_busy_is_repeated_for_ten_seconds_also_with_an_expected_version() {
     let todo = Subject::shipped("todo", "1");
     for expected_version in [None, Some(0)] {
-        let table = BusyTable::default();
+        let table = BusyTable::new(0);
         let store = EventStore::new(&network::config(table.clone()), settings());
         let creation =
             Write::new(&todo, "CreateTodo", json!({"title": "A", "message": ""})).expecting(expected_version);
@@ -106,4 +116,15 @@ async fn append_that_is_always_busy_is_repeated_for_ten_seconds_also_with_an_exp
         let appends = table.appends.load(Ordering::Relaxed);
         assert!(appends < 200 && began.elapsed() < Duration::from_secs(11), "{expected_version:?}: {appends} appends");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn race_on_an_aggregate_that_is_only_looked_at_is_repeated_after_pauses() {
+    let table = BusyTable::new(1);
+    let store = EventStore::new(&network::config(table.clone()), settings());
+    let request = Request::new(vec![command("a", "Make", json!({"look": ["b"], "add": [1]}))]);
+    let error = request.send(&store).await.unwrap_err();
+    assert!(matches!(error, TransactError::Contended), "{error:?}");
+    let appends = table.appends.load(Ordering::Relaxed);
+    assert!((5..200).contains(&appends), "{appends} appends");
 }

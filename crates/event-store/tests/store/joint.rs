@@ -38,7 +38,7 @@ fn to(id: &str, data: Value) -> Addressed<'static> {
     command(id, "Do", data)
 }
 
-fn command(id: &str, command: &str, data: Value) -> Addressed<'static> {
+pub(crate) fn command(id: &str, command: &str, data: Value) -> Addressed<'static> {
     let command = CommandRequest { command: command.to_owned(), data: Json::of(&data).unwrap() };
     Addressed { to: Cow::Owned(key(id)), commands: vec![command].into() }
 }
@@ -50,7 +50,7 @@ fn sends<const N: usize>(ids: [&str; N], plan: &Value) -> Value {
 }
 
 /// A request.
-struct Request {
+pub(crate) struct Request {
     registry: Registry,
     commands: Vec<Addressed<'static>>,
     key: Option<(&'static str, &'static str)>,
@@ -58,14 +58,14 @@ struct Request {
     decisions: Mutex<usize>,
 }
 
-type Sent = Result<Transacted, TransactError<String>>;
+pub(crate) type Sent = Result<Transacted, TransactError<String>>;
 
 impl Request {
-    fn new(commands: Vec<Addressed<'static>>) -> Self {
+    pub(crate) fn new(commands: Vec<Addressed<'static>>) -> Self {
         Self { registry: registry(), commands, key: None, deadline: deadline(), decisions: Mutex::default() }
     }
 
-    async fn send(&self, store: &EventStore) -> Sent {
+    pub(crate) async fn send(&self, store: &EventStore) -> Sent {
         let own = &self.commands[0];
         let options = TransactOptions {
             policy: LoadPolicy::Incremental,
