@@ -15,7 +15,6 @@
 //! ```
 
 use std::fmt::Debug;
-
 use std::sync::Arc;
 
 use jiff::Timestamp;
