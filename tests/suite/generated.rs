@@ -179,6 +179,7 @@ async fn generated_requests_cause_no_server_error_and_store_only_acknowledged_ev
         "course",
         "customer",
         "order",
+        "reservation",
         "student",
         "subscription",
         "todo",

@@ -277,7 +277,7 @@ async fn each_example_request_gets_its_example_response() {
             let body = (!request.is_null()).then_some(request);
             let response = send(&instance.router, method, &path, &[], body).await.body;
             // Only times and ids differ.
-            assert_eq!(response["state"], shown["state"], "{path}: {response}");
+            assert_eq!(without_times(&response["state"]), without_times(&shown["state"]), "{path}: {response}");
             assert_eq!(response["version"], shown["version"]);
             assert_eq!(response["events"].as_array().map(Vec::len), shown["events"].as_array().map(Vec::len));
         };
@@ -290,6 +290,15 @@ async fn each_example_request_gets_its_example_response() {
         let shown = example(&command["responses"]["200"], "several");
         ask(Method::POST, format!("/{name}/123/commands"), example(&command["requestBody"], "several"), shown).await;
     }
+}
+
+/// A state with the same value in place of each time.
+fn without_times(state: &Value) -> Value {
+    let is_time = |value: &Value| value.as_str().is_some_and(|text| text.parse::<jiff::Timestamp>().is_ok());
+    let Some(members) = state.as_object() else { return state.clone() };
+    let without =
+        |(name, value): (&String, &Value)| (name.clone(), if is_time(value) { "time".into() } else { value.clone() });
+    members.iter().map(without).collect()
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! The aggregates that ship are examples to read first. [`mod@todo`] is the smallest. [`account`] has rules, recorded
 //! rejections and messages of its own. [`order`] has a life cycle, and events whose stored form has changed. [`customer`] has a
-//! unique value. [`subscription`] decides over several aggregates: [`course`] and [`student`].
+//! unique value. [`reservation`] expires at a time. [`subscription`] decides over several aggregates: [`course`] and [`student`].
 //!
 //! To add an aggregate, write `src/<name>.rs` and add a line to [`registry`]. Before you deploy it, add an example of
 //! each of its events to `golden/<type>.json`: a test then protects their stored form, and another one the states that
@@ -12,6 +12,7 @@ pub mod account;
 pub mod course;
 pub mod customer;
 pub mod order;
+pub mod reservation;
 pub mod student;
 pub mod subscription;
 pub mod todo;
@@ -21,6 +22,7 @@ pub use course::Course;
 pub use customer::Customer;
 use daybook::{RegistrationError, Registry};
 pub use order::Order;
+pub use reservation::Reservation;
 pub use student::Student;
 pub use subscription::Subscription;
 pub use todo::Todo;
@@ -32,7 +34,7 @@ pub use todo::Todo;
 /// Returns an error if an aggregate contradicts itself or another one; the test below fails before you deploy.
 pub fn registry() -> Result<Registry, RegistrationError> {
     let registry = Registry::new().with::<Account>()?.with::<Customer>()?.with::<Order>()?.with::<Todo>()?;
-    registry.with::<Course>()?.with::<Student>()?.with::<Subscription>()
+    registry.with::<Reservation>()?.with::<Course>()?.with::<Student>()?.with::<Subscription>()
 }
 
 #[cfg(test)]

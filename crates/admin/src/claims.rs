@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use daybook_decider::{AggregatePanic, Claim, ClaimChanges, Folded, Model};
+use daybook_decider::{AggregatePanic, Claim, ClaimChanges, DeadlineChanges, Folded, Model};
 use daybook_event_store::internal::{Backoff, ImportOptions, Item, NewEvents, text};
 use daybook_event_store::{AppendError, StoreError};
 use daybook_table::{AggregateKey, attributes, keys};
@@ -75,7 +75,13 @@ impl Admin<'_> {
                 let actual = self.version_in_metadata(key).await?.unwrap_or(0);
                 if actual == folded.version() { Ok(()) } else { Err(AppendError::Conflict { actual }) }
             } else {
-                let new = NewEvents { events: &[], messages: &[], claims: &changes, after: &folded };
+                let new = NewEvents {
+                    events: &[],
+                    messages: &[],
+                    claims: &changes,
+                    deadlines: &DeadlineChanges::default(),
+                    after: &folded,
+                };
                 let options = ImportOptions { publish: false, now: self.store.now() };
                 self.store.import(model, key, folded.version(), new, options, Instant::now() + PATIENCE).await
             };

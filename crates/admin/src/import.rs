@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use daybook_decider::{ClaimChanges, Folded, Model, OutboxMessage, RecordedEvent};
+use daybook_decider::{ClaimChanges, DeadlineChanges, Folded, Model, OutboxMessage, RecordedEvent};
 use daybook_event_store::internal::{Backoff, ImportOptions, NewEvents, event_item};
 use daybook_event_store::limits::{MAX_ITEM, MAX_TRANSACTION, MAX_TRANSACTION_ITEMS, TooLarge};
 use daybook_event_store::{AppendError, EventStore, StoreError};
@@ -127,7 +127,8 @@ impl ImportBatch<'_> {
     }
 
     async fn send_once(&self, after: &Folded) -> Result<(), AppendError> {
-        let new = NewEvents { events: &self.events, messages: &self.messages, claims: &ClaimChanges::default(), after };
+        let (claims, deadlines) = (&ClaimChanges::default(), &DeadlineChanges::default());
+        let new = NewEvents { events: &self.events, messages: &self.messages, claims, deadlines, after };
         let send_until = Instant::now() + PATIENCE;
         self.store.import(self.model, self.key, self.before, new, self.options, send_until).await
     }

@@ -84,8 +84,8 @@ pub mod consumer;
 
 pub use daybook_decider::given;
 pub use daybook_decider::{
-    Access, Aggregate, Authorization, Caller, Claim, Commands, Context, Decision, EventType, IamIdentity, Json,
-    Message, Meta, PoolUser, RecordedEvent, RegistrationError, Registry, Rejection, StoredEvent, Upcast,
+    Access, Aggregate, Authorization, Caller, Claim, Commands, Context, Deadline, Decision, EventType, IamIdentity,
+    Json, Message, Meta, PoolUser, RecordedEvent, RegistrationError, Registry, Rejection, StoredEvent, Upcast,
 };
 #[cfg(feature = "golden")]
 pub use daybook_golden as golden;

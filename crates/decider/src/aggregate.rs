@@ -12,6 +12,7 @@ use ulid::Ulid;
 use crate::access::{Access, Authorization};
 use crate::caller::Caller;
 use crate::claim::Claim;
+use crate::deadline::Deadline;
 use crate::involved::Exchange;
 use crate::json::{Json, tagged};
 use crate::record::Meta;
@@ -104,6 +105,18 @@ pub trait Aggregate: Send + Sync + 'static {
     /// this function normalizes them: `state.email.to_lowercase()`. If it returns other claims for a state than before,
     /// `daybook claims rebuild` is needed after the deployment.
     fn claims(_state: &Self::State) -> Vec<Claim> {
+        Vec::new()
+    }
+
+    /// What shall happen with this aggregate, and when, unless its state changes first: at most [`Deadline::MAX`] commands, each
+    /// with its time. A deleted aggregate has none. When one is due, the system sends the command, as
+    /// [`Caller::system`](crate::Caller::system), if the state still declares the same name and time. It comes once, and not
+    /// again after a rejection.
+    ///
+    /// Pure, like [`decide`](Self::decide): times are those of events, such as [`Context::now`] of the command before, or
+    /// computed from them. If it returns other deadlines for a state than before, `daybook deadlines rebuild` is needed
+    /// after the deployment.
+    fn deadlines(_state: &Self::State) -> Vec<Deadline<Self::Command>> {
         Vec::new()
     }
 

@@ -2,6 +2,7 @@
 
 use crate::aggregate::Aggregate;
 use crate::claim::Claim;
+use crate::deadline::Deadline;
 use crate::panics::calling;
 
 pub(crate) struct AggregateState<A: Aggregate> {
@@ -28,6 +29,16 @@ impl<A: Aggregate> AggregateState<A> {
         claims.sort();
         claims.dedup();
         claims
+    }
+
+    /// The deadlines of an aggregate at this version, sorted by name. None before the first event and after a deletion.
+    pub(crate) fn deadlines(&self, version: u64) -> Vec<Deadline<A::Command>> {
+        if version == 0 || self.is_deleted() {
+            return Vec::new();
+        }
+        let mut deadlines = calling("deadlines", || A::deadlines(&self.state));
+        deadlines.sort_by(|one, other| (one.name(), one.due()).cmp(&(other.name(), other.due())));
+        deadlines
     }
 
     pub(crate) fn apply(&mut self, event: &A::Event) {

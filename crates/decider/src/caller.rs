@@ -21,6 +21,8 @@ pub struct Caller {
     pub groups: Vec<String>,
     /// The identity of a caller who signs requests with IAM credentials.
     pub iam: Option<IamIdentity>,
+    /// Whether it is the system itself, not the sender of a request.
+    pub system: bool,
 }
 
 /// The identity behind IAM credentials.
@@ -56,6 +58,17 @@ impl Caller {
     /// An authenticated caller of that name, without claims, scopes and groups.
     pub fn named(principal: impl Into<String>) -> Self {
         Self { is_authenticated: true, principal: Some(principal.into()), ..Self::default() }
+    }
+
+    /// The system itself, with the principal `daybook`: the sender of the commands of [`Deadline`](crate::Deadline)s that are
+    /// due.
+    pub fn system() -> Self {
+        Self { system: true, ..Self::named("daybook") }
+    }
+
+    /// Whether it is [`system`](Self::system). The sender of a request never is, whatever its principal.
+    pub fn is_system(&self) -> bool {
+        self.system
     }
 
     /// The name that events are recorded with. For a caller with IAM credentials it is the ARN, which also names the

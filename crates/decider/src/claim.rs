@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::record::MAX_NAME;
+use crate::record::{MAX_NAME, check_kebab_name};
 
 /// A value that belongs to one aggregate alone while [`Aggregate::claims`](crate::Aggregate::claims) returns it. Values are
 /// compared byte by byte among all aggregates that use the name, also those of other types.
@@ -46,11 +46,7 @@ impl Claim {
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
-        let is_kebab = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        if !(1..=MAX_NAME).contains(&self.name.len()) || !self.name.bytes().all(is_kebab) {
-            let name = &self.name;
-            return Err(format!("the name {name:?} must be 1 to {MAX_NAME} lower-case letters, digits and hyphens"));
-        }
+        check_kebab_name(&self.name)?;
         if !(1..=Self::MAX_VALUE).contains(&self.value.len()) {
             let (name, most) = (&self.name, Self::MAX_VALUE);
             return Err(format!("a value of {name} must have 1 to {most} bytes: reject others in decide"));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::aggregate::{Aggregate, Ids, Message};
 use crate::aggregate_state::AggregateState;
 use crate::claim::ClaimChanges;
+use crate::deadline::DeadlineChanges;
 use crate::folded::Folded;
 use crate::json::{Json, tagged};
 use crate::model::{CommandError, Decided, DecisionInput, DomainRejection};
@@ -148,9 +149,12 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         let (had, has) = (self.state_before.claims(self.before.version), self.after.claims(version));
         let claims = ClaimChanges::between(&had, &has)
             .map_err(|reason| CommandError::Unwritable { event: format!("a claim of {}", A::TYPE), reason })?;
+        let (had, has) = (self.state_before.deadlines(self.before.version), self.after.deadlines(version));
+        let deadlines = DeadlineChanges::between(&had, &has)
+            .map_err(|reason| CommandError::Unwritable { event: format!("a deadline of {}", A::TYPE), reason })?;
         let last_event = self.events.last().map(Into::into).or(self.before.last_event);
         let after = Folded { version, message_seq, history_bytes, is_deleted, last_event, state: Arc::new(self.after) };
         let sent = Vec::new();
-        Ok(Decided { events: self.events, messages: self.messages, claims, after, state, sent, rejection })
+        Ok(Decided { events: self.events, messages: self.messages, claims, deadlines, after, state, sent, rejection })
     }
 }

@@ -12,6 +12,7 @@ use crate::aggregate::{Aggregate, Commands, Context, EventType, Ids, Rejection};
 use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
 use crate::claim::Claim;
+use crate::deadline::{Deadline, DeclaredDeadline};
 use crate::draft::Draft;
 use crate::folded::{CommandRequest, Folded};
 use crate::involved::{Exchange, SentCommand};
@@ -199,6 +200,13 @@ impl<A: Aggregate> Model for ModelOf<A> {
         let mut claims = catch(A::TYPE, || Self::state_of(folded).claims(folded.version))?;
         claims.retain(|claim| claim.check().is_ok());
         Ok(claims)
+    }
+
+    fn deadlines(&self, folded: &Folded) -> Result<Vec<DeclaredDeadline>, AggregatePanic> {
+        let deadlines = catch(A::TYPE, || Self::state_of(folded).deadlines(folded.version))?;
+        let mut declared: Vec<_> = deadlines.into_iter().filter_map(Deadline::declared).collect();
+        declared.dedup_by(|one, other| one.name == other.name);
+        Ok(declared)
     }
 
     fn authorize(

@@ -7,6 +7,7 @@
 //!     .announces(["accountOverdrawn"]);
 //! given::<Customer>([]).beside([Claim::new("customer-email", "a@example.com")]).when(create()).then_taken("customer-email");
 //! given::<Todo>([created_by("ann")]).by(Caller::named("bob")).forbids(Access::Read);
+//! given::<Reservation>([held()]).when_due("hold").then_no_deadline("hold").then([Event::Expired {}]);
 //! given::<Subscription>([])
 //!     .involving::<Course>("rust", [created(20)])
 //!     .when(Command::Subscribe { course: "rust".into() })
@@ -27,10 +28,11 @@ use crate::aggregate_key::AggregateKey;
 use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
 use crate::claim::{Claim, ClaimChanges};
+use crate::deadline::{Deadline, DeadlineChanges, DeclaredDeadline};
 use crate::folded::{CommandRequest, Folded};
 use crate::involve::sent_command;
 use crate::involved::{Exchange, Involved};
-use crate::json::Json;
+use crate::json::{Json, tagged};
 use crate::record::Meta;
 
 /// The id of the aggregate under test.
@@ -147,6 +149,29 @@ impl<A: Aggregate> Given<A> {
         TestedDecision { state: self.state, version, decision, restored, taken: self.taken, sent }
     }
 
+    /// Decides the command of a deadline of the state, as the system and at its time, or at the time of [`at`](Self::at) if that is
+    /// later.
+    ///
+    /// # Panics
+    ///
+    /// When the state has no such deadline, or the system may not send its command.
+    #[track_caller]
+    pub fn when_due(self, name: &str) -> TestedDecision<A>
+    where
+        A::Command: Clone,
+    {
+        let deadlines = deadlines::<A>(&self.state, self.history.len() as u64);
+        let Some(DeclaredDeadline { due, command, .. }) =
+            deadlines.iter().find(|deadline| deadline.name == name).cloned()
+        else {
+            panic!("the state has no deadline {name:?}, its deadlines are {deadlines:?}")
+        };
+        let given = Self { caller: Caller::system(), now: self.now.max(due), ..self };
+        assert!(given.authorizes(Access::Command(&command.command)), "the system may not send {}", command.command);
+        let read = tagged::join_command(&command.command, &command.data);
+        given.when(read.unwrap_or_else(|reason| panic!("the command of {name}, {command:?}, cannot be read: {reason}")))
+    }
+
     /// The decision, and the commands that it sends.
     fn decide(&self, state: &A::State, command: A::Command) -> (Decision<A::Event>, Vec<Sent>) {
         let ids = Ids::from_seed(Ulid::from_parts(0, 0));
@@ -229,9 +254,44 @@ where
         self
     }
 
-    fn claims_after(&self) -> Vec<Claim> {
+    /// Expects that the aggregate has the deadline after the decision, at this time in RFC 3339.
+    ///
+    /// # Panics
+    ///
+    /// When it does not.
+    #[track_caller]
+    pub fn then_deadline(self, name: &str, due: &str) -> Self {
+        let due = due.parse().expect("a time in RFC 3339");
+        assert_eq!(self.deadline_after(name), Some(due));
+        self
+    }
+
+    /// Expects that the aggregate has no deadline of this name after the decision.
+    ///
+    /// # Panics
+    ///
+    /// When it has.
+    #[track_caller]
+    pub fn then_no_deadline(self, name: &str) -> Self {
+        assert_eq!(self.deadline_after(name), None);
+        self
+    }
+
+    #[track_caller]
+    fn deadline_after(&self, name: &str) -> Option<Timestamp> {
+        let (state, version) = self.after();
+        deadlines::<A>(&state, version).into_iter().find(|deadline| deadline.name == name).map(|deadline| deadline.due)
+    }
+
+    /// The state and the version after the decision.
+    fn after(&self) -> (A::State, u64) {
         let events = self.decision.as_ref().unwrap_or_else(|rejection| &rejection.recorded);
-        claims::<A>(events.iter().fold(self.state.clone(), A::evolve), self.version + events.len() as u64)
+        (events.iter().fold(self.state.clone(), A::evolve), self.version + events.len() as u64)
+    }
+
+    fn claims_after(&self) -> Vec<Claim> {
+        let (state, version) = self.after();
+        claims::<A>(state, version)
     }
 
     /// The first claim of another aggregate that the decision takes.
@@ -288,6 +348,16 @@ where
 
 fn claims<A: Aggregate>(state: A::State, version: u64) -> Vec<Claim> {
     AggregateState::<A>::new(state).claims(version)
+}
+
+/// The deadlines of a state, which must be valid.
+#[track_caller]
+fn deadlines<A: Aggregate>(state: &A::State, version: u64) -> Vec<DeclaredDeadline> {
+    let deadlines = AggregateState::<A>::new(state.clone()).deadlines(version);
+    if let Err(error) = DeadlineChanges::between(&[], &deadlines) {
+        panic!("a deadline that cannot be stored: {error}");
+    }
+    deadlines.into_iter().filter_map(Deadline::declared).collect()
 }
 
 /// A command and the aggregate that it is sent to.

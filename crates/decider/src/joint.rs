@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 
+use jiff::Timestamp;
 use ulid::Ulid;
 
 use crate::aggregate_key::AggregateKey;
@@ -127,6 +128,26 @@ pub fn decide(
     let mut joint = Joint { registry, own, before, input, involved: input.involved.clone(), parts: Vec::new() };
     joint.involved.aggregates.insert(own.clone(), before.clone());
     joint.decide(steps.collect(), &named)
+}
+
+/// Decides the command that the state `before` of an aggregate declares for a deadline, like [`decide`]. `None` if it does not
+/// declare one of this name for this time: the state has changed since.
+///
+/// # Errors
+///
+/// Like [`decide`].
+pub fn decide_due(
+    registry: &Registry,
+    key: &AggregateKey,
+    before: &Folded,
+    (name, due): (&str, Timestamp),
+    input: &DecisionInput,
+) -> Option<Result<Decisions, JointError>> {
+    let failed = |error| JointError { aggregate: None, index: None, error };
+    let declared = model(registry, key).and_then(|model| Ok(model.deadlines(before)?)).map_err(failed);
+    let declared = declared.map(|all| all.into_iter().find(|deadline| (&*deadline.name, deadline.due) == (name, due)));
+    let command = declared.map(|found| found.map(|deadline| deadline.command)).transpose()?;
+    Some(command.and_then(|command| decide(registry, before, &[Addressed::new(key, &[command])], input)))
 }
 
 fn model<'a>(registry: &'a Registry, key: &AggregateKey) -> Result<&'a dyn Model, CommandError> {

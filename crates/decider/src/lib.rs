@@ -10,6 +10,7 @@
 //!   types. [`joint`]: the decision on commands of several aggregates. [`folded`]: an aggregate at some version, and a command. [`aggregate_key`]: the identity of an aggregate.
 //! - [`caller`]: the sender of a request; [`access`]: what the sender asks to do. [`claim`]: values that belong to one
 //!   aggregate alone.
+//! - [`deadline`]: commands that an aggregate gets at a time.
 //! - [`record`]: the result of an accepted command: [`RecordedEvent`]s and [`OutboxMessage`]s.
 //! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
 //!   `erased` implements it for every aggregate, `aggregate_state` holds the types that it hides, `draft` is a
@@ -30,6 +31,7 @@ pub mod aggregate_key;
 mod aggregate_state;
 pub mod caller;
 pub mod claim;
+pub mod deadline;
 mod draft;
 mod erased;
 pub mod folded;
@@ -52,6 +54,7 @@ pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, 
 pub use aggregate_key::AggregateKey;
 pub use caller::{Caller, IamIdentity, PoolUser};
 pub use claim::{Claim, ClaimChanges};
+pub use deadline::{Deadline, DeadlineChanges, DeclaredDeadline};
 pub use folded::{CommandRequest, Folded};
 pub use involved::{Involved, Need, SentCommand};
 pub use joint::{Addressed, Decisions, JointError};

@@ -11,6 +11,7 @@ use crate::aggregate::{Commands, EventType};
 use crate::aggregate_key::AggregateKey;
 use crate::caller::Caller;
 use crate::claim::{Claim, ClaimChanges};
+use crate::deadline::{DeadlineChanges, DeclaredDeadline};
 use crate::folded::{CommandRequest, Folded};
 use crate::involved::{Involved, Need, SentCommand};
 use crate::json::Json;
@@ -126,6 +127,14 @@ pub trait Model: Send + Sync {
     /// When it panics.
     fn claims(&self, folded: &Folded) -> Result<Vec<Claim>, AggregatePanic>;
 
+    /// [`Aggregate::deadlines`](crate::Aggregate::deadlines), those that can be stored, sorted by name and each name once; none
+    /// before the first event and after a deletion.
+    ///
+    /// # Errors
+    ///
+    /// When it panics.
+    fn deadlines(&self, folded: &Folded) -> Result<Vec<DeclaredDeadline>, AggregatePanic>;
+
     /// [`Aggregate::authorize`](crate::Aggregate::authorize).
     ///
     /// # Errors
@@ -210,6 +219,8 @@ pub struct Decided {
     pub messages: Vec<OutboxMessage>,
     /// The claims to take and to release.
     pub claims: ClaimChanges,
+    /// The deadlines to set and to drop.
+    pub deadlines: DeadlineChanges,
     /// The aggregate after these events.
     pub after: Folded,
     /// The state after these events as JSON, as responses and snapshots contain it.
@@ -223,9 +234,10 @@ pub struct Decided {
 impl Decided {
     /// No change of an aggregate.
     pub(crate) fn nothing(model: &dyn Model, before: &Folded) -> Result<Self, StateError> {
-        let (state, claims) = (Arc::new(model.state(before)?), ClaimChanges::default());
+        let state = Arc::new(model.state(before)?);
+        let (claims, deadlines) = (ClaimChanges::default(), DeadlineChanges::default());
         let (events, messages, sent) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { events, messages, claims, after: before.clone(), state, sent, rejection: None })
+        Ok(Self { events, messages, claims, deadlines, after: before.clone(), state, sent, rejection: None })
     }
 
     /// The version that was decided on.
@@ -238,6 +250,7 @@ impl Decided {
         self.events.extend(next.events);
         self.messages.extend(next.messages);
         self.claims = std::mem::take(&mut self.claims).then(next.claims);
+        self.deadlines = std::mem::take(&mut self.deadlines).then(next.deadlines);
         (self.after, self.state) = (next.after, next.state);
     }
 }
@@ -326,7 +339,7 @@ pub enum CommandError {
     #[error(transparent)]
     Panicked(#[from] AggregatePanic),
     /// The aggregate's code returned something that cannot be stored: an event or a message that has no JSON form, a
-    /// claim that is too long, or a creation that does not begin with the opening event.
+    /// claim or a deadline that is not valid, or a creation that does not begin with the opening event.
     #[error("{event} cannot be written: {reason}")]
     Unwritable {
         /// The event, the event of the message, or the aggregate that got no event.

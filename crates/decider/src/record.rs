@@ -61,6 +61,15 @@ pub struct Meta {
 /// Maximum characters of a name: EventBridge's limit for a `DetailType`, which an event's name is by default.
 pub(crate) const MAX_NAME: usize = 128;
 
+/// Checks the name of a claim or a deadline.
+pub(crate) fn check_kebab_name(name: &str) -> Result<(), String> {
+    let is_kebab = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_kebab) {
+        return Ok(());
+    }
+    Err(format!("the name {name:?} must be 1 to {MAX_NAME} lower-case letters, digits and hyphens"))
+}
+
 /// The epoch of a table that was never restored.
 pub const FIRST_EPOCH: u32 = 1;
 

@@ -2,13 +2,15 @@
 //! change without a new `STATE_VERSION`, because snapshots of the same version are trusted, and clients compare `ETag`s
 //! that contain it.
 //!
-//! A file contains the shape of the state, and the state and the claims after each golden event, folded one after the other.
+//! A file contains the shape of the state, and the state, the claims and the deadlines after each golden
+//! event, folded one after the other.
 //! Files of earlier state versions stay, so that no version is used twice.
 
 use std::fs;
 use std::path::PathBuf;
 
-use daybook_decider::{Folded, Model, RecordedEvent};
+use daybook_decider::record::timestamp;
+use daybook_decider::{DeclaredDeadline, Folded, Model, RecordedEvent};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -35,6 +37,9 @@ struct Step {
     state: Value,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     claims: Vec<String>,
+    /// Each with its name, its time and its command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    deadlines: Vec<String>,
 }
 
 impl GoldenFiles {
@@ -99,7 +104,17 @@ impl GoldenFiles {
                 golden.name,
             );
             let claims = claims.iter().map(ToString::to_string).collect();
-            states.push(Step { event: golden.name, version: golden.version, state: effect.0, claims });
+            let deadlines = model.deadlines(&folded).unwrap();
+            assert!(
+                deadlines == model.deadlines(&restored).unwrap(),
+                "{}: {} has other deadlines after a snapshot: `deadlines` reads something that the JSON of the state does not \
+                 contain",
+                model.type_name(),
+                golden.name,
+            );
+            let text = |of: DeclaredDeadline| format!("{} {} {}", of.name, timestamp(of.due), of.command.command);
+            let deadlines = deadlines.into_iter().map(text).collect();
+            states.push(Step { event: golden.name, version: golden.version, state: effect.0, claims, deadlines });
         }
         Fold { shape: shape::of(&schema, &schema), states }
     }
@@ -125,13 +140,18 @@ impl GoldenFiles {
             return changed("the shape of the state", &pinned.shape.to_string(), &today.shape.to_string());
         }
         for (index, before) in pinned.states.iter().enumerate() {
-            if let Some(step) = today.states.get(index).filter(|step| step.claims != before.claims) {
-                let what = format!(
-                    "what `claims` returns after {} version {}: `daybook claims rebuild {type_name}` is needed after the \
-                     deployment, and it",
-                    before.event, before.version
-                );
-                return changed(&what, &format!("{:?}", before.claims), &format!("{:?}", step.claims));
+            let step = today.states.get(index).unwrap_or(before);
+            for (what, before_it, today) in
+                [("claims", &before.claims, &step.claims), ("deadlines", &before.deadlines, &step.deadlines)]
+            {
+                if before_it != today {
+                    let what = format!(
+                        "what `{what}` returns after {} version {}: `daybook {what} rebuild {type_name}` is needed after the \
+                         deployment, and it",
+                        before.event, before.version
+                    );
+                    return changed(&what, &format!("{before_it:?}"), &format!("{today:?}"));
+                }
             }
             if today.states.get(index) != Some(before) {
                 let what = format!("the state after {} version {}", before.event, before.version);
@@ -181,11 +201,13 @@ mod tests {
             other_shape.shape = Value::Null;
             let mut other_claims = today.clone();
             other_claims.states[0].claims.push("other:claim".to_owned());
+            let mut other_deadlines = today.clone();
+            other_deadlines.states[0].deadlines.push("other".to_owned());
             let mut other_order = today.clone();
             other_order.states.reverse();
             let mut lost = today.clone();
             lost.states.push(lost.states[0].clone());
-            for pinned in [other_state, other_shape, other_claims, other_order, lost] {
+            for pinned in [other_state, other_shape, other_claims, other_deadlines, other_order, lost] {
                 let what_to_do = files.compare(model, &pinned, &today).unwrap_err();
                 assert!(what_to_do.contains("Raise STATE_VERSION") && what_to_do.contains(COMMAND), "{what_to_do}");
             }

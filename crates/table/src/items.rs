@@ -2,12 +2,12 @@
 
 use daybook_decider::record::{FIRST_EPOCH, timestamp};
 use daybook_decider::{AggregateKey, Claim, Json, Meta, OutboxMessage, RecordedEvent};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use ulid::Ulid;
 
-use crate::keys;
+use crate::{attributes, keys};
 
 /// `#METADATA`: the end of the stream. Appends write it with an update expression, so this struct is only for reading.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,6 +232,142 @@ impl ClaimItem {
     /// The aggregate that has the claim.
     pub fn holder(&self) -> AggregateKey {
         AggregateKey::new(&*self.aggregate_type, &*self.aggregate_id)
+    }
+}
+
+/// `DEADLINE#…`: a command that is due at a time. It is pending, fired or failed ([`DeadlineState`]); the row of one that the
+/// state does not declare is deleted. It contains no command: when it is due, the state declares it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeadlineItem {
+    pub pk: String,
+    /// The name.
+    pub sk: String,
+    /// RFC 3339.
+    pub due: String,
+    /// The number of the event that set it.
+    pub seq_num: u64,
+    /// The id of that event.
+    pub event_id: String,
+    /// Its correlation id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<String>,
+    /// The partition of those that are pending, or of those that have failed. One that has fired has none, nor has one of a
+    /// reserved type.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub gsi1pk: String,
+    /// The time again, by which the index sorts.
+    pub gsi1sk: String,
+    /// Present and true if it was set less than [`SOON`](Self::SOON) before its time, and is pending.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soon: Option<bool>,
+    /// Why its command cannot be executed, if it has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// RFC 3339; when it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_at: Option<String>,
+}
+
+/// The state of a deadline's row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeadlineState {
+    /// Its command is to be sent at its time.
+    Pending,
+    /// Its command was sent. The row exists while the state declares the deadline.
+    Fired,
+    /// Its command cannot be executed.
+    Failed,
+}
+
+/// The event that set a deadline, or the last one before its row was corrected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadlineCause {
+    pub seq_num: u64,
+    pub event_id: Ulid,
+    pub correlation_id: Option<String>,
+}
+
+impl DeadlineItem {
+    /// A deadline that is due sooner is not found by the search of each minute alone: the stream passes it on, too.
+    pub const SOON: SignedDuration = SignedDuration::from_mins(3);
+
+    /// Maximum bytes of [`error`](Self::error).
+    pub const MAX_ERROR: usize = 1024;
+
+    /// A pending deadline that is set at `now`.
+    pub fn new(
+        aggregate: &AggregateKey,
+        (name, due): (&str, Timestamp),
+        cause: DeadlineCause,
+        shards: u32,
+        now: Timestamp,
+    ) -> Self {
+        let item = Self {
+            pk: keys::pk(aggregate),
+            sk: keys::deadline_sk(name),
+            due: timestamp(due),
+            seq_num: cause.seq_num,
+            event_id: cause.event_id.to_string(),
+            correlation_id: cause.correlation_id,
+            gsi1pk: String::new(),
+            gsi1sk: timestamp(due),
+            soon: (due.duration_since(now) < Self::SOON).then_some(true),
+            error: None,
+            failed_at: None,
+        };
+        item.indexed(shards)
+    }
+
+    /// The partition of a pending deadline of its aggregate.
+    fn indexed(mut self, shards: u32) -> Self {
+        let aggregate = keys::aggregate_of_pk(&self.pk).filter(|aggregate| !aggregate.is_reserved());
+        self.gsi1pk = aggregate.map(|aggregate| keys::deadline_gsi1pk(&aggregate.id, shards)).unwrap_or_default();
+        self
+    }
+
+    /// The row after its command was sent.
+    #[must_use]
+    pub fn fired(self) -> Self {
+        Self { gsi1pk: String::new(), soon: None, error: None, failed_at: None, ..self }
+    }
+
+    /// The row after its command could not be executed.
+    #[must_use]
+    pub fn failed(self, error: &str, at: Timestamp) -> Self {
+        let error = Some(error.chars().take(Self::MAX_ERROR / char::MAX.len_utf8()).collect());
+        let failed_at = Some(timestamp(at));
+        Self { gsi1pk: keys::FAILED_DEADLINES.to_owned(), soon: None, error, failed_at, ..self }
+    }
+
+    /// The row of a deadline that is to be fired again. The search of each minute finds it.
+    #[must_use]
+    pub fn pending(self, shards: u32) -> Self {
+        self.fired().indexed(shards)
+    }
+
+    pub fn state(&self) -> DeadlineState {
+        match &*self.gsi1pk {
+            "" => DeadlineState::Fired,
+            keys::FAILED_DEADLINES => DeadlineState::Failed,
+            _ => DeadlineState::Pending,
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        self.sk.strip_prefix(keys::DEADLINE_PREFIX).unwrap_or(&self.sk)
+    }
+
+    pub fn aggregate(&self) -> Result<AggregateKey, UnreadableItem> {
+        keys::aggregate_of_pk(&self.pk).ok_or_else(|| self.unreadable(attributes::PK, &self.pk))
+    }
+
+    pub fn due(&self) -> Result<Timestamp, UnreadableItem> {
+        self.due.parse().map_err(|_| self.unreadable("due", &self.due))
+    }
+
+    fn unreadable(&self, attribute: &'static str, value: &str) -> UnreadableItem {
+        UnreadableItem { item: format!("{} {}", self.pk, self.sk), attribute, value: value.to_owned() }
     }
 }
 

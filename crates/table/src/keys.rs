@@ -17,6 +17,10 @@ pub const IDEMPOTENCY_PREFIX: &str = "IDEMPOTENCY#";
 /// The prefix of the sort keys of kept snapshots: those that `SNAPSHOT_KEEP` retains, and those of another state
 /// version.
 pub const KEPT_SNAPSHOT_PREFIX: &str = "SNAPSHOT#";
+/// The prefix of the sort keys of deadlines.
+pub const DEADLINE_PREFIX: &str = "DEADLINE#";
+/// The index partition of deadlines whose command has failed.
+pub const FAILED_DEADLINES: &str = "DEADLINE_FAILED";
 /// The sort key of a claim, the only row of its partition.
 pub const CLAIM: &str = "#CLAIM";
 /// The prefix of the partition keys of claims.
@@ -27,6 +31,7 @@ pub const MAX_SEQ_NUM: u64 = 999_999_999_999;
 
 const AGGREGATE_PREFIX: &str = "AGGREGATE#";
 const EVENT_TYPE_PREFIX: &str = "EVENT_TYPE#";
+const DEADLINES: &str = "DEADLINE";
 
 /// The partition key of an aggregate.
 pub fn pk(key: &AggregateKey) -> String {
@@ -91,6 +96,11 @@ pub fn idempotency_sk(idempotency_key: &str) -> String {
     format!("{IDEMPOTENCY_PREFIX}{idempotency_key}")
 }
 
+/// The sort key of a deadline.
+pub fn deadline_sk(name: &str) -> String {
+    format!("{DEADLINE_PREFIX}{name}")
+}
+
 /// The index's sort key of an event.
 pub fn gsi1sk(event_id: Ulid) -> String {
     format!("{EVENT_PREFIX}{event_id}")
@@ -115,17 +125,30 @@ pub fn id_after(event_id: Ulid) -> Option<Ulid> {
 
 /// The index partition of an event. With one shard its name is the event type alone.
 pub fn gsi1pk(event_type: &str, aggregate_id: &str, shards: u32) -> String {
-    if shards <= 1 {
-        format!("{EVENT_TYPE_PREFIX}{event_type}")
-    } else {
-        format!("{EVENT_TYPE_PREFIX}{event_type}#{}", stable_hash(aggregate_id) % u64::from(shards))
-    }
+    shard(format!("{EVENT_TYPE_PREFIX}{event_type}"), aggregate_id, shards)
+}
+
+/// The index partition of a deadline that is pending.
+pub fn deadline_gsi1pk(aggregate_id: &str, shards: u32) -> String {
+    shard(DEADLINES.to_owned(), aggregate_id, shards)
+}
+
+fn shard(plain: String, aggregate_id: &str, shards: u32) -> String {
+    if shards <= 1 { plain } else { format!("{plain}#{}", stable_hash(aggregate_id) % u64::from(shards)) }
 }
 
 /// Every index partition that may hold events of a type. The one without a shard number is always among them, because
 /// it holds what was written before sharding was turned on.
 pub fn gsi1pks(event_type: &str, shards: u32) -> Vec<String> {
-    let plain = format!("{EVENT_TYPE_PREFIX}{event_type}");
+    all_shards(format!("{EVENT_TYPE_PREFIX}{event_type}"), shards)
+}
+
+/// Every index partition that may hold deadlines that are pending, like [`gsi1pks`].
+pub fn deadline_gsi1pks(shards: u32) -> Vec<String> {
+    all_shards(DEADLINES.to_owned(), shards)
+}
+
+fn all_shards(plain: String, shards: u32) -> Vec<String> {
     let numbered = (0..shards).map(|shard| format!("{plain}#{shard}"));
     let numbered: Vec<_> = if shards <= 1 { Vec::new() } else { numbered.collect() };
     std::iter::once(plain).chain(numbered).collect()

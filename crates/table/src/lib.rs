@@ -21,5 +21,6 @@ pub use changed::ChangedAggregates;
 pub use clock::Clock;
 pub use daybook_decider::AggregateKey;
 pub use items::{
-    ClaimItem, EventItem, IdempotencyItem, Metadata, OutboxItem, SnapshotItem, StoredText, UnreadableItem,
+    ClaimItem, DeadlineCause, DeadlineItem, DeadlineState, EventItem, IdempotencyItem, Metadata, OutboxItem,
+    SnapshotItem, StoredText, UnreadableItem,
 };

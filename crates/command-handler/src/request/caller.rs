@@ -80,7 +80,7 @@ fn identify(authorizer: &RawValue, issuer: Option<&str>) -> Caller {
     };
     let groups = ["cognito:groups", "groups"].iter().find_map(|claim| claims.get(*claim));
     let groups = groups.map(list).unwrap_or_default();
-    Caller { is_authenticated: true, principal, groups, claims, scopes, iam }
+    Caller { is_authenticated: true, principal, groups, claims, scopes, iam, ..Caller::default() }
 }
 
 /// The id of a user of an identity pool, or of an IAM user or role. For an assumed role it is the id of the role,

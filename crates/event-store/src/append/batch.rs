@@ -1,5 +1,7 @@
 //! The items of one decision, or of several that follow each other, for one transaction.
 
+use std::collections::BTreeMap;
+
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 use daybook_decider::{AggregateKey, Claim, Need};
 use ulid::Ulid;
@@ -27,6 +29,8 @@ pub(crate) struct Batch {
     pub(super) first_event: Option<(u64, Ulid)>,
     /// The events and messages.
     pub(super) rows: Vec<TransactWriteItem>,
+    /// The deadlines to set and to drop, by partition key and sort key. Of several changes of one, the last counts.
+    pub(super) deadlines: BTreeMap<(String, String), TransactWriteItem>,
     /// The claims to take and to release.
     pub(super) claims: Vec<ClaimWrite>,
     /// The responses to store, each with its idempotency key.
@@ -95,6 +99,7 @@ impl Batch {
             self.first_event = next.first_event;
         }
         self.rows.extend(next.rows);
+        self.deadlines.extend(next.deadlines);
         self.claims.extend(next.claims);
         self.responses.extend(next.responses);
         self.bytes += next.bytes;
@@ -102,6 +107,6 @@ impl Batch {
 
     /// The number of items, with the metadata.
     pub(super) fn items(&self) -> usize {
-        1 + self.others.len() + self.rows.len() + self.claims.len() + self.responses.len()
+        1 + self.others.len() + self.rows.len() + self.deadlines.len() + self.claims.len() + self.responses.len()
     }
 }

@@ -62,7 +62,7 @@ impl AppendCall {
     }
 }
 
-/// The items of a transaction, in their order: the metadata, the other aggregates that it involves, rows, claims and responses.
+/// The items of a transaction, in their order: the metadata, the other aggregates that it involves, rows, deadlines, claims and responses.
 struct Items {
     others: Vec<Need>,
     claims: Vec<(Claim, bool)>,

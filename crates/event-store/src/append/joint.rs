@@ -121,6 +121,7 @@ impl Batch {
         let first = part.first_event.map(|(number, id)| FirstEvent { of: Some(key.clone()), number, id });
         self.first_event_of_other = self.first_event_of_other.take().or(first);
         self.rows.extend(part.rows);
+        self.deadlines.extend(part.deadlines);
         self.claims.extend(part.claims);
         self.bytes += part.bytes;
     }

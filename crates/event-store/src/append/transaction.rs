@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, ConditionCheck, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 use daybook_decider::record::timestamp;
-use daybook_decider::{AggregateKey, ClaimChanges, Decided, Folded, OutboxMessage, RecordedEvent};
+use daybook_decider::{AggregateKey, ClaimChanges, DeadlineChanges, Decided, Folded, OutboxMessage, RecordedEvent};
 use daybook_table::{EventItem, OutboxItem, attributes, keys};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -46,12 +46,14 @@ pub struct NewEvents<'a> {
     pub events: &'a [RecordedEvent],
     pub messages: &'a [OutboxMessage],
     pub claims: &'a ClaimChanges,
+    pub deadlines: &'a DeadlineChanges,
     pub after: &'a Folded,
 }
 
 impl<'a> From<&'a Decided> for NewEvents<'a> {
     fn from(decided: &'a Decided) -> Self {
-        Self { events: &decided.events, messages: &decided.messages, claims: &decided.claims, after: &decided.after }
+        let Decided { events, messages, claims, deadlines, after, .. } = decided;
+        Self { events, messages, claims, deadlines, after }
     }
 }
 
@@ -79,6 +81,7 @@ impl EventStream<'_> {
             |error| StoreError::Corrupt { item: format!("a new row of {}", self.key), source: Cause::from(error) };
         let rows = rows.map_err(corrupt)?;
         let claims = ClaimWrite::all(self.store.table_name(), self.key, new.claims, holders)?;
+        let deadlines = self.deadlines(new, origin)?;
         let response = to_store.map(|to_store| self.store.idempotency_row(self.key, to_store)).transpose()?;
 
         let (created, changed) = self.metadata(new);
@@ -86,7 +89,8 @@ impl EventStream<'_> {
         // but every time has the same length.
         let attributes = created.iter().chain(&changed).map(|(name, value)| ((*name).to_owned(), value.clone()));
         let metadata: Item = metadata_key(self.key).into_iter().chain(attributes).collect();
-        let items = std::iter::once(&metadata).chain(&rows).chain(claims.iter().map(|claim| &claim.row));
+        let items = std::iter::once(&metadata).chain(&rows).chain(deadlines.iter().map(|deadline| &deadline.row));
+        let items = items.chain(claims.iter().map(|claim| &claim.row));
         let bytes = match check_transaction(items, response.as_ref()) {
             Ok(bytes) => bytes,
             Err(limit) => return Ok(Err(limit)),
@@ -101,6 +105,7 @@ impl EventStream<'_> {
             changed: if new.events.is_empty() { Vec::new() } else { changed },
             first_event: new.events.first().map(|event| (event.seq_num, event.event_id)),
             rows: rows.into_iter().map(|row| item(self.put_new(row))).collect(),
+            deadlines: deadlines.into_iter().map(|write| ((keys::pk(self.key), write.sk), write.item)).collect(),
             claims,
             responses: response.into_iter().collect(),
             others: Vec::new(),
@@ -163,15 +168,16 @@ impl EventStream<'_> {
 }
 
 impl AppendCall {
-    /// The items of a transaction in order: the metadata, those of other aggregates, the events and messages, the claims, and the
-    /// responses to store.
+    /// The items of a transaction in order: the metadata, those of other aggregates, the events and messages, the deadlines, the
+    /// claims, and the responses to store.
     pub(super) fn transaction(&self, batch: Batch) -> Vec<TransactWriteItem> {
         let metadata = MetadataAt { table_name: &self.table_name, key: &self.key, version: self.before };
         let metadata = metadata.item(batch.created, batch.changed);
         let responses = batch.responses.into_iter().map(|(_, put)| put);
         let claims = batch.claims.into_iter().map(|claim| claim.item);
         let others = batch.others.into_iter().map(|(_, item)| item);
-        std::iter::once(metadata).chain(others).chain(batch.rows).chain(claims).chain(responses).collect()
+        let rows = batch.rows.into_iter().chain(batch.deadlines.into_values());
+        std::iter::once(metadata).chain(others).chain(rows).chain(claims).chain(responses).collect()
     }
 }
 
