@@ -18,6 +18,7 @@
 //! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events; `loaded`: the
 //!   result.
 //! - `append`: the transaction, and the meaning of its failures. `claim`: the aggregate that has a unique value.
+//! - `deadlines`: the commands that aggregates get at a time.
 //! - `idempotency`: responses that are stored in the transaction of their command; `stored_response`: their form.
 //! - `snapshot`: taking and reading snapshots.
 //! - `feed`: events of one aggregate, events of a type; `page`: their pages; `unreadable_row`: the rows that they leave
@@ -36,6 +37,7 @@ pub mod cache;
 mod checksum;
 mod claim;
 mod contention;
+mod deadlines;
 mod error;
 mod event_stream;
 mod feed;
@@ -69,6 +71,7 @@ pub mod internal {
 }
 
 pub use append::AppendError;
+pub use deadlines::{DeadlineMark, FoundDeadlines, StoredDeadline};
 pub use error::{Cause, StoreError};
 pub use feed::FeedEvent;
 pub use idempotency::IdempotencyKey;

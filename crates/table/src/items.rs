@@ -295,6 +295,9 @@ impl DeadlineItem {
     /// Maximum bytes of [`error`](Self::error).
     pub const MAX_ERROR: usize = 1024;
 
+    /// The attributes that only some states have.
+    pub const OF_STATE: [&str; 4] = [attributes::GSI1PK, "soon", "error", "failedAt"];
+
     /// A pending deadline that is set at `now`.
     pub fn new(
         aggregate: &AggregateKey,
@@ -311,7 +314,7 @@ impl DeadlineItem {
             event_id: cause.event_id.to_string(),
             correlation_id: cause.correlation_id,
             gsi1pk: String::new(),
-            gsi1sk: timestamp(due),
+            gsi1sk: keys::deadline_gsi1sk(due),
             soon: (due.duration_since(now) < Self::SOON).then_some(true),
             error: None,
             failed_at: None,
@@ -356,18 +359,6 @@ impl DeadlineItem {
 
     pub fn name(&self) -> &str {
         self.sk.strip_prefix(keys::DEADLINE_PREFIX).unwrap_or(&self.sk)
-    }
-
-    pub fn aggregate(&self) -> Result<AggregateKey, UnreadableItem> {
-        keys::aggregate_of_pk(&self.pk).ok_or_else(|| self.unreadable(attributes::PK, &self.pk))
-    }
-
-    pub fn due(&self) -> Result<Timestamp, UnreadableItem> {
-        self.due.parse().map_err(|_| self.unreadable("due", &self.due))
-    }
-
-    fn unreadable(&self, attribute: &'static str, value: &str) -> UnreadableItem {
-        UnreadableItem { item: format!("{} {}", self.pk, self.sk), attribute, value: value.to_owned() }
     }
 }
 

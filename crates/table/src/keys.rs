@@ -2,7 +2,9 @@
 //! aggregate.
 
 pub use daybook_decider::aggregate_key::{ID_RULE, MAX_ID, is_id};
+use daybook_decider::record::timestamp;
 use daybook_decider::{AggregateKey, Claim};
+use jiff::Timestamp;
 use ulid::Ulid;
 
 pub const METADATA: &str = "#METADATA";
@@ -104,6 +106,11 @@ pub fn deadline_sk(name: &str) -> String {
 /// The index's sort key of an event.
 pub fn gsi1sk(event_id: Ulid) -> String {
     format!("{EVENT_PREFIX}{event_id}")
+}
+
+/// The index's sort key of a deadline: its time, in an order that is that of the texts.
+pub fn deadline_gsi1sk(due: Timestamp) -> String {
+    timestamp(due)
 }
 
 /// The event id in a sort key of the index; `None` when the sort key is not that of an event.

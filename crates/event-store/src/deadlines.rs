@@ -1,0 +1,165 @@
+//! The rows of deadlines: one by its name, those of an aggregate, those by time, and their marks.
+
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use daybook_table::{AggregateKey, DeadlineItem, DeadlineState, attributes, keys};
+use futures_util::future::try_join_all;
+use jiff::Timestamp;
+
+use crate::checksum::seal;
+use crate::error::{Cause, StoreError};
+use crate::item::{Item, text};
+use crate::store::EventStore;
+use crate::unreadable_row::UnreadableRow;
+
+/// A deadline as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredDeadline {
+    pub aggregate: AggregateKey,
+    pub due: Timestamp,
+    pub item: DeadlineItem,
+    /// The row, which may have attributes of another release.
+    row: Item,
+}
+
+/// Deadlines in the order of their times.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FoundDeadlines {
+    pub deadlines: Vec<StoredDeadline>,
+    /// The rows that cannot be read. They are not in the order.
+    pub unreadable: Vec<UnreadableRow>,
+    /// Whether there are more, all of them later.
+    pub more: bool,
+}
+
+/// The next state of a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeadlineMark<'a> {
+    /// Its command was sent.
+    Fired,
+    /// Its command cannot be executed, for this reason, which is truncated to [`DeadlineItem::MAX_ERROR`] bytes.
+    Failed(&'a str),
+    /// Its command is to be sent again.
+    Pending,
+}
+
+impl EventStore {
+    /// The deadline of this name, with a strongly consistent read.
+    pub async fn deadline(&self, key: &AggregateKey, name: &str) -> Result<Option<StoredDeadline>, StoreError> {
+        let output = self.row(key, keys::deadline_sk(name)).send().await;
+        let row = output.map_err(|error| StoreError::of_call("read a deadline", error))?.item;
+        let corrupt = |source| StoreError::Corrupt { item: format!("the deadline {name} of {key}"), source };
+        row.map(StoredDeadline::read).transpose().map_err(corrupt)
+    }
+
+    /// All deadlines of an aggregate, whatever their state, with a strongly consistent read.
+    pub async fn deadlines_of(&self, key: &AggregateKey) -> Result<FoundDeadlines, StoreError> {
+        let condition = format!("{} = :pk AND begins_with({}, :deadline)", attributes::PK, attributes::SK);
+        let values = [(":pk", keys::pk(key)), (":deadline", keys::DEADLINE_PREFIX.to_owned())];
+        let query = self.query(condition, values).consistent_read(true);
+        Ok(FoundDeadlines::merged([rows_of(query, usize::MAX).await?], usize::MAX))
+    }
+
+    /// The earliest deadlines in a state up to a time, from all shards of the index: a maximum of `limit`, and a few less if
+    /// they are not spread evenly. The index has none that have fired.
+    ///
+    /// It costs a query for each shard, and the capacity of the rows, of which at most two times `limit` are read.
+    pub async fn deadlines(
+        &self,
+        state: DeadlineState,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<FoundDeadlines, StoreError> {
+        let partitions = match state {
+            DeadlineState::Pending => keys::deadline_gsi1pks(self.settings.event_type_shards),
+            DeadlineState::Failed => vec![keys::FAILED_DEADLINES.to_owned()],
+            DeadlineState::Fired => Vec::new(),
+        };
+        let share = limit.min(limit.saturating_mul(2).div_ceil(partitions.len().max(1)));
+        let condition = format!("{} = :pk AND {} <= :until", attributes::GSI1PK, attributes::GSI1SK);
+        let read = partitions.into_iter().map(|partition| {
+            let values = [(":pk", partition), (":until", keys::deadline_gsi1sk(until))];
+            rows_of(self.query(condition.clone(), values).index_name(attributes::GSI1), share)
+        });
+        Ok(FoundDeadlines::merged(try_join_all(read).await?, limit))
+    }
+
+    /// Marks a deadline, unless its row has changed since it was read; then it returns `false`.
+    pub async fn mark_deadline(&self, stored: &StoredDeadline, mark: DeadlineMark<'_>) -> Result<bool, StoreError> {
+        let item = match mark {
+            DeadlineMark::Fired => stored.item.clone().fired(),
+            DeadlineMark::Failed(error) => stored.item.clone().failed(error, self.now()),
+            DeadlineMark::Pending => stored.item.clone().pending(self.settings.event_type_shards),
+        };
+        let mut row = stored.row.clone();
+        let checksum = row.remove(attributes::CHECKSUM);
+        row.retain(|name, _| !DeadlineItem::OF_STATE.contains(&name.as_str()));
+        let corrupt = |error| StoreError::Corrupt { item: keys::pk(&stored.aggregate), source: Cause::from(error) };
+        row.extend::<Item>(serde_dynamo::to_item(item).map_err(corrupt)?);
+        let put = self.client.put_item().table_name(&self.settings.table_name).set_item(Some(seal(row)));
+        let put = put.expression_attribute_names("#sum", attributes::CHECKSUM);
+        let put = match checksum {
+            Some(checksum) => put.condition_expression("#sum = :sum").expression_attribute_values(":sum", checksum),
+            None => {
+                put.condition_expression(format!("attribute_not_exists(#sum) AND attribute_exists({})", attributes::PK))
+            }
+        };
+        match put.send().await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.as_service_error() {
+                Some(PutItemError::ConditionalCheckFailedException(_)) => Ok(false),
+                _ => Err(StoreError::of_call("mark a deadline", error)),
+            },
+        }
+    }
+}
+
+impl StoredDeadline {
+    pub fn read(row: Item) -> Result<Self, Cause> {
+        let item: DeadlineItem = serde_dynamo::from_item(row.clone())?;
+        let aggregate = keys::aggregate_of_pk(&item.pk).ok_or("its partition key is not that of an aggregate")?;
+        let due = item.due.parse().map_err(|error| format!("its time {:?}: {error}", item.due))?;
+        Ok(Self { aggregate, due, item, row })
+    }
+}
+
+impl FoundDeadlines {
+    /// The first `limit` of all partitions: of each, its first rows, and whether there are more.
+    fn merged(partitions: impl IntoIterator<Item = (Vec<Item>, bool)>, limit: usize) -> Self {
+        let (mut all, mut horizon, mut found) = (Vec::new(), None::<String>, Self::default());
+        for (rows, more) in partitions {
+            if more {
+                // After the end of a partition that has more rows, the merged order is incomplete.
+                let end = rows.last().map(|row| text(row, attributes::GSI1SK).to_owned());
+                horizon = end.clone().min(horizon.or(end));
+                found.more = true;
+            }
+            all.extend(rows);
+        }
+        all.retain(|row| horizon.as_deref().is_none_or(|horizon| text(row, attributes::GSI1SK) <= horizon));
+        all.sort_by(|one, other| text(one, attributes::GSI1SK).cmp(text(other, attributes::GSI1SK)));
+        found.more |= all.len() > limit;
+        for row in all.into_iter().take(limit) {
+            let unreadable = UnreadableRow::of(&row);
+            match StoredDeadline::read(row) {
+                Ok(deadline) => found.deadlines.push(deadline),
+                Err(error) => found.unreadable.push(unreadable.because(error)),
+            }
+        }
+        found
+    }
+}
+
+/// The first rows of a query, and whether there are more.
+async fn rows_of(query: QueryFluentBuilder, limit: usize) -> Result<(Vec<Item>, bool), StoreError> {
+    // The extra row shows whether there are more.
+    let query = query.limit(i32::try_from(limit.saturating_add(1)).unwrap_or(i32::MAX));
+    let (mut rows, mut pages) = (Vec::new(), query.into_paginator().items().send());
+    while let Some(row) = pages.next().await {
+        if rows.len() == limit {
+            return Ok((rows, true));
+        }
+        rows.push(row.map_err(|error| StoreError::of_call("read deadlines", error))?);
+    }
+    Ok((rows, false))
+}
