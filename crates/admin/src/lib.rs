@@ -12,10 +12,12 @@
 //! - `outbox`: the outbox rows of events, to send them again.
 //! - `rows`: the rows of one event, as they are stored, and every partition of the table.
 //! - `verify`: checks all rows of an aggregate.
-//! - `claims`: who has unique values, and corrections of that.
+//! - `claims`: who has unique values. `deadlines`: what is due. `correct`: corrections of both.
 //! - `import`: writes events that exist already, such as those of another table.
 
 mod claims;
+mod correct;
+mod deadlines;
 mod handle;
 mod import;
 mod index;
@@ -28,6 +30,7 @@ mod verify;
 pub use daybook_event_store::internal::ImportOptions;
 
 pub use self::claims::CorrectedClaims;
+pub use self::correct::{Corrected, Derived};
 pub use self::handle::{Admin, AdminCalls};
 pub use self::import::ImportBatch;
 pub use self::index::{IndexEntry, IndexPartition};

@@ -5,10 +5,11 @@
 //!
 //! In reading order:
 //! - `finding`: the possible findings, and all those of a verification.
-//! - `events`, `metadata`, `messages`, `snapshots`: the checks of each kind of row against the others. `claims`: those of unique
-//!   values, whose rows are in partitions of their own.
+//! - `events`, `metadata`, `messages`, `snapshots`: the checks of each kind of row against the others. `deadlines`: the same.
+//!   `claims`: those of unique values, whose rows are in partitions of their own.
 
 mod claims;
+mod deadlines;
 mod events;
 mod finding;
 mod messages;
@@ -26,6 +27,7 @@ use daybook_event_store::internal::{Item, is_valid_checksum, text};
 use daybook_table::{AggregateKey, attributes, keys};
 use jiff::Timestamp;
 
+use self::deadlines::Deadlines;
 use self::events::Events;
 use self::finding::Report;
 pub use self::finding::{Discrepancy, Finding, Verified};
@@ -56,6 +58,8 @@ impl Admin<'_> {
     ///   written it.
     ///   Its epoch is not lower than that of an earlier message, nor higher than that of the settings.
     /// - **Claims**: the aggregate has those that the code returns for its state.
+    /// - **Deadlines**: the aggregate has those that the code returns for its state, where they are found when they are due; their
+    ///   event is the one in the table.
     /// - **Snapshots**, including kept ones: equal to the fold of the events up to theirs. A snapshot of another state
     ///   version is only counted.
     ///
@@ -119,6 +123,7 @@ struct Rows<'a> {
     events: Events<'a>,
     messages: Messages,
     snapshots: Snapshots<'a>,
+    deadlines: Deadlines,
 }
 
 impl<'a> Rows<'a> {
@@ -130,6 +135,7 @@ impl<'a> Rows<'a> {
             events: Events::new(model, shards, now),
             messages: Messages::new(now, epoch),
             snapshots: Snapshots::new(model),
+            deadlines: Deadlines::default(),
         }
     }
 
@@ -159,6 +165,8 @@ impl<'a> Rows<'a> {
             self.events.row(sk, row, &mut self.snapshots, report);
         } else if sk.starts_with(keys::OUTBOX_PREFIX) {
             self.messages.row(sk, row, &self.events, report);
+        } else if sk.starts_with(keys::DEADLINE_PREFIX) {
+            self.deadlines.row(sk, row, self.events.shards, report);
         } else if !sk.starts_with(keys::IDEMPOTENCY_PREFIX) {
             report.add(sk, Discrepancy::UnknownRow);
         }
@@ -177,6 +185,7 @@ impl<'a> Rows<'a> {
         }
         self.messages.finish(&self.events, report);
         self.snapshots.finish(self.events.last(), report);
+        self.deadlines.compare(self.events.model, &self.events, report);
         report.add_changed();
         let mut verified = self.report.verified;
         verified.findings.sort_by(|one, other| one.item.cmp(&other.item));

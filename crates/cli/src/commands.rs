@@ -6,14 +6,14 @@
 //! - `new`, `add`, `upgrade`: write the files of a project.
 //! - `console`: serves the console of a stack until Ctrl-C.
 //! - `deploy`: deploys the stack of a project.
-//! - `reads`, `verify`, `claims`, `dlq`, `discarded`, `relay`, `republish`, `restore`, `snapshot`, `load`, `check_deployment`,
+//! - `reads`, `verify`, `derived`, `dlq`, `discarded`, `relay`, `republish`, `restore`, `snapshot`, `load`, `check_deployment`,
 //!   `export`, `import`, `projection`: the operator commands.
 
 mod add;
 mod check_deployment;
-mod claims;
 mod console;
 mod deploy;
+mod derived;
 mod dev;
 mod discarded;
 mod dlq;
@@ -42,9 +42,9 @@ use daybook_scaffold::ScaffoldError;
 
 use self::add::AddCommand;
 use self::check_deployment::CheckDeploymentArgs;
-use self::claims::ClaimsCommand;
 use self::console::ConsoleArgs;
 use self::deploy::DeployArgs;
+use self::derived::{ClaimsCommand, DeadlinesCommand};
 use self::dev::{DevCommandArgs, DevFunctionsArgs};
 use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
@@ -98,6 +98,8 @@ pub enum OperatorCommand {
     Verify(OnStack<VerifyArgs>),
     #[command(subcommand)]
     Claims(ClaimsCommand),
+    #[command(subcommand)]
+    Deadlines(DeadlinesCommand),
     #[command(subcommand)]
     Dlq(DlqCommand),
     Republish(OnStack<RepublishOptions>),
@@ -176,7 +178,8 @@ impl OperatorCommand {
                 context.run(&stack, false, async |session| console::run(args, session).await).await
             }
             Self::Verify(command) => command.run(context, verify::run).await,
-            Self::Claims(ClaimsCommand::Rebuild(command)) => command.run(context, claims::rebuild).await,
+            Self::Claims(command) => command.run(context).await,
+            Self::Deadlines(command) => command.run(context).await,
             Self::Dlq(command) => command.run(context).await,
             Self::Discarded(command) => command.run(context).await,
             Self::Relay(RelayCommand::Status(command)) => command.run(context, relay::status).await,

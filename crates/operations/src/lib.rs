@@ -18,16 +18,16 @@
 //!   the dead-letter queue. [`dead_letters`]: the operations on it. [`message_outcome`]: what becomes of messages that are sent again.
 //! - [`discarded_objects`]: the records that event source mappings discarded.
 //! - [`relay`], [`alarms`]: the relay, and the alarms with their figures.
-//! - [`verify`], [`claims`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`], [`projections`],
+//! - [`verify`], [`derived`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`], [`projections`],
 //!   [`restore`]: the other operations.
 
 pub mod alarms;
 pub mod checkpoint;
-pub mod claims;
 pub mod cloudformation;
 pub mod dead_letter_message;
 pub mod dead_letters;
 pub mod deploy;
+pub mod derived;
 pub mod discarded;
 pub mod discarded_objects;
 mod error;

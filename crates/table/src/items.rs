@@ -358,7 +358,7 @@ impl DeadlineItem {
     }
 
     pub fn name(&self) -> &str {
-        self.sk.strip_prefix(keys::DEADLINE_PREFIX).unwrap_or(&self.sk)
+        keys::deadline_name(&self.sk)
     }
 }
 

@@ -103,6 +103,11 @@ pub fn deadline_sk(name: &str) -> String {
     format!("{DEADLINE_PREFIX}{name}")
 }
 
+/// The name of a deadline with this sort key.
+pub fn deadline_name(sk: &str) -> &str {
+    sk.strip_prefix(DEADLINE_PREFIX).unwrap_or(sk)
+}
+
 /// The index's sort key of an event.
 pub fn gsi1sk(event_id: Ulid) -> String {
     format!("{EVENT_PREFIX}{event_id}")

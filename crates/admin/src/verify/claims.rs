@@ -9,6 +9,7 @@ use daybook_table::{AggregateKey, keys};
 
 use super::finding::{Discrepancy, Finding, Report, Verified};
 use crate::claims::{CorrectedClaims, holder, row_key};
+use crate::correct::Derived;
 use crate::handle::Admin;
 
 impl Admin<'_> {
@@ -40,7 +41,10 @@ impl Admin<'_> {
         let Some(row) = row else { return Ok(verified) };
         let aggregate = holder(&row);
         let stale = match registry.get(&aggregate.aggregate_type) {
-            Some(model) => self.correct_claims(model, &aggregate, from_ref(claim), false).await.map(|of| of.released),
+            Some(model) => {
+                let corrected = self.correct(model, &aggregate, Derived::Claims(from_ref(claim)), false).await;
+                corrected.map(|corrected| corrected.claims.released)
+            }
             None => Ok(vec![claim.clone()]),
         };
         let discrepancy = match stale {

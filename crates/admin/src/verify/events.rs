@@ -19,8 +19,8 @@ use super::snapshots::Snapshots;
 const LONGEST_TTL: SignedDuration = SignedDuration::from_hours(24 * (*StoreSettings::OUTBOX_TTL_DAYS.end() + 1));
 
 pub(super) struct Events<'a> {
-    model: &'a dyn Model,
-    shards: u32,
+    pub(super) model: &'a dyn Model,
+    pub(super) shards: u32,
     /// The outbox rows of events before this time have expired.
     rows_since: Timestamp,
     /// The facts to compare other rows with; `None` for an event that exists and cannot be read.

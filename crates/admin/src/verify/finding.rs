@@ -50,13 +50,18 @@ pub enum Discrepancy {
     ClaimMissing { holder: String },
     #[error("{holder} has it, and not in its state")]
     ClaimStale { holder: String },
+    #[error("the state has it, due {due}, and there is no row of it")]
+    DeadlineMissing { due: String },
+    #[error("it is not in the state")]
+    DeadlineStale,
     #[error("this code writes no row with such a sort key")]
     UnknownRow,
 }
 
 impl Discrepancy {
     /// A short, stable name: `missing`, `unreadable`, `differs`, `repeated`, `beyond-metadata`, `torn-append`,
-    /// `unannounced`, `changed`, `differs-from-code`, `claim` or `unknown-row`.
+    /// `unannounced`, `changed`, `differs-from-code`, `claim`, `deadline` or
+    /// `unknown-row`.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoMetadata | Self::EventsMissing { .. } | Self::MessageMissing { .. } => "missing",
@@ -69,6 +74,7 @@ impl Discrepancy {
             Self::Changed => "changed",
             Self::DiffersFromCode { .. } => "differs-from-code",
             Self::ClaimMissing { .. } | Self::ClaimStale { .. } => "claim",
+            Self::DeadlineMissing { .. } | Self::DeadlineStale => "deadline",
             Self::UnknownRow => "unknown-row",
         }
     }

@@ -1,6 +1,6 @@
 //! Corrections of claims that an earlier release did not have.
 
-use daybook_admin::AdminCalls;
+use daybook_admin::{AdminCalls, Derived};
 use daybook_event_store::StoreError;
 use daybook_test_support::badge::Badge;
 use daybook_test_support::subject::Subject;
@@ -19,10 +19,10 @@ async fn claims_are_taken_as_far_as_a_transaction_can_hold_them() {
     let table = TestTable::new().await;
     let (most, too_many) = (unclaimed(&table, "1", 98).await, unclaimed(&table, "2", 100).await);
     let store = table.store();
-    let corrected = store.admin().correct_claims(most.model(), &most.key, &[], true).await.unwrap();
-    assert_eq!(corrected.taken.len(), 98);
+    let corrected = store.admin().correct(most.model(), &most.key, Derived::Claims(&[]), true).await.unwrap();
+    assert_eq!(corrected.claims.taken.len(), 98);
     table.proxy.take_calls();
-    let error = store.admin().correct_claims(too_many.model(), &too_many.key, &[], true).await.unwrap_err();
+    let error = store.admin().correct(too_many.model(), &too_many.key, Derived::Claims(&[]), true).await.unwrap_err();
     assert!(matches!(&error, StoreError::Corrupt { item, .. } if item == "the claims of badge/2"), "{error:?}");
     // It is not repeated, as it is beside other writers.
     assert!(!table.operations().contains(&"TransactWriteItems".to_owned()));

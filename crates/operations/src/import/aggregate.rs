@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use daybook_admin::{AdminCalls, ImportBatch, ImportOptions};
+use daybook_admin::{AdminCalls, Derived, ImportBatch, ImportOptions};
 use daybook_decider::record::timestamp;
-use daybook_decider::{Claim, Model, RecordedEvent};
+use daybook_decider::{AggregatePanic, Claim, Model, RecordedEvent};
 use daybook_event_store::{AppendError, EventStore, StoreError};
 use daybook_function_runtime::with_causes;
 use daybook_table::AggregateKey;
@@ -44,6 +44,14 @@ pub enum ImportFailure {
     Failed(String),
     /// The table cannot be used at all.
     Table(StoreError),
+}
+
+/// What the states of an aggregate had.
+#[derive(Default)]
+struct Had {
+    claims: BTreeSet<Claim>,
+    /// Whether there was a deadline.
+    deadlines: bool,
 }
 
 /// What became of an aggregate. The export could not read a skipped one. `in_table` is the number of its events that are known
@@ -106,7 +114,7 @@ impl Importer<'_> {
 
     pub(super) async fn import(&self, model: &dyn Model, lines: &AggregateLines) -> ImportOutcome {
         let mut in_table = 0;
-        let mut had = BTreeSet::new();
+        let mut had = Had::default();
         let imported = match self.pass(model, lines, self.writes, &mut in_table, &mut had).await {
             Ok(imported) if self.writes => self.verify(model, lines, imported.new > 0, had).await.map(|()| imported),
             imported => imported,
@@ -114,21 +122,24 @@ impl Importer<'_> {
         imported.map_or_else(|failure| ImportOutcome::Failed { in_table, failure }, ImportOutcome::Done)
     }
 
-    /// Corrects the claims, reads the aggregate back, and checks its rows. Claims are corrected after all events are written,
-    /// because earlier states may have values that another aggregate has now.
+    /// Corrects the claims and the deadlines, reads the aggregate back, and checks its rows. They are corrected after all events
+    /// are written, because earlier states may have values that another aggregate has now, and deadlines that are long over.
     async fn verify(
         &self,
         model: &dyn Model,
         lines: &AggregateLines,
         read_back: bool,
-        had: BTreeSet<Claim>,
+        had: Had,
     ) -> Result<(), ImportFailure> {
-        if !had.is_empty() {
-            let had: Vec<_> = had.into_iter().collect();
-            self.store.admin().correct_claims(model, &lines.key, &had, true).await?;
+        if !had.claims.is_empty() {
+            let claims: Vec<_> = had.claims.into_iter().collect();
+            self.store.admin().correct(model, &lines.key, Derived::Claims(&claims), true).await?;
+        }
+        if had.deadlines {
+            self.store.admin().correct(model, &lines.key, Derived::Deadlines, true).await?;
         }
         if read_back {
-            let Imported { known, new, .. } = self.pass(model, lines, false, &mut 0, &mut BTreeSet::new()).await?;
+            let Imported { known, new, .. } = self.pass(model, lines, false, &mut 0, &mut Had::default()).await?;
             if new > 0 {
                 let end = known + new;
                 return Err(ImportFailure::Failed(format!("events {} to {end} are not in the table", known + 1)));
@@ -145,15 +156,15 @@ impl Importer<'_> {
     }
 
     /// Compares the events with those in the table, and writes the others if `writes`. `in_table` is set to the number of
-    /// events that are in the table, `had` to the claims of all its states: an earlier import may have ended between the events
-    /// and their claims.
+    /// events that are in the table, `had` to what its states had: an earlier import may have ended between the events and their
+    /// claims and deadlines.
     async fn pass(
         &self,
         model: &dyn Model,
         lines: &AggregateLines,
         writes: bool,
         in_table: &mut u64,
-        had: &mut BTreeSet<Claim>,
+        had: &mut Had,
     ) -> Result<Imported, ImportFailure> {
         let key = &lines.key;
         let metadata = self.store.admin().metadata(key).await?;
@@ -199,7 +210,9 @@ impl Importer<'_> {
                 }
             }
             replay.fold(&event, &messages).map_err(wrong)?;
-            had.extend(model.claims(replay.folded()).map_err(|panic| wrong(panic.to_string()))?);
+            let panicked = |panic: AggregatePanic| wrong(panic.to_string());
+            had.claims.extend(model.claims(replay.folded()).map_err(panicked)?);
+            had.deadlines |= !model.deadlines(replay.folded()).map_err(panicked)?.is_empty();
         }
         if !batch.is_empty() {
             self.send(&mut batch, &replay, in_table).await?;

@@ -1,9 +1,10 @@
-//! Corrects who has the claims of a type: after claims were introduced, or `Aggregate::claims` was changed.
+//! Corrects the claims or the deadlines of a type: after they were introduced, or `Aggregate::claims` or `Aggregate::deadlines` was
+//! changed.
 
 use std::io;
 
-use daybook_admin::AdminCalls;
-pub use daybook_admin::CorrectedClaims;
+use daybook_admin::{AdminCalls, Derived};
+pub use daybook_admin::{Corrected, CorrectedClaims};
 use daybook_decider::{Claim, Model};
 use daybook_event_store::{EventStore, StoreError};
 use daybook_function_runtime::with_causes;
@@ -17,31 +18,48 @@ use crate::pacing::Pacer;
 use crate::stack::{SETTINGS_TO_FIND, Stack};
 use crate::walk::{WalkOptions, Walked};
 
+/// The rows that are corrected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DerivedRows {
+    /// Those of claims.
+    Claims,
+    /// Those of deadlines.
+    Deadlines,
+}
+
 /// The corrections of an aggregate, or why its state cannot be read.
-pub type ClaimResult = Result<CorrectedClaims, String>;
+pub type CorrectedResult = Result<Corrected, String>;
 
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClaimCounts {
+pub struct CorrectedCounts {
     pub dry_run: bool,
-    pub taken: u64,
-    pub released: u64,
+    /// The claims that were taken, or the deadlines that were set.
+    pub added: u64,
+    /// The claims that were released, or the deadlines that were dropped.
+    pub removed: u64,
+    /// The claims that another aggregate has.
     pub elsewhere: u64,
     pub failed: u64,
 }
 
-/// Releases the claims of aggregates of the selected type whose states do not have them any more, which it finds by a scan of the
-/// table. Then takes those that states have. Reports each change, and each claim that two aggregates should have. With `writes`
-/// unset, it changes nothing.
-pub async fn rebuild_claims(
+/// Corrects the rows of all aggregates of the selected type. Claims that states do not have any more are found by a scan of the
+/// table, and released first. Reports each change, and each claim that two aggregates should have. With `writes` unset, it
+/// changes nothing.
+pub async fn rebuild(
     stack: &Stack,
     options: &WalkOptions,
+    rows: DerivedRows,
     writes: bool,
-    mut report: impl FnMut(&str, &ClaimResult) -> io::Result<()>,
-) -> Result<Walked<ClaimCounts>, OperatorError> {
+    mut report: impl FnMut(&str, &CorrectedResult) -> io::Result<()>,
+) -> Result<Walked<CorrectedCounts>, OperatorError> {
     let store = stack.store(SETTINGS_TO_FIND).await?;
-    let mut counts = ClaimCounts { dry_run: !writes, ..ClaimCounts::default() };
-    for scan in [true, false] {
+    let mut counts = CorrectedCounts { dry_run: !writes, ..CorrectedCounts::default() };
+    let (command, derived, scans) = match rows {
+        DerivedRows::Claims => ("claims rebuild", Derived::Claims(&[]), &[true, false][..]),
+        DerivedRows::Deadlines => ("deadlines rebuild", Derived::Deadlines, &[false][..]),
+    };
+    for &scan in scans {
         let pacer = Pacer::new(options.rate, stack.interrupt.clone());
         let visit = async |listed: &ListedAggregate, model: Option<&dyn Model>| {
             let corrected = match (keys::claim_of_pk(&listed.name), &listed.key, model) {
@@ -52,16 +70,16 @@ pub async fn rebuild_claims(
                 }
                 (None, Some(key), Some(model)) if !scan => {
                     pacer.turn().await?;
-                    store.admin().correct_claims(model, key, &[], writes).await
+                    store.admin().correct(model, key, derived, writes).await
                 }
-                _ => Ok(CorrectedClaims::default()),
+                _ => Ok(Corrected::default()),
             };
             Some(match corrected {
                 Err(error @ (StoreError::Unavailable { .. } | StoreError::InvalidRequest { .. })) => Err(error),
                 unreadable_or_corrected => Ok(unreadable_or_corrected.map_err(|error| with_causes(&error))),
             })
         };
-        let walked = options.walk((stack, &store), ("claims rebuild", json!({})), scan, visit, |(), listed, result| {
+        let walked = options.walk((stack, &store), (command, json!({})), scan, visit, |(), listed, result| {
             counts.add(&result);
             report(&listed.name, &result)
         });
@@ -79,29 +97,29 @@ async fn release(
     options: &WalkOptions,
     claim: Claim,
     writes: bool,
-) -> Result<CorrectedClaims, StoreError> {
+) -> Result<Corrected, StoreError> {
     let holder = store.claim(&claim).await?.map(|row| row.holder());
     let holder = holder.filter(|holder| options.selection.types.contains(&holder.aggregate_type));
     let Some((holder, model)) =
         holder.and_then(|holder| Some((holder.clone(), stack.registry.get(&holder.aggregate_type)?)))
     else {
-        return Ok(CorrectedClaims::default());
+        return Ok(Corrected::default());
     };
-    let mut corrected = store.admin().correct_claims(model, &holder, &[claim], writes).await?;
-    corrected.elsewhere.clear();
+    let mut corrected = store.admin().correct(model, &holder, Derived::Claims(&[claim]), writes).await?;
+    corrected.claims.elsewhere.clear();
     if !writes {
-        corrected.taken.clear();
+        corrected.claims.taken.clear();
     }
     Ok(corrected)
 }
 
-impl ClaimCounts {
-    fn add(&mut self, result: &ClaimResult) {
+impl CorrectedCounts {
+    fn add(&mut self, result: &CorrectedResult) {
         match result {
-            Ok(CorrectedClaims { taken, released, elsewhere }) => {
-                self.taken += taken.len() as u64;
-                self.released += released.len() as u64;
-                self.elsewhere += elsewhere.len() as u64;
+            Ok(Corrected { claims, deadlines }) => {
+                self.added += (claims.taken.len() + deadlines.set.len()) as u64;
+                self.removed += (claims.released.len() + deadlines.dropped.len()) as u64;
+                self.elsewhere += claims.elsewhere.len() as u64;
             }
             Err(_) => self.failed += 1,
         }

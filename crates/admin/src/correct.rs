@@ -1,0 +1,84 @@
+//! Corrections of rows that follow from the state of an aggregate, its claims and its deadlines, where they are not what the code
+//! returns for the state.
+
+use std::time::Duration;
+
+use daybook_decider::{AggregatePanic, Claim, ClaimChanges, DeadlineChanges, Model};
+use daybook_event_store::internal::{Backoff, ImportOptions, NewEvents};
+use daybook_event_store::{AppendError, StoreError};
+use daybook_table::AggregateKey;
+use tokio::time::Instant;
+
+use crate::claims::CorrectedClaims;
+use crate::handle::Admin;
+
+/// The time for which a correction is repeated while others write to the aggregate.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The rows that a correction is about.
+#[derive(Clone, Copy, Debug)]
+pub enum Derived<'a> {
+    /// Takes the claims that nobody has, and releases those of these suspects that the aggregate has and its state does not have.
+    Claims(&'a [Claim]),
+    /// Sets the deadlines of the state, and drops all others.
+    Deadlines,
+}
+
+/// What a correction has changed, or would change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Corrected {
+    pub claims: CorrectedClaims,
+    pub deadlines: DeadlineChanges,
+}
+
+impl Admin<'_> {
+    /// Corrects rows of an aggregate, or with `writes` unset returns what it would correct. It is safe beside writers: the
+    /// transaction is conditional on the version of the aggregate and the holders of the claims, and repeated with what is read
+    /// again.
+    pub async fn correct(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        rows: Derived<'_>,
+        writes: bool,
+    ) -> Result<Corrected, StoreError> {
+        let mut backoff = Backoff::until(Instant::now() + PATIENCE);
+        loop {
+            let folded = self.store.load(model, key).await?.folded;
+            let mut corrected = Corrected::default();
+            match rows {
+                Derived::Claims(of) => corrected.claims = self.claims_to_correct(model, key, &folded, of).await?,
+                Derived::Deadlines => corrected.deadlines = self.deadlines_to_correct(model, key, &folded).await?,
+            }
+            if corrected == Corrected::default() {
+                return Ok(corrected);
+            }
+            let CorrectedClaims { taken, released, .. } = corrected.claims.clone();
+            let (claims, deadlines) = (&ClaimChanges { taken, released }, &corrected.deadlines);
+            let result = if !writes || (*claims == ClaimChanges::default() && deadlines.is_empty()) {
+                let actual = self.version_in_metadata(key).await?.unwrap_or(0);
+                if actual == folded.version() { Ok(()) } else { Err(AppendError::Conflict { actual }) }
+            } else {
+                let new = NewEvents { events: &[], messages: &[], claims, deadlines, after: &folded };
+                let options = ImportOptions { publish: false, now: self.store.now() };
+                self.store.import(model, key, folded.version(), new, options, Instant::now() + PATIENCE).await
+            };
+            match result {
+                Ok(()) => return Ok(corrected),
+                Err(AppendError::Store(error)) => return Err(error),
+                // An aggregate has so many claims only if an earlier release had no claims, or another maximum.
+                Err(AppendError::TooLarge(error)) => {
+                    return Err(StoreError::Corrupt { item: format!("the claims of {key}"), source: error.into() });
+                }
+                // Another writer was faster, or the outcome is unknown: the rows decide.
+                Err(_) if backoff.wait().await => {}
+                Err(error) => return Err(StoreError::Unavailable { doing: "correct rows", source: error.into() }),
+            }
+        }
+    }
+}
+
+/// The error of an aggregate whose code panics.
+pub(crate) fn panicked(key: &AggregateKey, panic: AggregatePanic) -> StoreError {
+    StoreError::Panicked { item: key.to_string(), source: Box::new(panic) }
+}

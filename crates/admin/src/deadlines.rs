@@ -1,0 +1,38 @@
+//! Corrections of deadlines: the aggregate has a row for each of its state, and no others.
+
+use std::collections::BTreeMap;
+
+use daybook_decider::{AggregatePanic, DeadlineChanges, Folded, Model};
+use daybook_event_store::StoreError;
+use daybook_table::{AggregateKey, keys};
+use jiff::Timestamp;
+
+use crate::correct::panicked;
+use crate::handle::Admin;
+
+impl Admin<'_> {
+    /// The deadlines to set and to drop for an aggregate with this state.
+    pub(crate) async fn deadlines_to_correct(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        folded: &Folded,
+    ) -> Result<DeadlineChanges, StoreError> {
+        let found = self.store.deadlines_of(key).await?;
+        let readable = found.deadlines.iter().map(|stored| (stored.item.name().to_owned(), Some(stored.due)));
+        let unreadable = found.unreadable.iter().map(|row| (keys::deadline_name(&row.sk).to_owned(), None));
+        difference(model, folded, readable.chain(unreadable).collect()).map_err(|panic| panicked(key, panic))
+    }
+}
+
+/// The deadlines to set and to drop, given the times of the rows: `None` for a row that cannot be read.
+pub(crate) fn difference(
+    model: &dyn Model,
+    folded: &Folded,
+    mut rows: BTreeMap<String, Option<Timestamp>>,
+) -> Result<DeadlineChanges, AggregatePanic> {
+    let declared = model.deadlines(folded)?.into_iter();
+    let set = declared.filter(|declared| rows.remove(&declared.name) != Some(Some(declared.due)));
+    let set = set.map(|declared| (declared.name, declared.due)).collect();
+    Ok(DeadlineChanges { set, dropped: rows.into_keys().collect() })
+}
