@@ -19,3 +19,4 @@ pub mod row;
 pub mod stream_record;
 pub mod subject;
 pub mod table;
+pub mod timer;

@@ -8,6 +8,7 @@ mod batch;
 mod commands;
 mod context;
 mod counter;
+mod deadlines;
 mod floats;
 mod fold;
 mod history;
@@ -22,4 +23,7 @@ mod registry;
 mod state_json;
 mod strict;
 mod support;
+#[expect(unreachable_pub, reason = "it is a module of `daybook-test-support`, which depends on the kernel")]
+#[path = "../../../../tests/support/src/timer.rs"]
+mod timer;
 mod upcasting;

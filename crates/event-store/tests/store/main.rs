@@ -20,4 +20,5 @@ mod properties;
 mod settled;
 mod snapshot;
 mod support;
+mod timers;
 mod transact;
