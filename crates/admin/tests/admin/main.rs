@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod claims;
+mod deadlines;
 mod import;
 mod verify;
 mod verify_checksums;

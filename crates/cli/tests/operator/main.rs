@@ -8,6 +8,7 @@ mod check_deployment;
 mod checkpoint;
 mod claims;
 mod console;
+mod deadlines;
 mod deploy;
 mod discarded;
 mod dlq;
