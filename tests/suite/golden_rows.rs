@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use axum::http::Method;
 use daybook_admin::AdminCalls;
-use daybook_event_store::StoreSettings;
+use daybook_event_store::{DeadlineMark, StoreSettings};
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_projector::{EventRange, Projecting};
-use daybook_table::{AggregateKey, keys};
+use daybook_table::{AggregateKey, DeadlineState, keys};
 use daybook_test_support::golden_rows::{assert_format, releases};
 use daybook_test_support::row::{Item, notation, sealed, text};
 use daybook_test_support::table::{TABLE, VIEWS_TABLE};
@@ -93,6 +93,13 @@ async fn write_rows() -> Instance {
 
     let customer = json!({"id": "1", "email": "Ann@example.com", "name": "Ann"});
     instance.post("/customer", customer).await.expect(201);
+    for id in ["1", "2"] {
+        let reserve = json!({"id": id, "concert": "fidelio", "seats": 2});
+        post(&instance, "/reservation", &format!("reserve-{id}"), reserve).await.expect(201);
+    }
+    let store = instance.table.direct_store();
+    let hold = store.deadline(&key("reservation/2"), "hold").await.unwrap().unwrap();
+    assert!(store.mark_deadline(&hold, DeadlineMark::Failed("it panics")).await.unwrap());
     let both = json!([
         {"aggregate": "course/rust", "command": "CreateCourse", "data": {"seats": 20}},
         {"aggregate": "student/ann", "command": "Enrol"},
@@ -166,6 +173,7 @@ async fn golden_rows_have_every_kind_of_row() {
         keys::IDEMPOTENCY_PREFIX,
         keys::KEPT_SNAPSHOT_PREFIX,
         keys::CLAIM,
+        keys::DEADLINE_PREFIX,
     ] {
         assert!(sort_keys.iter().any(|sk| sk.starts_with(prefix)), "{prefix} in {sort_keys:?}");
     }
@@ -173,7 +181,7 @@ async fn golden_rows_have_every_kind_of_row() {
         rows.iter().any(|row| row["state"]["B"].is_string() || row["state"]["B"].is_array()),
         "no compressed snapshot"
     );
-    for attribute in ["appendEnd", "together", "snapshotDue", "deleted", "sum"] {
+    for attribute in ["appendEnd", "together", "snapshotDue", "deleted", "failedAt", "sum"] {
         assert!(rows.iter().any(|row| !row[attribute].is_null()), "no {attribute}");
     }
     let (_, rows) = releases("views.json").pop().unwrap();
@@ -203,6 +211,11 @@ async fn states_events_and_lists_of_each_release_are_read_and_appended_to() {
         assert_eq!(types, ["AccountOpened", accepted, accepted, accepted, "TransactionFailed"], "{release}");
         assert_eq!(events.body["events"][1]["meta"]["correlationId"], "golden");
         instance.get("/customer?claim=customer-email:ann@example.com").await.expect(303);
+        let (store, late) = (instance.table.direct_store(), Timestamp::MAX);
+        for (state, id) in [(DeadlineState::Pending, "1"), (DeadlineState::Failed, "2")] {
+            let found = store.deadlines(state, late, 10).await.unwrap();
+            assert_eq!((&*found.deadlines[0].aggregate.id, found.deadlines.len()), (id, 1), "{release}");
+        }
         assert_eq!(instance.get("/course/rust").await.expect(200).body["state"]["seats"], 20, "{release}");
         let listed = instance.get("/order").await.expect(200);
         assert_eq!(listed.body["aggregates"].as_array().unwrap().len(), 2, "{release}");
@@ -272,7 +285,7 @@ async fn messages_of_each_release_are_published_and_its_rows_verified() {
         assert_eq!(sorted(relayed(&outbox).await), sorted(published(&outbox)), "{release}");
 
         let (registry, store) = (aggregates::registry().unwrap(), instance.table.direct_store());
-        for of in ["account/1", "account/large", "todo/gone", "order/1"] {
+        for of in ["account/1", "account/large", "todo/gone", "order/1", "reservation/1", "reservation/2"] {
             let model = registry.get(&key(of).aggregate_type).unwrap();
             let verified = store.admin().verify(model, &key(of), Timestamp::now()).await.unwrap();
             assert_eq!(verified.findings, vec![], "{release} {of}");

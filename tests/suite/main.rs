@@ -18,6 +18,7 @@ mod connections;
 mod costs;
 #[expect(unreachable_pub, reason = "it is written to be a module of `aggregates`")]
 mod counter;
+mod deadlines;
 mod deployment_scripts;
 mod epoch;
 mod evolution;

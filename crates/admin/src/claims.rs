@@ -8,8 +8,7 @@ use daybook_event_store::StoreError;
 use daybook_event_store::internal::{Item, text};
 use daybook_table::{AggregateKey, attributes, keys};
 
-use crate::correct::panicked;
-use crate::handle::{Admin, RowKey};
+use crate::handle::{Admin, RowKey, panicked};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CorrectedClaims {

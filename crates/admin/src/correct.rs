@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use daybook_decider::{AggregatePanic, Claim, ClaimChanges, DeadlineChanges, Model};
+use daybook_decider::{Claim, ClaimChanges, DeadlineChanges, Model};
 use daybook_event_store::internal::{Backoff, ImportOptions, NewEvents};
 use daybook_event_store::{AppendError, StoreError};
 use daybook_table::AggregateKey;
@@ -76,9 +76,4 @@ impl Admin<'_> {
             }
         }
     }
-}
-
-/// The error of an aggregate whose code panics.
-pub(crate) fn panicked(key: &AggregateKey, panic: AggregatePanic) -> StoreError {
-    StoreError::Panicked { item: key.to_string(), source: Box::new(panic) }
 }

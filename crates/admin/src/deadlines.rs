@@ -7,8 +7,7 @@ use daybook_event_store::StoreError;
 use daybook_table::{AggregateKey, keys};
 use jiff::Timestamp;
 
-use crate::correct::panicked;
-use crate::handle::Admin;
+use crate::handle::{Admin, panicked};
 
 impl Admin<'_> {
     /// The deadlines to set and to drop for an aggregate with this state.

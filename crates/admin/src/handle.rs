@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use daybook_decider::AggregatePanic;
 use daybook_event_store::internal::{Item, batch_get, row_key, text};
 use daybook_event_store::{EventStore, StoreError};
-use daybook_table::attributes;
+use daybook_table::{AggregateKey, attributes};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Admin<'a> {
@@ -39,4 +40,9 @@ impl Admin<'_> {
         let key = |item: &Item| (text(item, attributes::PK).to_owned(), text(item, attributes::SK).to_owned());
         Ok(items.into_iter().map(|item| (key(&item), item)).collect())
     }
+}
+
+/// The error of an aggregate whose code panics.
+pub(crate) fn panicked(key: &AggregateKey, panic: AggregatePanic) -> StoreError {
+    StoreError::Panicked { item: key.to_string(), source: Box::new(panic) }
 }

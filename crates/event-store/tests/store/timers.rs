@@ -8,7 +8,6 @@ use daybook_decider::{
     Addressed, CommandRequest, DecisionInput, Decisions, Folded, Involved, Json, Meta, Model, Registry, joint,
 };
 use daybook_event_store::cache::Cache;
-use daybook_event_store::internal::is_valid_checksum;
 use daybook_event_store::{
     CommandResponse, DeadlineMark, Decide, EventStore, LoadPolicy, ResponseDetail, StoreSettings, TransactOptions,
     Undecided,
@@ -17,7 +16,7 @@ use daybook_table::{AggregateKey, DeadlineItem, DeadlineState, keys};
 use daybook_test_support::clock::{next_input, now};
 use daybook_test_support::commands::deadline;
 use daybook_test_support::fault_proxy::InjectedFault;
-use daybook_test_support::row::{Item, text};
+use daybook_test_support::row::{Item, sealed, text};
 use daybook_test_support::table::{TestTable, settings};
 use daybook_test_support::timer::Timer;
 use jiff::{SignedDuration, Timestamp};
@@ -46,7 +45,7 @@ async fn set(store: &EventStore, timer: &Subject, at: Value) {
 /// The time of each row, by name. Each row has a checksum that matches.
 async fn rows(table: &TestTable, timer: &Subject) -> BTreeMap<String, String> {
     let rows = table.rows(&timer.key, keys::DEADLINE_PREFIX).await;
-    assert!(rows.iter().all(is_valid_checksum), "{rows:?}");
+    assert!(rows.iter().all(|row| sealed(row.clone()) == *row), "{rows:?}");
     rows.iter().map(|row| (keys::deadline_name(text(row, "sk")).to_owned(), text(row, "due").to_owned())).collect()
 }
 
