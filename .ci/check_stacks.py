@@ -63,6 +63,7 @@ MAIN = {
     "defaults": {},
     "everything": {
         "ReadModels": "true",
+        "Reactor": "deadlines",
         "JwtIssuer": "https://issuer.example.com",
         "JwtAudience": "one,other",
         "AllowedOrigins": "https://app.example.com,https://other.example.com",
@@ -70,18 +71,18 @@ MAIN = {
         "KmsKeyArn": KEY,
         "AlarmEmail": "on-call@example.com",
         "Release": "0123456789abcdef",
-        "Tracing": "Active",
         "Architecture": "x86_64",
     },
     "read models": {"ReadModels": "true"},
+    "reactor": {"Reactor": "deadlines"},
     "tokens": {"JwtIssuer": "https://issuer.example.com", "JwtAudience": "one"},
     "browsers": {"AllowedOrigins": "https://app.example.com"},
-    "key": {"KmsKeyArn": KEY, "ReadModels": "true"},
+    "key": {"KmsKeyArn": KEY, "ReadModels": "true", "Reactor": "deadlines"},
     "boundary": {"PermissionsBoundary": f"arn:aws:iam::{ACCOUNT}:policy/boundary"},
     "alarms without mail": {"AlarmEmail": "none"},
     "all at once": {"TrafficShift": "AllAtOnce"},
     "mappings off": {"MappingsEnabled": "false", "AlarmEmail": "none"},
-    "restored table": {"TableStreamArn": "of the table", "MappingsEnabled": "false", "Epoch": "2", "ReadModels": "true"},
+    "restored table": {"TableStreamArn": "of the table", "MappingsEnabled": "false", "Epoch": "2", "ReadModels": "true", "Reactor": "deadlines"},
 }
 
 # The sets of `sam deploy`, by their environments.
@@ -232,6 +233,7 @@ CALLS = {
     ),
     "AWS::KinesisFirehose::DeliveryStream": ("firehose", "create_delivery_stream", "DeliveryStreamName", None),
     "AWS::Lambda::Alias": ("lambda", "create_alias", "AliasArn", None),
+    "AWS::Lambda::EventInvokeConfig": ("lambda", "put_function_event_invoke_config", "FunctionArn", None),
     "AWS::Lambda::Version": ("lambda", "publish_version", "FunctionArn", None),
     "AWS::Logs::LogStream": (
         "logs",

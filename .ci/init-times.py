@@ -23,6 +23,7 @@ BASELINES = {
     "command-handler": "empty-http",
     "order-mails": "empty-stream",
     "projector": "empty-stream",
+    "reactor": "empty-stream",
     "snapshotter": "empty-stream",
     "stream-relay": "empty-stream",
 }

@@ -11,7 +11,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 sys.path.append(str(root / "bench"))
 from lambda_server import Run, canned  # noqa: E402
 
-FOLDERS = {name: root / "events" / name for name in ("command-handler", "projector", "snapshotter", "stream-relay")}
+FOLDERS = {name: root / "events" / name for name in ("command-handler", "projector", "reactor", "snapshotter", "stream-relay")}
 FOLDERS["order-mails"] = root / "app/order-mails/events"
 EVENTS = 300
 PATIENCE = 60

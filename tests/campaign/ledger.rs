@@ -408,9 +408,7 @@ impl Ledger {
             return;
         };
         let attempts = self.pending.iter().map(|item| item.sent).max().unwrap_or_default().max(1);
-        let RetryPolicy { first_wait, longest_wait, .. } = RetryPolicy::default();
-        let doublings = u32::try_from(attempts - 1).unwrap();
-        let wait = first_wait.saturating_mul(2_u32.saturating_pow(doublings)).min(longest_wait);
+        let wait = RetryPolicy::default().waits.limit(u32::try_from(attempts).unwrap());
         let left = self.cutoff.saturating_duration_since(Instant::now());
         if left > wait {
             let name = self.name(item);

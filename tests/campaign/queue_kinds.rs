@@ -263,7 +263,7 @@ async fn deliver(messages: Vec<Message>, projector: &Arc<Projector>) -> usize {
 }
 
 async fn project(projector: &Projector, batch: Vec<ChangedAggregates>) {
-    let record = |changed: ChangedAggregates| QueueRecord { message_id: "m".to_owned(), body: changed.to_body() };
+    let record = |changed: ChangedAggregates| QueueRecord::new("m", changed.to_body());
     let batch = QueueBatch { records: batch.into_iter().map(record).collect() };
     let response = projector.handle(batch, Instant::now() + Duration::from_secs(30)).await;
     assert_eq!(response, QueueResponse::default());

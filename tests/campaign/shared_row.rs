@@ -105,10 +105,9 @@ impl Setup {
             let projector = Projector::new(Projections::new().with::<Total<PARTS>>().unwrap(), events, views.clone());
             loop {
                 let Some(keys) = batches.lock().unwrap().pop_front() else { return };
-                let records = keys.iter().map(|key| QueueRecord {
-                    message_id: key.id.clone(),
-                    body: ChangedAggregates::one(key.clone(), 1).to_body(),
-                });
+                let records = keys
+                    .iter()
+                    .map(|key| QueueRecord::new(key.id.clone(), ChangedAggregates::one(key.clone(), 1).to_body()));
                 let batch = QueueBatch { records: records.collect() };
                 let response = projector.handle(batch, Instant::now() + Duration::from_secs(30)).await;
                 assert!(response.batch_item_failures.is_empty());

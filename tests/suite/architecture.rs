@@ -13,7 +13,7 @@ use self::imports::Imported;
 
 /// Which crates of the workspace each crate may use. Crates that only serve development and tests are listed only for
 /// other such crates, because no deployed crate may use them.
-const ARROWS: [(&str, &[&str]); 34] = [
+const ARROWS: [(&str, &[&str]); 36] = [
     ("daybook-decider", &[]),
     ("daybook-settings", &[]),
     // A team downstream uses it without the rest of the suite.
@@ -31,6 +31,7 @@ const ARROWS: [(&str, &[&str]); 34] = [
             "daybook-golden",
             "daybook-projection",
             "daybook-projector",
+            "daybook-reactor",
             "daybook-settings",
             "daybook-snapshotter",
             "daybook-stream-relay",
@@ -42,6 +43,7 @@ const ARROWS: [(&str, &[&str]); 34] = [
     ("functions", &["aggregates", "daybook-suite", "projections"]),
     ("daybook-function-runtime", &["daybook-settings"]),
     ("daybook-table", &["daybook-decider"]),
+    ("daybook-queue", &["daybook-function-runtime"]),
     ("daybook-event-store", &["daybook-decider", "daybook-settings", "daybook-table"]),
     // No Lambda function may use it.
     ("daybook-admin", &["daybook-decider", "daybook-event-store", "daybook-table"]),
@@ -74,7 +76,14 @@ const ARROWS: [(&str, &[&str]); 34] = [
     ),
     (
         "daybook-stream-relay",
-        &["daybook-decider", "daybook-function-runtime", "daybook-settings", "daybook-stream-batch", "daybook-table"],
+        &[
+            "daybook-decider",
+            "daybook-function-runtime",
+            "daybook-queue",
+            "daybook-settings",
+            "daybook-stream-batch",
+            "daybook-table",
+        ],
     ),
     (
         "daybook-snapshotter",
@@ -84,6 +93,17 @@ const ARROWS: [(&str, &[&str]); 34] = [
             "daybook-function-runtime",
             "daybook-settings",
             "daybook-stream-batch",
+            "daybook-table",
+        ],
+    ),
+    (
+        "daybook-reactor",
+        &[
+            "daybook-decider",
+            "daybook-event-store",
+            "daybook-function-runtime",
+            "daybook-queue",
+            "daybook-settings",
             "daybook-table",
         ],
     ),
@@ -120,6 +140,8 @@ const ARROWS: [(&str, &[&str]); 34] = [
             "daybook-local-aws",
             "daybook-projection",
             "daybook-projector",
+            "daybook-queue",
+            "daybook-reactor",
             "daybook-settings",
             "daybook-snapshotter",
             "daybook-stream-relay",
@@ -414,7 +436,13 @@ fn functions_have_the_same_json_features_as_the_tests() {
         all.lines().find(|line| line.starts_with("serde_json v")).unwrap().replace(" (*)", "")
     };
     let in_tests = of(&["--workspace"]);
-    for function in ["daybook-command-handler", "daybook-projector", "daybook-snapshotter", "daybook-stream-relay"] {
+    for function in [
+        "daybook-command-handler",
+        "daybook-projector",
+        "daybook-reactor",
+        "daybook-snapshotter",
+        "daybook-stream-relay",
+    ] {
         assert_eq!(of(&["--package", function, "--edges", "normal"]), in_tests, "{function}");
     }
 }

@@ -46,6 +46,7 @@ mod races;
 mod read_model_budgets;
 mod read_your_writes;
 mod readme;
+mod reactor;
 mod reads;
 mod rolling;
 mod rules;

@@ -187,7 +187,7 @@ pub(crate) async fn project(instance: &Instance, ids: &[&str]) -> Cost {
     let projector = Projector::new(projections, instance.table.store(), instance.table.views().await);
     let message = |id: &&str| {
         let changed = ChangedAggregates::one(AggregateKey::new("order", *id), 0);
-        QueueRecord { message_id: (*id).to_owned(), body: changed.to_body() }
+        QueueRecord::new(*id, changed.to_body())
     };
     // The first invocation of an instance also reads the marks of the versions.
     projector.handle(QueueBatch { records: vec![message(&"none")] }, Instant::now() + TIME).await;

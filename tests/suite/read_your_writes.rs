@@ -141,8 +141,7 @@ async fn compete(suite: &Suite, ended: &AtomicBool) {
             proxy.fail_next(operation, fault);
         }
         let text = |text: &Option<String>| text.clone().unwrap();
-        let record =
-            |message: &Message| QueueRecord { message_id: text(&message.message_id), body: text(&message.body) };
+        let record = |message: &Message| QueueRecord::new(text(&message.message_id), text(&message.body));
         let batch = QueueBatch { records: messages.iter().map(record).collect() };
         let handled = instance.handle(batch, tokio::time::Instant::now() + Duration::from_secs(30));
         let killed_after = Duration::from_millis(if rng.u32(..3) == 0 { rng.u64(..30) } else { 30_000 });

@@ -48,24 +48,24 @@ fn template() -> Template {
     Template::parse(&text()).unwrap()
 }
 
-/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x, as it is without read models and
+/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x, as it is without read models and reactor and
 /// with a table of its own.
 fn plain(text: &str) -> Value {
-    Plain { read_models: false, own_table: true }.of_text(text)
+    Plain { parts: false, own_table: true }.of_text(text)
 }
 
-/// The same with read models.
-fn plain_with_read_models(text: &str) -> Value {
-    Plain { read_models: true, own_table: true }.of_text(text)
+/// The same with read models and reactor.
+fn plain_with_parts(text: &str) -> Value {
+    Plain { parts: true, own_table: true }.of_text(text)
 }
 
-/// The same with read models and another table, whose stream is not read.
+/// The same with both and another table, whose stream is not read.
 fn plain_with_another_table(text: &str) -> Value {
-    Plain { read_models: true, own_table: false }.of_text(text)
+    Plain { parts: true, own_table: false }.of_text(text)
 }
 
 struct Plain {
-    read_models: bool,
+    parts: bool,
     own_table: bool,
 }
 
@@ -78,6 +78,12 @@ impl Plain {
     fn of(&self, yaml: Yaml) -> Option<Value> {
         match yaml {
             Yaml::Tagged(tagged) if tagged.tag == "If" => self.branch(tagged.value),
+            Yaml::Tagged(tagged) if tagged.tag == "Join" => {
+                let joined = self.of(tagged.value)?;
+                let parts = joined[1].as_array().into_iter().flatten().map(Value::as_str);
+                let parts: Option<Vec<_>> = parts.collect();
+                Some(parts.map_or(joined.clone(), |parts| parts.join(joined[0].as_str().unwrap()).into()))
+            }
             Yaml::Tagged(tagged) => self.of(tagged.value),
             Yaml::Sequence(elements) => Some(elements.into_iter().filter_map(|element| self.of(element)).collect()),
             Yaml::Mapping(mut members) => {
@@ -96,7 +102,7 @@ impl Plain {
         match branches {
             Yaml::Sequence(mut branches) => {
                 let condition = match branches[0].as_str() {
-                    Some("HasReadModels") => self.read_models,
+                    Some("HasReadModels" | "HasReactor") => self.parts,
                     Some("CreatesTable" | "MappingsRead") => self.own_table,
                     _ => return self.of(Yaml::Sequence(branches)),
                 };
@@ -116,11 +122,22 @@ fn resources(template: &Value, of_type: &str) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// The template with read models, and that of its nested stack.
-fn template_with_read_models() -> Template {
-    let mut template = Template::with_parameters(&text(), &[("ReadModels", "true")]).unwrap();
-    template.functions.extend(Template::parse(&read("deploy/read-models.yaml")).unwrap().functions);
+/// The templates of the optional parts, each with its function.
+const PARTS: [(&str, &str); 2] = [("deploy/read-models.yaml", "Projector"), ("deploy/reactor.yaml", "Reactor")];
+
+/// The template with all parts, and those of its nested stacks.
+fn template_with_parts() -> Template {
+    let mut template = Template::with_parameters(&text(), &[("ReadModels", "true"), ("Reactor", "deadlines")]).unwrap();
+    for (file, _) in PARTS {
+        template.functions.extend(Template::parse(&read(file)).unwrap().functions);
+    }
     template
+}
+
+/// The template that has this function.
+fn template_of(id: &str) -> Value {
+    let file = PARTS.iter().find(|(_, function)| *function == id).map_or("template.yaml", |(file, _)| *file);
+    plain_with_parts(&read(file))
 }
 
 fn function(id: &str) -> Function {
@@ -250,13 +267,18 @@ async fn filter_of_the_snapshotter_passes_exactly_the_records_that_it_processes(
 const STORE: &str = "event-store/src/store.rs";
 
 /// The functions, the files that read their own variables, and the variables of the store that they use.
-const FUNCTIONS: [(&str, &str, &[&str]); 4] = [
+const FUNCTIONS: [(&str, &str, &[&str]); 5] = [
     (
         "CommandHandler",
         "command-handler/src/settings.rs",
         &["EPOCH", "EVENT_TYPE_SHARDS", "FEED_DELAY_MS", "OUTBOX_TTL_DAYS", "SNAPSHOT_EVERY", "TABLE_NAME"],
     ),
     ("Projector", "projector/src/function.rs", &[]),
+    (
+        "Reactor",
+        "reactor/src/function.rs",
+        &["EPOCH", "EVENT_TYPE_SHARDS", "OUTBOX_TTL_DAYS", "SNAPSHOT_EVERY", "TABLE_NAME"],
+    ),
     ("Snapshotter", "snapshotter/src/function.rs", &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP", "TABLE_NAME"]),
     ("StreamRelay", "stream-relay/src/settings.rs", &[]),
 ];
@@ -278,7 +300,7 @@ fn read_in(file: &str) -> BTreeMap<String, bool> {
 }
 
 /// The variables that each function uses.
-fn variables() -> [(&'static str, BTreeMap<String, bool>); 4] {
+fn variables() -> [(&'static str, BTreeMap<String, bool>); 5] {
     let of_the_store = read_in(STORE);
     FUNCTIONS.map(|(id, file, used)| {
         let used = used.iter().map(|&name| (name.to_owned(), of_the_store[name]));
@@ -287,7 +309,7 @@ fn variables() -> [(&'static str, BTreeMap<String, bool>); 4] {
 }
 
 /// The optional variables that may have any value.
-const NAMES: [&str; 2] = ["CHANGES_QUEUE_URL", "VIEWS_TABLE_NAME"];
+const NAMES: [&str; 3] = ["CHANGES_QUEUE_URL", "REACTIONS_QUEUE_URL", "VIEWS_TABLE_NAME"];
 
 /// The variables of logs, metrics, traces and the AWS SDK. `sam local` replaces only endpoints that are declared.
 fn of_libraries(id: &str) -> &'static [&'static str] {
@@ -300,6 +322,7 @@ fn of_libraries(id: &str) -> &'static [&'static str] {
             "RUST_LOG",
         ],
         "Projector" | "Snapshotter" => &["AWS_ENDPOINT_URL_DYNAMODB", "METRICS_NAMESPACE", "RUST_LOG"],
+        "Reactor" => &["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_SQS", "METRICS_NAMESPACE", "RUST_LOG"],
         "StreamRelay" => &[
             "AWS_ENDPOINT_URL_EVENTBRIDGE",
             "AWS_ENDPOINT_URL_SQS",
@@ -323,10 +346,15 @@ fn read_settings(id: &str, environment: &Environment) -> Result<String, SettingE
         "Projector" => {
             format!("{} {}", environment.required("TABLE_NAME")?, daybook_projector::views_table(environment)?)
         }
+        "Reactor" => {
+            format!("{:?} {}", StoreSettings::read(environment)?, daybook_reactor::reactions_queue(environment)?)
+        }
         "Snapshotter" => format!("{:?}", StoreSettings::read(environment)?),
         "StreamRelay" => {
             let changes_queue = daybook_stream_relay::changes_queue(environment);
-            format!("{:?} {changes_queue:?}", daybook_stream_relay::RelaySettings::read(environment)?)
+            let reactions_queue = daybook_stream_relay::reactions_queue(environment);
+            let settings = daybook_stream_relay::RelaySettings::read(environment)?;
+            format!("{settings:?} {changes_queue:?} {reactions_queue:?}")
         }
         other => panic!("no function is called {other}"),
     })
@@ -335,17 +363,18 @@ fn read_settings(id: &str, environment: &Environment) -> Result<String, SettingE
 #[test]
 fn template_sets_the_variables_that_the_functions_read() {
     for (id, variables) in variables() {
-        let set = template_with_read_models().functions.remove(id).unwrap().environment;
+        let set = template_with_parts().functions.remove(id).unwrap().environment;
         let expected: BTreeSet<&str> =
             variables.keys().map(String::as_str).chain(of_libraries(id).iter().copied()).collect();
         assert_eq!(set.keys().map(String::as_str).collect::<BTreeSet<_>>(), expected, "{id}");
 
-        // A value that only a deployment knows is replaced by a text.
-        let value = |setting: &Setting| match setting {
+        // A value that only a deployment knows is replaced by a text, and one that the outer template passes on by a number.
+        let value = |name: &String, setting: &Setting| match setting {
             Setting::Known(value) => value.clone(),
+            Setting::Unresolved(_) if variables.get(name) == Some(&false) && id == "Reactor" => "2".to_owned(),
             Setting::Unresolved(_) => "deployed".to_owned(),
         };
-        let all: BTreeMap<_, _> = set.iter().map(|(name, setting)| (name.clone(), value(setting))).collect();
+        let all: BTreeMap<_, _> = set.iter().map(|(name, setting)| (name.clone(), value(name, setting))).collect();
         let with = |name: &str, value: Option<&str>| -> Environment {
             let others = all.iter().filter(|(other, _)| *other != name);
             others
@@ -378,14 +407,17 @@ fn traces_are_off_by_default() {
         assert!(SpanExporter::read(&variables, id).unwrap().is_none(), "{id}");
     }
     // X-Ray too.
-    assert_eq!(plain(&text())["Parameters"]["Tracing"]["Default"], "PassThrough");
+    for (file, set) in [("template.yaml", 2), ("deploy/read-models.yaml", 1), ("deploy/reactor.yaml", 1)] {
+        let lines = read(file).lines().filter(|line| line.contains("Tracing")).map(str::to_owned).collect::<Vec<_>>();
+        assert!(lines.len() == set && lines.iter().all(|line| line.contains("PassThrough")), "{file}: {lines:?}");
+    }
 }
 
 #[test]
 fn local_environment_sets_the_variables_that_only_a_deployment_knows() {
     let local: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&fixtures::read("env.json")).unwrap();
     let mut functions = template().functions;
-    functions.extend(template_with_read_models().functions.remove_entry("Projector"));
+    functions.extend(PARTS.map(|(_, id)| template_with_parts().functions.remove_entry(id).unwrap()));
     assert_eq!(local.keys().collect::<Vec<_>>(), functions.keys().collect::<Vec<_>>());
     for (id, function) in functions {
         let unresolved = function.environment.iter().filter(|(_, setting)| matches!(setting, Setting::Unresolved(_)));
@@ -409,14 +441,17 @@ fn each_variable_of_the_store_is_used_by_a_function() {
 
 #[test]
 fn parameters_have_the_defaults_and_the_ranges_of_the_settings() {
-    let template = plain(&text());
+    let parameters = &plain(&text())["Parameters"];
     for (id, variables) in variables() {
+        let template = template_of(id);
         for (name, _) in
             variables.iter().filter(|(name, is_required)| !**is_required && !NAMES.contains(&name.as_str()))
         {
             let set = template["Resources"][id]["Properties"]["Environment"]["Variables"][name].as_str().unwrap();
-            let parameter = &template["Parameters"][set];
-            let required = ["TABLE_NAME", "EVENT_SOURCE", "EVENT_BUS_NAME", "DLQ_URL"].map(|name| (name, "deployed"));
+            // A nested stack passes on the value of the parameter of that name.
+            let parameter = &parameters[set];
+            let required = ["TABLE_NAME", "EVENT_SOURCE", "EVENT_BUS_NAME", "DLQ_URL", "REACTIONS_QUEUE_URL"];
+            let required = required.map(|name| (name, "deployed"));
             let read = |value: &str| {
                 let variables = required.into_iter().chain([(name.as_str(), value)]);
                 read_settings(id, &variables.collect())
@@ -446,9 +481,9 @@ fn each_function_is_a_binary_of_the_workspace() {
         .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
         .collect();
     let mut named = BTreeSet::new();
-    let (outer, nested) = (plain(&text()), plain(&read("deploy/read-models.yaml")));
-    for (id, function) in template_with_read_models().functions {
-        let (template, workspace) = if id == "Projector" { (&nested, "..") } else { (&outer, ".") };
+    for (id, function) in template_with_parts().functions {
+        let workspace = if PARTS.iter().any(|(_, nested)| id == *nested) { ".." } else { "." };
+        let template = template_of(&id);
         let resource = &template["Resources"][&id];
         assert_eq!(resource["Metadata"]["BuildMethod"], "rust-cargolambda", "{id}");
         // cargo-lambda gives every binary the same name, which the runtime starts.

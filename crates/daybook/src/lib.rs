@@ -10,7 +10,8 @@
 //! - [`given`]: given/when/then for the tests beside an aggregate.
 //! - `golden` (feature `golden`): tests that stored events and states stay readable.
 //! - [`projection`]: read models, with tests of the same form.
-//! - `command_handler`, `stream_relay`, `snapshotter`, `projector` (feature `functions`): `run`, the `main` of each function.
+//! - `command_handler`, `stream_relay`, `snapshotter`, `projector`, `reactor` (feature `functions`): `run`, the `main` of each
+//!   function.
 //! - `consumer` (feature `consumer`): applies each message once and in order, in a service that receives messages.
 //!
 //! # Example
@@ -101,6 +102,12 @@ pub mod command_handler {
 #[cfg(feature = "functions")]
 pub mod projector {
     pub use daybook_projector::{EventTarget, Projector, TargetError, TargetEvent, run, run_with};
+}
+
+/// The function that sends aggregates the commands of their deadlines that are due.
+#[cfg(feature = "functions")]
+pub mod reactor {
+    pub use daybook_reactor::run;
 }
 
 /// The function that takes snapshots of aggregates with many events.

@@ -4,18 +4,19 @@
 
 mod bus;
 mod delivery;
+mod queue;
 mod settings;
 mod table;
 
 use super::check::Check;
 
 pub(super) fn all() -> Vec<Check> {
-    let groups = [settings::checks(), table::checks(), bus::checks(), delivery::checks()];
+    let groups = [settings::checks(), table::checks(), bus::checks(), queue::checks(), delivery::checks()];
     groups.into_iter().flatten().collect()
 }
 
 /// What the code relies on, and no check of this command sees.
-pub const NOT_SEEN: [&str; 10] = [
+pub const NOT_SEEN: [&str; 11] = [
     "an event source mapping retries a batch from its lowest failed sequence number",
     "an event source mapping discards a record at the maximum age (23 hours), and writes it whole to the bucket",
     "a stream stores its records for 24 hours, and the parent of a split shard is read before its children",
@@ -25,5 +26,6 @@ pub const NOT_SEEN: [&str; 10] = [
     "EventBridge returns InternalFailure or ThrottlingException for single entries of a request",
     "CodeDeploy invokes the deployment hook before it moves requests, and rolls back when the hook reports Failed",
     "CodeDeploy rolls a deployment back when an alarm of the new version goes into ALARM state",
+    "EventBridge invokes the reactor each minute",
     "point-in-time recovery restores the table, and the archive replays messages",
 ];

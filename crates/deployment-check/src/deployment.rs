@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use daybook_operations::signed_calls::DYNAMODB;
+use daybook_operations::signed_calls::{DYNAMODB, SQS};
 use daybook_operations::{OperatorError, Stack};
 use daybook_settings::Environment;
 use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
@@ -29,6 +29,7 @@ pub(super) struct Deployment {
     pub(super) stack: Option<String>,
     pub(super) feed_delay: Duration,
     pub(super) has_views: bool,
+    pub(super) has_reactor: bool,
     /// Whether the table is on this machine.
     pub(super) is_local: bool,
     pub(super) timeout: Duration,
@@ -37,6 +38,8 @@ pub(super) struct Deployment {
     /// The keys of the rows that the checks have written.
     rows: Vec<(String, String)>,
     pub(super) observer: Observer,
+    /// The URL of the queue without a rule; empty until there is one.
+    pub(super) delay_queue: String,
 }
 
 /// A rule of the bus that sends the messages of a run to a queue of its own.
@@ -66,11 +69,13 @@ impl Deployment {
             stack: stack.optional("STACK"),
             feed_delay: store.feed_delay,
             has_views: stack.has_views(),
+            has_reactor: stack.optional("REACTIONS_QUEUE_URL").is_some(),
             is_local,
             timeout,
             run_id: Ulid::generate().to_string(),
             rows: Vec::new(),
             observer: Observer::default(),
+            delay_queue: String::new(),
         })
     }
 
@@ -138,9 +143,25 @@ impl Deployment {
         }})
     }
 
+    /// A queue that gets only the messages that a check sends, which is deleted at the end.
+    pub(super) async fn delay_queue(&mut self) -> Result<String, CallError> {
+        let request = json!({"QueueName": format!("daybook-check-{}-delay", self.run_id)});
+        let created = self.calls.call(SQS, "CreateQueue", request).await?;
+        self.delay_queue = created["QueueUrl"].as_str().unwrap_or_default().to_owned();
+        Ok(self.delay_queue.clone())
+    }
+
+    /// Returns what could not be deleted.
+    async fn delete_delay_queue(&mut self) -> Option<String> {
+        let url = Some(std::mem::take(&mut self.delay_queue)).filter(|url| !url.is_empty())?;
+        let deleted = self.calls.call(SQS, "DeleteQueue", json!({"QueueUrl": url})).await;
+        deleted.err().map(|error| format!("the queue {url}: {error}"))
+    }
+
     /// Deletes what the checks have created. Returns what could not be deleted.
     pub(super) async fn clean_up(&mut self) -> Vec<String> {
         let mut left_over = self.delete_observer().await;
+        left_over.extend(self.delete_delay_queue().await);
         for (pk, sk) in std::mem::take(&mut self.rows) {
             if let Err(error) = self.delete(&pk, &sk).await {
                 left_over.push(format!("the row {pk} {sk}, which expires in a day: {error}"));

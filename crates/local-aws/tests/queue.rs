@@ -2,7 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::time::Duration;
+
+use daybook_local_aws::clock::{Ahead, LocalClock};
 use daybook_local_aws::messaging::{Bus, Faults, Server};
+use daybook_local_aws::state::StackState;
 use serde_json::{Value, json};
 
 const QUEUE: &str = "http://localhost/1/dlq";
@@ -15,13 +19,16 @@ struct Client {
 
 /// A queue with these messages.
 async fn client(bodies: &[&str]) -> Client {
-    let bus = Bus::with("main", "dlq");
-    let server = Server::start(bus.router()).await.unwrap();
-    let client = Client { bus, server, http: reqwest::Client::new() };
+    let client = client_of(Bus::with("main", "dlq")).await;
     for body in bodies {
         client.call("SendMessage", json!({"MessageBody": body})).await;
     }
     client
+}
+
+async fn client_of(bus: Bus) -> Client {
+    let server = Server::start(bus.router()).await.unwrap();
+    Client { bus, server, http: reqwest::Client::new() }
 }
 
 impl Client {
@@ -72,8 +79,44 @@ impl Client {
     async fn counts(&self) -> Value {
         let answer = self.call("GetQueueAttributes", json!({"AttributeNames": ["All"]})).await;
         let count = |name: &str| answer["Attributes"][name].as_str().unwrap().to_owned();
+        assert_eq!(count("ApproximateNumberOfMessagesDelayed"), "0");
         json!([count("ApproximateNumberOfMessages"), count("ApproximateNumberOfMessagesNotVisible")])
     }
+}
+
+#[tokio::test]
+async fn delayed_message_is_visible_when_the_clock_has_passed_its_delay() {
+    let clock = LocalClock::default();
+    let bus = Bus::new(StackState::in_memory().unwrap(), clock.clone()).unwrap();
+    bus.create_queue("dlq");
+    let client = client_of(bus).await;
+    for (body, delay) in [("a", 900), ("b", 0), ("c", 60)] {
+        client.call("SendMessage", json!({"MessageBody": body, "DelaySeconds": delay})).await;
+    }
+    let names = ["ApproximateNumberOfMessagesDelayed", "ApproximateNumberOfMessages"];
+    let counts = client.call("GetQueueAttributes", json!({"AttributeNames": names})).await;
+    assert_eq!(counts["Attributes"], json!({names[0]: "2", names[1]: "1"}));
+    assert_eq!(client.bodies(json!({"MaxNumberOfMessages": 10})).await, ["b"]);
+
+    // The receiver that waits notices the move.
+    let wait = json!({"MaxNumberOfMessages": 10, "WaitTimeSeconds": 20});
+    let move_clock = async |seconds| {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        clock.advance_to(Ahead { seconds });
+        client.bus.clock_moved();
+    };
+    for (ahead, body) in [(60, "c"), (901, "a")] {
+        assert_eq!(tokio::join!(client.bodies(wait.clone()), move_clock(ahead)).0, [body]);
+    }
+    assert_eq!(client.bus.message_counts("dlq"), (0, 3));
+}
+
+#[tokio::test]
+async fn delay_is_at_most_15_minutes() {
+    let client = client(&[]).await;
+    let too_long = json!({"MessageBody": "a", "DelaySeconds": 901});
+    assert_eq!(client.error("SendMessage", too_long).await, "InvalidParameterValue");
+    assert_eq!(client.bus.queued().len(), 0);
 }
 
 #[tokio::test]

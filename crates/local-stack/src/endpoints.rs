@@ -19,6 +19,7 @@ use daybook_stream_relay::RelaySettings;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
@@ -47,6 +48,8 @@ pub(crate) struct StackParts {
     pub(crate) set_faults: Arc<Mutex<Value>>,
     pub(crate) clock: LocalClock,
     pub(crate) table_clock: TableClock,
+    /// Is notified when the clock was moved.
+    pub(crate) ticks: Arc<Notify>,
     /// With these, messages are sent to the bus again.
     pub(crate) eventbridge: SdkConfig,
     pub(crate) relay: RelaySettings,
@@ -186,6 +189,8 @@ impl StackParts {
         let moved = spawn_blocking(move || table.forward(by)).await;
         // Also if expired rows could not be deleted.
         self.functions.advance_clock(self.clock.ahead()).await;
+        self.bus.clock_moved();
+        self.ticks.notify_one();
         match moved {
             Ok(Ok(())) => Ok(()),
             Ok(Err(ForwardError::Move(error))) => Err(unprocessable(&error)),

@@ -27,7 +27,7 @@ use tower::ServiceExt;
 use crate::servers::{CallFailure, call, problem};
 use crate::usage::Usage;
 
-pub(crate) use code::{ConsoleSettings, FunctionSettings, queue_of_projector, start};
+pub(crate) use code::{ConsoleSettings, FunctionSettings, queue_of_projector, queue_of_reactor, start};
 
 /// How long a request of the stack may take. Functions that have come to a standstill can still be replaced.
 const STACK_TIMEOUT: Duration = Duration::from_secs(2);

@@ -13,7 +13,8 @@
 //! - `functions`: the functions and the console, in one version of their code. `restart`: replaces them after a change of their
 //!   sources. `local_api`: what the API has only here.
 //! - `mapping_worker`: the event source mapping in front of a stream function.
-//!   `queue_worker`: the event source mapping of a queue, in front of the projector and of the functions of rules.
+//!   `queue_worker`: the event source mapping of a queue, in front of the projector, the reactor and the functions
+//!   of rules. `tick_worker`: the schedule of the reactor.
 //! - `discarded`: the records that mappings discarded.
 //! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues. `rule_function`: their functions.
 //! - `usage`: the calls of the stack, and the units of the table that they use. `faults`: the injected faults.
@@ -45,6 +46,7 @@ mod servers;
 mod services;
 mod stack;
 pub mod termination;
+mod tick_worker;
 mod usage;
 
 pub use args::{DevArgs, Project};

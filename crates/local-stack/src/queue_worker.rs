@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::functions::Function;
 use crate::rule_function::{RuleFunction, RuleStates, batch, unprocessed};
 
-/// `BatchSize` of the projector's mapping.
+/// `BatchSize` of the mappings of the projector and the reactor.
 const BATCH_SIZE: usize = 10;
 
 /// The pause before the second attempt to process a message; each further pause is longer by the same time. The pauses
@@ -29,7 +29,7 @@ pub(crate) struct QueueWorker {
 }
 
 pub(crate) enum QueueFunction {
-    Projector(Function),
+    OfStack(Function),
     OfRule(Box<RuleFunction>, RuleStates),
 }
 
@@ -37,7 +37,7 @@ impl QueueWorker {
     /// Invokes the function with the messages of the queue, until the stack stops.
     pub(crate) async fn run(self) {
         let batch_size = match &self.function {
-            QueueFunction::Projector(_) => BATCH_SIZE,
+            QueueFunction::OfStack(_) => BATCH_SIZE,
             QueueFunction::OfRule(function, _) => function.batch_size(),
         };
         // A message stays hidden while the function may be processing it.
@@ -61,7 +61,7 @@ impl QueueWorker {
     /// Invokes the function, deletes the messages that it has processed, and shows the others again after a pause.
     async fn invoke(&self, messages: &[ReceivedMessage]) {
         let failed = match &self.function {
-            QueueFunction::Projector(function) => self.project(function, messages).await,
+            QueueFunction::OfStack(function) => self.process(function, messages).await,
             QueueFunction::OfRule(function, states) => {
                 let result = function.process(&self.queue, messages).await;
                 states.count(&self.queue, result.as_ref().err().cloned());
@@ -80,15 +80,17 @@ impl QueueWorker {
         }
     }
 
-    async fn project<'a>(
+    async fn process<'a>(
         &self,
-        projector: &Function,
+        function: &Function,
         messages: &'a [ReceivedMessage],
     ) -> Result<Vec<&'a ReceivedMessage>, String> {
         let event = batch(&self.queue, messages).to_string();
-        match projector.invoke(event, self.timeout, self.bus.projector_fault()).await {
+        match function.invoke(event, self.timeout, self.bus.kill_fault(function.name)).await {
             InvocationOutcome::Returned(response) => unprocessed(&response, messages),
-            InvocationOutcome::FunctionError | InvocationOutcome::NotInvoked => Err("the projector failed".to_owned()),
+            InvocationOutcome::FunctionError | InvocationOutcome::NotInvoked => {
+                Err(format!("the {} failed", function.name))
+            }
         }
     }
 }

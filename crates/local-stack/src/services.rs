@@ -79,7 +79,7 @@ pub(crate) fn environment_of(variables: &Variables) -> Environment {
 }
 
 /// The function of a template that runs a binary, and its environment variables. A variable of this process overrides the
-/// template's. Feeds have no delay, because one process with one clock appends and reads. The stack has read models.
+/// template's. Feeds have no delay, because one process with one clock appends and reads. The stack has read models and a reactor.
 pub(crate) fn function_of<'a>(
     template: &'a Template,
     binary: &'static str,
@@ -96,6 +96,7 @@ pub(crate) fn function_of<'a>(
             "EVENT_BUS_NAME" => Some("daybook".to_owned()),
             "VIEWS_TABLE_NAME" => Some(format!("{TABLE_NAME}-views")),
             "DLQ_URL" => Some(format!("{bus_url}/000000000000/daybook-dlq")),
+            "REACTIONS_QUEUE_URL" => Some(format!("{bus_url}/000000000000/daybook-reactions")),
             "CHANGES_QUEUE_URL" => Some(format!("{bus_url}/000000000000/daybook-changes")),
             _ => None,
         };

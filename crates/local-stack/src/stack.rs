@@ -23,6 +23,7 @@ use daybook_local_aws::server::Server;
 use daybook_stream_relay::RelaySettings;
 use daybook_view_store::ViewStore;
 use serde_json::json;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -31,16 +32,18 @@ use super::{console, endpoints, functions, rules};
 use crate::args::{DevArgs, Project};
 use crate::endpoints::StackParts;
 use crate::error::DevError;
-use crate::functions::{ConsoleSettings, FunctionSettings, Functions, queue_of_projector};
+use crate::functions::{ConsoleSettings, FunctionSettings, Functions, queue_of_projector, queue_of_reactor};
 use crate::mapping_worker::{MappingStates, MappingWorker, StreamCheckpoint};
 use crate::queue_worker::{QueueFunction, QueueWorker};
 use crate::restart::{Rebuilder, Restarts};
 use crate::servers::{address_here, listen, read_whole};
 use crate::services::{Services, environment_of, function_of};
+use crate::tick_worker::TickWorker;
 use crate::usage::UsageMeter;
 
-/// The parameter of the template that turns on read models, which the stack always has.
-const READ_MODELS: (&str, &str) = ("ReadModels", "true");
+/// The parameters that turn on the optional parts, which the stack always has, and the template of each part.
+const PARTS: [(&str, &str, &str); 2] =
+    [("ReadModels", "true", "deploy/read-models.yaml"), ("Reactor", "deadlines", "deploy/reactor.yaml")];
 
 const NOTICES: HeaderName = HeaderName::from_static(Notices::HEADER);
 
@@ -95,7 +98,15 @@ impl Stack {
         let table_name = environment_of(&settings.command_handler).required("TABLE_NAME")?;
         mappings.start_streams(&table_name, &states, &meter, &mut workers)?;
         if let Some(queue) = queue_of_projector(&settings.stream_relay) {
-            workers.spawn(mappings.projector(&queue)?.run());
+            workers.spawn(mappings.queue("projector", &queue)?.run());
+        }
+        let ticks = Arc::new(Notify::new());
+        if let Some(queue) = queue_of_reactor(&settings.stream_relay) {
+            let worker = mappings.queue("reactor", &queue)?;
+            let (reactor, moved) = (functions.function("reactor"), ticks.clone());
+            let tick = TickWorker { reactor, timeout: worker.timeout, moved, stop: stop_signal.clone() };
+            workers.spawn(worker.run());
+            workers.spawn(tick.run());
         }
         let timeout = Duration::from_secs(args.function_timeout.into());
         let relay = RelaySettings::read(&environment_of(&settings.stream_relay))?;
@@ -112,6 +123,7 @@ impl Stack {
             set_faults: Arc::new(Mutex::new(json!({}))),
             clock: services.clock.clone(),
             table_clock: services.database.clock().clone(),
+            ticks,
             eventbridge: aws_config_at(services.bus_url()),
             relay,
         };
@@ -200,13 +212,14 @@ fn read_template(path: &Path) -> Result<Template, DevError> {
         let text = std::fs::read_to_string(path);
         text.map_err(|source| DevError::ReadTemplate { path: path.to_owned(), source })
     };
-    // A project without read models has no such file.
-    let read_models = path.with_file_name("deploy/read-models.yaml");
-    if !read_models.exists() {
-        return Ok(Template::parse(&read(path)?)?);
+    // A project without the part has no such file.
+    let parts = PARTS.map(|(parameter, value, file)| (parameter, value, path.with_file_name(file)));
+    let parts = || parts.iter().filter(|(.., file)| file.exists());
+    let parameters: Vec<_> = parts().map(|(parameter, value, _)| (*parameter, *value)).collect();
+    let mut template = Template::with_parameters(&read(path)?, &parameters)?;
+    for (.., file) in parts() {
+        template.functions.extend(Template::parse(&read(file)?)?.functions);
     }
-    let mut template = Template::with_parameters(&read(path)?, &[READ_MODELS])?;
-    template.functions.extend(Template::parse(&read(&read_models)?)?.functions);
     Ok(template)
 }
 
@@ -225,7 +238,8 @@ async fn create_resources(
     let relay = RelaySettings::read(&environment_of(&settings.stream_relay))?;
     services.bus.create_event_bus(&relay.event_bus_name);
     services.bus.create_queue(&relay.dlq_url);
-    if let Some(queue) = queue_of_projector(&settings.stream_relay) {
+    let queues = [queue_of_projector(&settings.stream_relay), queue_of_reactor(&settings.stream_relay)];
+    for queue in queues.into_iter().flatten() {
         services.bus.create_work_queue(&queue);
     }
     Ok(())
@@ -279,10 +293,11 @@ impl Mappings<'_> {
         Ok(services.state.retain_checkpoints(&readers)?)
     }
 
-    fn projector(&self, queue: &str) -> Result<QueueWorker, DevError> {
-        let (declared, _) = function_of(self.template, "projector", self.services.bus_url())?;
+    /// The worker of a function that has this queue.
+    fn queue(&self, binary: &'static str, queue: &str) -> Result<QueueWorker, DevError> {
+        let (declared, _) = function_of(self.template, binary, self.services.bus_url())?;
         Ok(QueueWorker {
-            function: QueueFunction::Projector(self.functions.function("projector")),
+            function: QueueFunction::OfStack(self.functions.function(binary)),
             timeout: declared.timeout,
             queue: queue.rsplit('/').next().unwrap_or_default().to_owned(),
             bus: self.services.bus.clone(),

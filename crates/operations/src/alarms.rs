@@ -17,7 +17,8 @@ const ALARMS: &str = "api-failing api-server-errors api-slow archive-silent brea
     snapshotter-failures snapshotter-silent state-too-large stream-relay-failures stream-relay-silent \
     table-throttled";
 
-const ALARMS_OF_READ_MODELS: &str = "aggregates-suspended changes-unread projector-behind projector-failures";
+const ALARMS_OF_PARTS: &str = "aggregates-suspended changes-unread projector-behind projector-failures \
+    reactions-failed reactions-late reactions-unread reactor-failures";
 
 /// The names of the alarms that each stack has.
 pub fn alarm_names() -> impl Iterator<Item = &'static str> {
@@ -31,8 +32,7 @@ const CONCURRENCY: usize = 8;
 
 /// The alarms of the stack that exist, each with its figures. It makes one call, and one for each alarm.
 pub async fn alarm_figures(cloudwatch: &SignedCalls, stack_name: &str) -> Result<Vec<Alarm>, OperatorError> {
-    let names =
-        alarm_names().chain(ALARMS_OF_READ_MODELS.split_whitespace()).map(|name| format!("{stack_name}-{name}"));
+    let names = alarm_names().chain(ALARMS_OF_PARTS.split_whitespace()).map(|name| format!("{stack_name}-{name}"));
     let request = json!({"AlarmNames": names.collect::<Vec<_>>(), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
     let response = cloudwatch.post("DescribeAlarms", &request).await?;
     let alarms = response["MetricAlarms"].as_array().map_or(&[][..], Vec::as_slice);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn alarms_are_those_of_the_templates() {
-        let mut all: Vec<_> = alarm_names().chain(ALARMS_OF_READ_MODELS.split_whitespace()).collect();
+        let mut all: Vec<_> = alarm_names().chain(ALARMS_OF_PARTS.split_whitespace()).collect();
         all.sort_unstable();
         assert_eq!(names(&["template.yaml", "deploy/monitoring.yaml"]), all);
     }

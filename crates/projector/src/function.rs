@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 
 use daybook_event_store::{EventStore, StoreSettings};
-use daybook_function_runtime::{Error, Metrics, aws_config_in_lambda, handle_invocations, log_failed_warm_up};
+use daybook_function_runtime::{
+    Error, Metrics, QueueBatch, aws_config_in_lambda, handle_invocations, log_failed_warm_up,
+};
 use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::{Environment, SettingError};
 use daybook_view_store::ViewStore;
 
-use crate::handler::{Projector, QueueBatch};
+use crate::handler::Projector;
 
 type RegisteredProjections = fn() -> Result<Projections, ProjectionRegistrationError>;
 

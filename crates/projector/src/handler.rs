@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use daybook_decider::Aggregate;
 use daybook_event_store::EventStore;
+use daybook_function_runtime::{QueueBatch, QueueResponse};
 use daybook_projection::Projections;
 use daybook_table::AggregateKey;
 use daybook_view_store::ViewStore;
 use futures_util::future::{join, join_all};
 use futures_util::{StreamExt, stream};
 use metrics::{Unit, counter, describe_counter};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::changed::{Changed, read_changed};
@@ -33,43 +32,6 @@ pub struct Projector {
     targets: Vec<Box<dyn TargetRunner>>,
     checks: MarkChecks,
     failures: FailureCounter,
-}
-
-/// A batch of messages, as SQS passes it to a function.
-#[derive(Clone, Debug, Deserialize)]
-pub struct QueueBatch {
-    #[serde(rename = "Records")]
-    pub records: Vec<QueueRecord>,
-}
-
-/// A message. It is read from a record of any form, so that an invalid one cannot fail the others.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(from = "Value")]
-pub struct QueueRecord {
-    /// Its id. A record without an id has an empty one, for which SQS delivers the whole batch again.
-    pub message_id: String,
-    /// The body of the message: [`ChangedAggregates`](daybook_table::ChangedAggregates) as JSON.
-    pub body: String,
-}
-
-impl From<Value> for QueueRecord {
-    fn from(record: Value) -> Self {
-        let text = |name: &str| record[name].as_str().unwrap_or_default().to_owned();
-        Self { message_id: text("messageId"), body: text("body") }
-    }
-}
-
-/// The messages that SQS must deliver again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct QueueResponse {
-    pub batch_item_failures: Vec<QueueFailure>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct QueueFailure {
-    pub item_identifier: String,
 }
 
 impl Projector {
@@ -115,8 +77,7 @@ impl Projector {
         for key in unprojected.union(&unhandled) {
             failed.extend(changed[key].messages.iter().cloned());
         }
-        let failure = |item_identifier| QueueFailure { item_identifier };
-        QueueResponse { batch_item_failures: failed.into_iter().map(failure).collect() }
+        QueueResponse::failed(failed)
     }
 
     /// Projects the aggregates. Returns those whose events could not all be folded into all views.

@@ -30,7 +30,8 @@ pub mod project;
 pub mod target;
 mod versions;
 
+pub use daybook_function_runtime::{QueueBatch, QueueFailure, QueueRecord, QueueResponse};
 pub use function::{run, run_with, views_table};
-pub use handler::{Projector, QueueBatch, QueueFailure, QueueRecord, QueueResponse};
+pub use handler::Projector;
 pub use project::{EventRange, Projected, Projecting};
 pub use target::{EventTarget, TargetError, TargetEvent};

@@ -6,7 +6,7 @@ use crate::source::{DaybookSource, Parameters};
 pub(crate) type File = (String, String);
 
 /// The files of a release that a user may edit. `daybook upgrade` merges the changes of later releases into them.
-const RELEASE: [(&str, &str); 16] = [
+const RELEASE: [(&str, &str); 17] = [
     ("Cargo.toml", include_str!("../template/project.toml")),
     (".gitignore", include_str!(concat!(env!("OUT_DIR"), "/gitignore"))),
     (".github/workflows/ci.yml", include_str!("../template/ci.yml")),
@@ -17,6 +17,7 @@ const RELEASE: [(&str, &str); 16] = [
     ("app/functions/Cargo.toml", include_str!("../template/functions.toml")),
     ("app/functions/src/bin/command-handler.rs", include_str!(concat!(env!("OUT_DIR"), "/command-handler.rs.txt"))),
     ("app/functions/src/bin/projector.rs", include_str!(concat!(env!("OUT_DIR"), "/projector.rs.txt"))),
+    ("app/functions/src/bin/reactor.rs", include_str!(concat!(env!("OUT_DIR"), "/reactor.rs.txt"))),
     ("app/functions/src/bin/snapshotter.rs", include_str!(concat!(env!("OUT_DIR"), "/snapshotter.rs.txt"))),
     ("app/functions/src/bin/stream-relay.rs", include_str!(concat!(env!("OUT_DIR"), "/stream-relay.rs.txt"))),
     ("app/projections/Cargo.toml", include_str!("../template/projections.toml")),

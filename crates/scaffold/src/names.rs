@@ -12,7 +12,7 @@ const RESERVED: &str = "abstract aggregate aggregates as async await become box 
     command command_handler commands const consumer context continue core crate daybook decision default deserialize do \
     dyn else enum err event event_type events exit_code extern false final fn followed followed_event follows for \
     functions gen handle_error if impl in json_schema let lib loop macro main match mod move mut none ok operator option override \
-    priv projection projections projector pub ref registry rejection result return row row_key rows schemars self serde \
+    priv projection projections projector pub reactor ref registry rejection result return row row_key rows schemars self serde \
     serialize snapshotter some source state static std stream_relay string struct super tests trait true try type unsafe \
     unsized use vec views virtual where while yield";
 

@@ -74,14 +74,9 @@ pub(crate) fn body(message: &PendingMessage, now: SystemTime) -> Result<String, 
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use daybook_local_aws::messaging::{Bus, Server};
     use serde_json::{Value, json};
-    use tokio::time::Instant;
 
     use super::*;
-    use crate::clients::Queue;
     use crate::settings::{RelaySettings, RetryPolicy};
 
     fn pending(record: &Value) -> PendingMessage {
@@ -92,7 +87,7 @@ mod tests {
             retry: RetryPolicy::default(),
         };
         let raw = RawValue::from_string(record.to_string()).unwrap();
-        crate::message::gather(vec![raw], &settings, |_| false).0.remove(0)
+        crate::message::gather(vec![raw], &settings, |_| false).messages.remove(0)
     }
 
     fn record(detail: &str) -> Value {
@@ -172,21 +167,5 @@ mod tests {
         assert!(text.chars().all(|character| character >= ' ' && !matches!(character, '\u{FFFE}' | '\u{FFFF}')));
         let dead_letter: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(dead_letter["message"]["detail"], "\u{FFFE}\u{FFFF}\u{0}\u{1F600}");
-    }
-
-    #[tokio::test]
-    async fn no_attempt_starts_at_the_cutoff_or_later() {
-        let bus = Bus::with("main", "dlq");
-        let server = Server::start(bus.router()).await.unwrap();
-        let queue = Queue {
-            client: crate::clients::sqs(&daybook_function_runtime::aws_config_at(server.url())),
-            url: "http://localhost/1/dlq".into(),
-            retry: RetryPolicy { first_wait: Duration::from_millis(1), ..RetryPolicy::default() },
-        };
-        for (cutoff, arrived) in [(Some(Instant::now()), 0), (None, 1)] {
-            bus.set_faults(serde_json::from_value(json!({"sendMessage": [{"http": 503}]})).unwrap());
-            let result = queue.send("{}", MAX_ATTEMPTS, cutoff).await;
-            assert_eq!((result.is_ok(), bus.dead_letters().len()), (arrived == 1, arrived), "{cutoff:?}");
-        }
     }
 }

@@ -8,7 +8,7 @@ use daybook_stream_batch::StreamBatch;
 
 use crate::clients;
 use crate::relay::Relay;
-use crate::settings::{RelaySettings, changes_queue};
+use crate::settings::{RelaySettings, changes_queue, reactions_queue};
 
 /// Runs the relay until Lambda ends its process: the `main` of the function. It exits with an error in the log if a setting
 /// is invalid or the bus does not exist.
@@ -31,6 +31,9 @@ async fn serve() -> Result<(), Error> {
     }
     if let Some(queue) = changes_queue(&environment) {
         relay = relay.with_changes_queue(clients::sqs(&config), queue);
+    }
+    if let Some(queue) = reactions_queue(&environment) {
+        relay = relay.with_reactions_queue(clients::sqs(&config), queue);
     }
     handle_invocations(metrics, async |batch: StreamBatch, deadline| relay.handle(batch, deadline).await).await
 }

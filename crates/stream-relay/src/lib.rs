@@ -17,16 +17,17 @@
 //! - `queues`: the messages that may be sent next, without I/O: order, packing, waiting.
 //! - `put_events`: the result of each entry, from a response of EventBridge.
 //! - `memory`: what the process knows from earlier invocations.
-//! - `changes_queue`: the changes queue, from which the projector learns which aggregates have new events.
+//! - `hints`: the changes queue, from which the projector learns which aggregates have new events, and the reactions queue,
+//!   from which the reactor learns which deadlines are due soon.
 //! - `dead_letter`: the contents of the dead-letter queue.
 //! - `signals`: logs and metrics of an invocation. `spans`: its traces.
 //! - [`clients`], [`settings`]: configuration. [`check_bus`]: whether the bus exists.
 
 mod breaker;
-mod changes_queue;
 pub mod clients;
 mod dead_letter;
 mod function;
+mod hints;
 mod memory;
 mod message;
 mod publisher;
@@ -40,6 +41,7 @@ mod signals;
 mod spans;
 
 pub use clients::{BusCheck, NoSuchBus, check_bus};
+pub use daybook_queue::Waits;
 pub use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 pub use daybook_table::Clock;
 pub use dead_letter::DeadLetter;
@@ -47,4 +49,4 @@ pub use function::run;
 pub use message::EntryError;
 pub use relay::{Relay, RelayError};
 pub use resend::{BatchRows, Resend, ResendOutcome};
-pub use settings::{RelaySettings, RetryPolicy, changes_queue};
+pub use settings::{RelaySettings, RetryPolicy, changes_queue, reactions_queue};

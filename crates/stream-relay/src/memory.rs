@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-use crate::changes_queue::SentChanges;
 use crate::clients::NoSuchBus;
+use crate::hints::SentHints;
 use crate::message::{Attempts, PendingMessage, Published};
 use crate::record::Coordinates;
 
@@ -50,13 +50,13 @@ impl Memory {
         }
     }
 
-    pub(crate) fn remember(&self, published: Published, changes: SentChanges) {
+    pub(crate) fn remember(&self, published: Published, hints: [SentHints; 2]) {
         let mut known = self.lock();
         for (index, PendingMessage { records, attempts, .. }) in published.messages.into_iter().enumerate() {
             let attempts = published.unsettled.contains(&index).then_some(attempts);
             records.into_iter().for_each(|record| known.insert(record, attempts.clone()));
         }
-        changes.settled.into_iter().for_each(|record| known.insert(record, None));
+        hints.into_iter().flat_map(|sent| sent.settled).for_each(|record| known.insert(record, None));
     }
 }
 

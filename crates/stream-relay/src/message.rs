@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use daybook_function_runtime::traces;
-use daybook_table::{AggregateKey, OutboxItem};
+use daybook_table::{AggregateKey, DueDeadline, OutboxItem};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -97,15 +97,25 @@ pub(crate) struct Moved {
     pub(crate) records: Vec<Coordinates>,
 }
 
-/// Reads the records that are not settled: the messages, each once, in the order in which they came, and the aggregates with
-/// new events.
+/// The contents of the records of a batch that are not settled.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    /// The messages, each once, in the order in which they came.
+    pub(crate) messages: Vec<PendingMessage>,
+    /// The aggregates with new events.
+    pub(crate) moved: BTreeMap<AggregateKey, Moved>,
+    /// The deadlines that are due soon, each with the records that say so.
+    pub(crate) soon: BTreeMap<DueDeadline, Vec<Coordinates>>,
+}
+
 pub(crate) fn gather(
     records: Vec<Box<RawValue>>,
     settings: &RelaySettings,
     is_settled: impl Fn(&Coordinates) -> bool,
-) -> (Vec<PendingMessage>, BTreeMap<AggregateKey, Moved>) {
-    let (mut moved, mut known) = (BTreeMap::<_, Moved>::new(), HashMap::new());
-    let mut messages: Vec<PendingMessage> = Vec::with_capacity(records.len());
+) -> Gathered {
+    let mut known = HashMap::new();
+    let Gathered { mut messages, mut moved, mut soon } = Gathered::default();
+    messages.reserve(records.len());
     for raw in records {
         let (coordinates, content) = record::read(&raw);
         if is_settled(&coordinates) {
@@ -117,6 +127,10 @@ pub(crate) fn gather(
                 let moved = moved.entry(aggregate).or_default();
                 moved.last = moved.last.max(last);
                 moved.records.push(coordinates);
+                continue;
+            }
+            Content::Soon(deadline) => {
+                soon.entry(deadline).or_default().push(coordinates);
                 continue;
             }
             Content::Unreadable(Unreadable { pk, reason }) => {
@@ -131,7 +145,7 @@ pub(crate) fn gather(
         }
         messages[index].records.push(coordinates);
     }
-    (messages, moved)
+    Gathered { messages, moved, soon }
 }
 
 /// The key by which two records are the same message: the row and its message id. The same id in another row would be

@@ -5,12 +5,13 @@ use std::num::NonZeroU32;
 use std::pin::pin;
 use std::time::Duration;
 
+use daybook_queue::Queue;
 use daybook_table::Clock;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::breaker::Breaker;
-use crate::clients::{BusCheck, NoSuchBus, Queue, WARM, check_bus};
+use crate::clients::{BusCheck, NoSuchBus, WARM, check_bus};
 use crate::dead_letter::{self, MAX_ATTEMPTS};
 use crate::memory::Memory;
 use crate::message::{EntryError, PendingMessage, Published};
@@ -225,7 +226,7 @@ impl Publishing<'_> {
         // All failed entries wait equally long, so that they share a request again.
         let attempts = request.iter().map(|&index| self.queues.attempts(index)).max().unwrap_or_default();
         let now = Instant::now();
-        let retry_at = now + self.publisher.settings.retry.wait(attempts);
+        let retry_at = now + self.publisher.settings.retry.waits.after(attempts);
 
         self.published.tls_failures += usize::from(results.iter().any(is_tls_failure));
         let mut dispositions = Vec::with_capacity(request.len());

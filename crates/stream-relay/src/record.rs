@@ -9,7 +9,7 @@ use std::str::FromStr;
 use aws_sdk_eventbridge::primitives::{DateTime, DateTimeFormat};
 use daybook_stream_batch::SequenceNumber;
 use daybook_table::trace::is_trace_header;
-use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
+use daybook_table::{AggregateKey, DeadlineItem, DueDeadline, OutboxItem, attributes, keys};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -34,6 +34,8 @@ pub(crate) enum Content {
     Outbox(Box<OutboxRow>),
     /// New events of an aggregate, up to this number: its metadata moved.
     Moved(AggregateKey, u64),
+    /// A deadline that is pending, and was set shortly before its time.
+    Soon(DueDeadline),
     /// Another item, or a row that was changed or deleted, for example by its TTL.
     SomethingElse,
     Unreadable(Unreadable),
@@ -214,6 +216,8 @@ fn read_any(raw: &RawValue) -> (Coordinates, Content) {
     let content = if let Some(aggregate) = moved_aggregate(&record) {
         let last = record["dynamodb"]["NewImage"][attributes::CURRENT_SEQ_NUM]["N"].as_str();
         Content::Moved(aggregate, last.and_then(|last| last.parse().ok()).unwrap_or_default())
+    } else if let Some(deadline) = soon(&mut record) {
+        Content::Soon(deadline)
     } else if is_something_else(&record) {
         Content::SomethingElse
     } else {
@@ -240,6 +244,19 @@ fn moved_aggregate(record: &Value) -> Option<AggregateKey> {
     let is_metadata = key(record, attributes::SK) == Some(keys::METADATA) && record["eventName"] != "REMOVE";
     let aggregate = if is_metadata { keys::aggregate_of_pk(key(record, attributes::PK)?) } else { None };
     aggregate.filter(|aggregate| !aggregate.is_reserved())
+}
+
+/// The deadline of a row that the stream must pass on, unless it was deleted. The tick finds one whose row cannot be read here.
+fn soon(record: &mut Value) -> Option<DueDeadline> {
+    let is_deadline = key(record, attributes::SK)?.starts_with(keys::DEADLINE_PREFIX);
+    if !is_deadline || record["eventName"] == "REMOVE" {
+        return None;
+    }
+    let image = record.pointer_mut("/dynamodb/NewImage").map(Value::take)?;
+    let image: serde_dynamo::Item = serde_json::from_value(image).ok()?;
+    let row: DeadlineItem = serde_dynamo::from_item(image).ok()?;
+    let (due, key) = (row.due.parse().ok()?, keys::aggregate_of_pk(&row.pk)?);
+    row.soon?.then(|| DueDeadline { due, key, name: row.name().to_owned() })
 }
 
 /// Whether the record is certainly not a new outbox row.

@@ -2,15 +2,15 @@
 
 use std::future::pending;
 
+use daybook_queue::{Queue, SqsClient};
 use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use daybook_table::Clock;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::changes_queue::{self, SentChanges};
-use crate::clients::{Queue, SqsClient};
+use crate::hints::{self, SentHints};
 use crate::memory::Memory;
-use crate::message::{Published, gather};
+use crate::message::{Gathered, Published, gather};
 use crate::publisher::{Limits, Publisher};
 use crate::settings::RelaySettings;
 use crate::{signals, spans};
@@ -20,6 +20,7 @@ use crate::{signals, spans};
 pub struct Relay {
     publisher: Publisher,
     changes_queue: Option<Queue>,
+    reactions_queue: Option<Queue>,
     /// The version of the function that runs it, under which its failures are counted.
     function_version: Option<String>,
 }
@@ -36,13 +37,13 @@ impl Relay {
     /// A relay over clients that do not retry by themselves, such as those of [`clients`](crate::clients).
     pub fn new(bus: aws_sdk_eventbridge::Client, queue: SqsClient, settings: RelaySettings) -> Self {
         signals::describe();
-        let (url, retry) = (settings.dlq_url.clone(), settings.retry);
-        let dead_letter_queue = Some(Queue { client: queue, url, retry });
+        let (url, waits) = (settings.dlq_url.clone(), settings.retry.waits);
+        let dead_letter_queue = Some(Queue { client: queue, url, waits });
         let (memory, clock) = (Memory::default(), Clock::default());
         // The function has just checked the bus.
         memory.lock().bus_checked = Some(Instant::now());
         let publisher = Publisher { bus, settings, dead_letter_queue, memory, clock };
-        Self { publisher, changes_queue: None, function_version: None }
+        Self { publisher, changes_queue: None, reactions_queue: None, function_version: None }
     }
 
     /// The relay of a function that could not check its bus at its start: the first batch checks it.
@@ -55,8 +56,15 @@ impl Relay {
     /// The relay that also sends the keys of aggregates with new events to the changes queue, which has this URL.
     #[must_use]
     pub fn with_changes_queue(self, client: SqsClient, url: String) -> Self {
-        let changes_queue = Some(Queue { client, url, retry: self.publisher.settings.retry });
+        let changes_queue = Some(Queue { client, url, waits: self.publisher.settings.retry.waits });
         Self { changes_queue, ..self }
+    }
+
+    /// The relay that also sends deadlines that are due soon to the reactions queue, which has this URL.
+    #[must_use]
+    pub fn with_reactions_queue(self, client: SqsClient, url: String) -> Self {
+        let reactions_queue = Some(Queue { client, url, waits: self.publisher.settings.retry.waits });
+        Self { reactions_queue, ..self }
     }
 
     /// Counts failures also under the version of the function that runs it, so that an alarm on this version can roll back
@@ -80,7 +88,8 @@ impl Relay {
         let records = batch.records.len();
         let settings = &self.publisher.settings;
         let memory = &self.publisher.memory;
-        let (mut messages, moved) = gather(batch.records, settings, |record| memory.is_settled(record));
+        let gathered = gather(batch.records, settings, |record| memory.is_settled(record));
+        let Gathered { mut messages, moved, soon } = gathered;
         for message in &mut messages {
             memory.recall(message);
             message.start_span();
@@ -89,31 +98,41 @@ impl Relay {
         let mut limits = Limits { cutoff: Some(cutoff), ..Limits::default() };
         let send_changes = async {
             match &self.changes_queue {
-                Some(queue) if !moved.is_empty() => changes_queue::send(queue, moved, cutoff).await,
-                _ => SentChanges::default(),
+                Some(queue) if !moved.is_empty() => hints::send_changes(queue, moved, cutoff).await,
+                _ => SentHints::default(),
+            }
+        };
+        let send_deadlines = async {
+            match &self.reactions_queue {
+                Some(queue) if !soon.is_empty() => {
+                    hints::send_deadlines(queue, soon, &self.publisher.clock, cutoff).await
+                }
+                _ => SentHints::default(),
             }
         };
         let span = spans::batch(messages.iter().map(|message| &message.span));
         let check = self.publisher.check_bus(!messages.is_empty());
         let published = self.publisher.publish(messages, &mut limits, pending()).instrument(span);
-        let (mut published, changes, missing) = tokio::join!(published, send_changes, check);
+        let (mut published, changes, deadlines, missing) = tokio::join!(published, send_changes, send_deadlines, check);
+        let hints = [changes, deadlines];
         if let Some(missing) = missing {
             published.dropped(&missing);
         }
-        signals::report(records, &published, &changes, self.function_version.as_deref());
-        let response = response(&published, &changes);
-        memory.remember(published, changes);
+        signals::report(records, &published, &hints, self.function_version.as_deref());
+        let response = response(&published, &hints);
+        memory.remember(published, hints);
         response
     }
 }
 
 /// The response with the lowest sequence number of the unsettled records.
-fn response(published: &Published, changes: &SentChanges) -> Result<BatchResponse, RelayError> {
+fn response(published: &Published, hints: &[SentHints]) -> Result<BatchResponse, RelayError> {
     let messages = published.unsettled.iter().map(|&index| &published.messages[index]);
     let of_messages = messages.flat_map(|message| message.records.iter().map(|record| (record, message.id())));
-    let of_aggregates = changes.unsettled.iter().map(|record| (record, record.event_id.as_deref().unwrap_or("?")));
+    let of_hints = hints.iter().flat_map(|hints| &hints.unsettled);
+    let of_hints = of_hints.map(|record| (record, record.event_id.as_deref().unwrap_or("?")));
     let mut lowest: Option<&SequenceNumber> = None;
-    for (record, id) in of_messages.chain(of_aggregates) {
+    for (record, id) in of_messages.chain(of_hints) {
         let Some(number) = &record.sequence_number else {
             return Err(RelayError::NoSequenceNumber { id: id.to_owned() });
         };

@@ -124,7 +124,8 @@ impl BatchRows {
                     let known = this.changed.entry(aggregate).or_default();
                     *known = last.max(*known);
                 }
-                Content::SomethingElse => {}
+                // The tick of the reactor finds deadlines.
+                Content::Soon(_) | Content::SomethingElse => {}
                 Content::Unreadable(unreadable) => this.unreadable.push(unreadable.reason),
             }
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use daybook_queue::Waits;
 use daybook_settings::{Environment, SettingError};
 
 #[derive(Clone, Debug)]
@@ -19,9 +20,7 @@ pub struct RelaySettings {
 /// The waits between retries, the time that an invocation leaves for its response, and how long retries go on.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// The maximum of the first wait; the maximum doubles with each later wait.
-    pub first_wait: Duration,
-    pub longest_wait: Duration,
+    pub waits: Waits,
     /// The time that an invocation leaves for its response. Sending and waiting end this long before the deadline.
     pub margin: Duration,
     /// The time for which a message is retried that fails alone: the bus accepts others after its first failure.
@@ -33,6 +32,11 @@ pub struct RetryPolicy {
 /// `CHANGES_QUEUE_URL`: the queue of the projector; `None` when there are no read models.
 pub fn changes_queue(environment: &Environment) -> Option<String> {
     environment.optional("CHANGES_QUEUE_URL")
+}
+
+/// `REACTIONS_QUEUE_URL`: the queue of the reactor; `None` when there is no reactor.
+pub fn reactions_queue(environment: &Environment) -> Option<String> {
+    environment.optional("REACTIONS_QUEUE_URL")
 }
 
 impl RelaySettings {
@@ -69,24 +73,11 @@ impl RelaySettings {
     }
 }
 
-impl RetryPolicy {
-    /// The wait after this many attempts, with full jitter: anything from zero to the maximum.
-    pub(crate) fn wait(&self, attempts: u32) -> Duration {
-        self.limit(attempts).mul_f64(fastrand::f64())
-    }
-
-    fn limit(&self, attempts: u32) -> Duration {
-        let doublings = attempts.saturating_sub(1);
-        self.first_wait.saturating_mul(2_u32.saturating_pow(doublings)).min(self.longest_wait)
-    }
-}
-
 impl Default for RetryPolicy {
     /// A message that fails alone is given up after 45 s, so with the last wait and call it holds others for under a minute.
     fn default() -> Self {
         Self {
-            first_wait: Duration::from_millis(100),
-            longest_wait: Duration::from_secs(5),
+            waits: Waits::default(),
             margin: Duration::from_secs(1),
             alone: Duration::from_secs(45),
             unclear: Duration::from_secs(15 * 60),
@@ -127,14 +118,5 @@ mod tests {
         for bus in ["my bus", "main:1", "main,other", "arn:aws:events:eu-west-1:123456789012:event-bus/a b"] {
             assert!(read(bus).unwrap_err().to_string().contains("EVENT_BUS_NAME"), "{bus}");
         }
-    }
-
-    #[test]
-    fn waits_double_up_to_a_limit() {
-        let retry = RetryPolicy::default();
-        let limits: Vec<_> = (1..=8).map(|attempts| retry.limit(attempts).as_millis()).collect();
-        assert_eq!(limits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-        assert_eq!(retry.limit(u32::MAX), retry.longest_wait);
-        assert!((0..1000).all(|_| retry.wait(3) <= retry.limit(3)));
     }
 }

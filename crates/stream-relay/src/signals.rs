@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
-use crate::changes_queue::SentChanges;
+use crate::hints::SentHints;
 use crate::message::{EntryError, Published};
 
 const IDS_LOGGED: usize = 100;
@@ -25,6 +25,8 @@ pub(crate) fn describe() {
         "TlsFailures",
         "AggregatesSent",
         "AggregatesUnsettled",
+        "DeadlinesSent",
+        "DeadlinesUnsettled",
     ] {
         describe_counter!(name, Unit::Count, "");
     }
@@ -32,7 +34,12 @@ pub(crate) fn describe() {
 }
 
 /// Logs and counts the result of an invocation by this version of the function, if it is known.
-pub(crate) fn report(records: usize, published: &Published, changes: &SentChanges, function_version: Option<&str>) {
+pub(crate) fn report(
+    records: usize,
+    published: &Published,
+    [changes, deadlines]: &[SentHints; 2],
+    function_version: Option<&str>,
+) {
     let Published { messages, unsettled, .. } = published;
     let ids = |indices: &BTreeSet<usize>| {
         let ids: Vec<_> = indices.iter().take(IDS_LOGGED).map(|&index| messages[index].id()).collect();
@@ -69,13 +76,15 @@ pub(crate) fn report(records: usize, published: &Published, changes: &SentChange
         ("MessagesUnsettled", left),
         ("BreakerOpened", usize::from(published.breaker_error.is_some())),
         ("TlsFailures", published.tls_failures),
-        ("AggregatesSent", changes.aggregates),
+        ("AggregatesSent", changes.sent),
         ("AggregatesUnsettled", changes.unsettled.len()),
+        ("DeadlinesSent", deadlines.sent),
+        ("DeadlinesUnsettled", deadlines.unsettled.len()),
     ] {
         counter!(name).increment(count as u64);
     }
     // A metric of its own, because every value of a dimension is billed: most versions have none.
-    let failed = dead_lettered + left + changes.unsettled.len();
+    let failed = dead_lettered + left + changes.unsettled.len() + deadlines.unsettled.len();
     if let Some(version) = function_version.filter(|_| failed > 0) {
         counter!("MessagesFailed", "FunctionVersion" => version.to_owned()).increment(failed as u64);
     }

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use daybook_local_aws::messaging::{Bus, Faults, Server};
-use daybook_stream_relay::{EntryError, RelaySettings, Resend, ResendOutcome, RetryPolicy, clients};
+use daybook_stream_relay::{EntryError, RelaySettings, Resend, ResendOutcome, RetryPolicy, Waits, clients};
 use daybook_table::OutboxItem;
 use serde_json::{Value, json};
 
@@ -26,8 +26,7 @@ async fn setup_at_rate(per_second: u32, faults: Value) -> Setup {
     bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
     let server = Server::start(bus.router()).await.unwrap();
     let retry = RetryPolicy {
-        first_wait: Duration::from_millis(1),
-        longest_wait: Duration::from_millis(4),
+        waits: Waits { first: Duration::from_millis(1), longest: Duration::from_millis(4) },
         ..RetryPolicy::default()
     };
     let settings =

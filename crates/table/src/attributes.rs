@@ -32,6 +32,9 @@ pub const TRACE_HEADER: &str = "traceHeader";
 /// Event: true when a snapshot should be taken at it.
 pub const SNAPSHOT_DUE: &str = "snapshotDue";
 
+/// Deadline: true while it is pending, if it was set shortly before its time.
+pub const SOON: &str = "soon";
+
 /// Snapshot: the last event that is folded into it.
 pub const LAST_SEQ_NUM: &str = "lastSeqNum";
 /// Snapshot: the aggregate's `STATE_VERSION` when it was taken.

@@ -8,11 +8,12 @@
 //! - [`attributes`]: attribute names, for expressions.
 //! - [`items`]: the items as structs.
 //! - [`trace`]: the format of a trace header.
-//! - [`changed`]: the messages of the changes queue. `clock`: the current time, of their items.
+//! - [`changed`]: the messages of the changes queue. [`due`]: those of the reactions queue. `clock`: the current time, of their items.
 
 pub mod attributes;
 pub mod changed;
 mod clock;
+pub mod due;
 pub mod items;
 pub mod keys;
 pub mod trace;
@@ -20,6 +21,7 @@ pub mod trace;
 pub use changed::ChangedAggregates;
 pub use clock::Clock;
 pub use daybook_decider::AggregateKey;
+pub use due::{DueDeadline, DueDeadlines};
 pub use items::{
     ClaimItem, DeadlineCause, DeadlineItem, DeadlineState, EventItem, IdempotencyItem, Metadata, OutboxItem,
     SnapshotItem, StoredText, UnreadableItem,

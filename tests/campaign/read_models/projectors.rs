@@ -131,7 +131,7 @@ impl Projectors {
             work.log.line(|| format!("projector with {ids:?}: {injected:?}"));
             work.log.count("projection");
             instance.process.begin(injected.crash);
-            let record = |message: Received| QueueRecord { message_id: message.id.to_string(), body: message.body };
+            let record = |message: Received| QueueRecord::new(message.id.to_string(), message.body);
             let batch = QueueBatch { records: received.into_iter().map(record).collect() };
             let polls = if let Some(Crash::AtPoll(polls)) = injected.crash { polls } else { usize::MAX };
             let response = tokio::select! {

@@ -149,7 +149,7 @@ fn policy_for_a_key_exists_only_with_the_key() {
 
 #[test]
 fn functions_may_use_the_earlier_key_too_while_data_has_it() {
-    for file in ["template.yaml", "deploy/read-models.yaml", "deploy/operators.yaml"] {
+    for file in ["template.yaml", "deploy/read-models.yaml", "deploy/reactor.yaml", "deploy/operators.yaml"] {
         let policy =
             plain(&read(file))["Resources"]["UseTheKey"]["Properties"]["PolicyDocument"]["Statement"][0].clone();
         let all = "arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/*";

@@ -185,7 +185,8 @@ fn each_alarm_notifies_when_it_ends() {
         for (name, alarm) in resources(&template, "AWS::CloudWatch::Alarm") {
             let properties = &alarm["Properties"];
             // An arrival has no end, and the messages of an empty queue may have expired.
-            let silent = ["ChangesUnread", "DeadLetterArrived", "DeadLetterMessages", "DeadLetterOld"];
+            let silent =
+                ["ChangesUnread", "DeadLetterArrived", "DeadLetterMessages", "DeadLetterOld", "ReactionsUnread"];
             let expected = if silent.contains(&name.as_str()) { &Value::Null } else { &properties["AlarmActions"] };
             assert_eq!(properties.get("OKActions").unwrap_or(&Value::Null), expected, "{name}");
         }
@@ -203,7 +204,7 @@ fn alarms_are_within_the_limits_of_cloudwatch() {
 
 #[test]
 fn timeouts_in_an_alarm_are_those_of_the_functions() {
-    let (template, [_, nested, _]) = (plain(&text()), all_templates());
+    let (template, [_, nested, ..]) = (plain(&text()), all_templates());
     let expression = nested["Resources"]["FunctionsNearTimeout"]["Properties"]["Metrics"][0]["Expression"].to_string();
     for (id, metric) in [("CommandHandler", "handler"), ("StreamRelay", "relay"), ("Snapshotter", "snapshotter")] {
         let own = &template["Resources"][id]["Properties"]["Timeout"];
@@ -216,7 +217,7 @@ fn timeouts_in_an_alarm_are_those_of_the_functions() {
 fn costs_page_counts_the_metrics_of_the_alarms() {
     let (outer, nested) = templates();
     let all = [outer, nested].map(|template| resources(&template, "AWS::CloudWatch::Alarm").into_values());
-    // Those on the projector exist only with read models.
+    // Those on the projector and the reactor exist only with these parts.
     let usual = all.into_iter().flatten().filter(|alarm| alarm.get("Condition").is_none());
     let count: usize = usual.map(|alarm| Alarm::read(&alarm["Properties"]).billed()).sum();
     let page = read("docs/deploy.md");
@@ -224,8 +225,16 @@ fn costs_page_counts_the_metrics_of_the_alarms() {
     let of_deployments = resources(&templates().0, "AWS::CloudWatch::Alarm").into_values();
     let always: usize = of_deployments.map(|alarm| Alarm::read(&alarm["Properties"]).billed()).sum();
     assert!(page.contains(&format!("only the {always} metrics of deployments")), "{always} metrics without AlarmEmail");
-    let all = all_templates().map(|template| resources(&template, "AWS::CloudWatch::Alarm").into_values());
-    let with: usize = all.into_iter().flatten().map(|alarm| Alarm::read(&alarm["Properties"]).billed()).sum();
-    let further = with - count;
-    assert!(read("docs/read-models.md").contains(&format!("{further} metrics under alarms")), "{further} more");
+    let [_, nested, read_models, reactor] = all_templates();
+    for (page, condition, part) in
+        [("read-models", "HasReadModels", &read_models), ("deadlines", "HasReactor", &reactor)]
+    {
+        let of_monitoring = resources(&nested, "AWS::CloudWatch::Alarm").into_values();
+        let of_monitoring = of_monitoring.filter(|alarm| alarm["Condition"] == condition);
+        let all = of_monitoring.chain(resources(part, "AWS::CloudWatch::Alarm").into_values());
+        // Two alarms on all functions have one more metric.
+        let further = 2 + all.map(|alarm| Alarm::read(&alarm["Properties"]).billed()).sum::<usize>();
+        let page = read(&format!("docs/{page}.md"));
+        assert!(page.contains(&format!("{further} metrics under alarms")), "{further} more");
+    }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use super::{expression, plain, plain_with_read_models, read, text};
+use super::{expression, plain, plain_with_parts, read, text};
 
 const HOUR: i64 = 60;
 const DAY: i64 = 24 * HOUR;
@@ -140,22 +140,22 @@ fn substituted(value: &Value, template: &Value) -> String {
 }
 
 /// The body of the dashboard.
-fn body(read_models: bool) -> Value {
-    let plain = if read_models { plain_with_read_models } else { plain };
+fn body(parts: bool) -> Value {
+    let plain = if parts { plain_with_parts } else { plain };
     let nested = plain(&read("deploy/monitoring.yaml"));
     let body = substituted(&nested["Resources"]["Dashboard"]["Properties"]["DashboardBody"], &nested);
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
 /// The widgets that show metrics.
-fn widgets(read_models: bool) -> Vec<Widget> {
-    let body = body(read_models);
+fn widgets(parts: bool) -> Vec<Widget> {
+    let body = body(parts);
     let all = body["widgets"].as_array().unwrap().iter();
     all.filter(|widget| widget["type"] == "metric").map(Widget::read).collect()
 }
 
-fn widget(read_models: bool, title: &str) -> Widget {
-    let found = widgets(read_models).into_iter().find(|widget| widget.title == title);
+fn widget(parts: bool, title: &str) -> Widget {
+    let found = widgets(parts).into_iter().find(|widget| widget.title == title);
     found.unwrap_or_else(|| panic!("no widget has the title {title}"))
 }
 
@@ -168,8 +168,8 @@ fn assert_near(value: Option<f64>, expected: f64, what: &str) {
 
 #[test]
 fn dashboard_is_within_the_limits_of_cloudwatch() {
-    for read_models in [false, true] {
-        let body = body(read_models);
+    for parts in [false, true] {
+        let body = body(parts);
         // Otherwise the time range of the dashboard would change the windows of the burn rates.
         assert_eq!(body["periodOverride"], "inherit");
         let mut places = BTreeSet::new();
@@ -181,7 +181,7 @@ fn dashboard_is_within_the_limits_of_cloudwatch() {
             }
         }
         // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html
-        let widgets = widgets(read_models);
+        let widgets = widgets(parts);
         assert!(widgets.iter().all(|widget| widget.lines.len() <= 500) && widgets.len() <= 500);
         assert!(widgets.iter().map(|widget| widget.lines.len()).sum::<usize>() <= 2500);
         let nothing = Account::of_sums(&[]);
@@ -200,13 +200,21 @@ fn dashboard_is_within_the_limits_of_cloudwatch() {
 }
 
 #[test]
-fn dashboard_shows_read_models_only_if_they_are_deployed() {
-    let titles = |read_models| widgets(read_models).into_iter().map(|widget| widget.title).collect::<BTreeSet<_>>();
+fn dashboard_shows_optional_parts_only_if_they_are_deployed() {
+    let titles = |parts| widgets(parts).into_iter().map(|widget| widget.title).collect::<BTreeSet<_>>();
     let (without, with) = (titles(false), titles(true));
     let added: Vec<_> = with.difference(&without).collect();
-    assert_eq!(added, ["Messages of the projector", "Oldest message of the projector, s", "Projector"]);
+    let expected = [
+        "Messages of the projector",
+        "Messages of the reactor",
+        "Oldest deadline that is due, s",
+        "Oldest message of the projector, s",
+        "Projector",
+        "Reactor",
+    ];
+    assert_eq!(added, expected);
     let text = body(false).to_string();
-    assert!(!text.contains("ProjectorName") && !text.contains("\"views\""), "{text}");
+    assert!(!["ProjectorName", "\"views\"", "ReactorName"].iter().any(|name| text.contains(name)), "{text}");
 }
 
 // Costs.

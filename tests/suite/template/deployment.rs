@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use suite_tests::workspace;
 
-use super::{plain, plain_with_read_models, read, resources, text};
+use super::{plain, plain_with_parts, read, resources, text};
 
 fn account() -> Value {
     plain(&read(".github/aws.yaml"))
@@ -123,9 +123,9 @@ fn deployment_roles_give_permissions_only_within_the_boundary() {
 #[test]
 fn boundary_allows_the_actions_of_all_roles_of_the_stack() {
     let others =
-        ["deploy/read-models.yaml", "deploy/instances.yaml", "deploy/fan-out.yaml"].map(|file| plain(&read(file)));
-    let [read_models, instances, fan_out] = others;
-    let templates = [plain_with_read_models(&text()), read_models, instances, fan_out];
+        ["read-models", "reactor", "instances", "fan-out"].map(|name| plain(&read(&format!("deploy/{name}.yaml"))));
+    let [read_models, reactor, instances, fan_out] = others;
+    let templates = [plain_with_parts(&text()), read_models, reactor, instances, fan_out];
     let allowed: BTreeSet<_> = statements(&account()["Resources"]["Boundary"]["Properties"]["PolicyDocument"])
         .flat_map(|one| one.actions)
         .collect();

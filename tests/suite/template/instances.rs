@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{plain, plain_with_read_models, read, text};
+use super::{plain, plain_with_parts, read, text};
 
 fn add_on() -> Value {
     plain(&read("deploy/instances.yaml"))
@@ -30,7 +30,7 @@ fn shared(template: &Value, id: &str) -> Map<String, Value> {
 
 #[test]
 fn function_on_instances_has_the_properties_of_the_other_and_one_vcpu() {
-    let (outer, add_on) = (plain_with_read_models(&text()), add_on());
+    let (outer, add_on) = (plain_with_parts(&text()), add_on());
     assert_eq!(shared(&outer, "CommandHandler"), shared(&add_on, "CommandHandlerOnInstances"));
     let own = &add_on["Resources"]["CommandHandlerOnInstances"]["Properties"];
     let provider = json!({
@@ -60,7 +60,7 @@ fn passed(outer: &Value) -> Map<String, Value> {
 
 #[test]
 fn function_on_instances_gets_the_variables_of_the_other_from_the_output_of_its_stack() {
-    let (outer, add_on) = (plain_with_read_models(&text()), add_on());
+    let (outer, add_on) = (plain_with_parts(&text()), add_on());
     let passed = passed(&outer);
     let declared = add_on["Parameters"].as_object().unwrap();
     for (name, parameter) in declared {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::operations::deployment_alarms;
-use super::{plain, plain_with_read_models, read, resources, text};
+use super::{PARTS, plain, plain_with_parts, read, resources, text};
 use crate::links::page_sections;
 
 const ALARM: &str = "AWS::CloudWatch::Alarm";
@@ -17,18 +17,24 @@ pub(super) fn templates() -> (Value, Value) {
     (outer, nested)
 }
 
-/// All templates of the stack, with read models.
-pub(super) fn all_templates() -> [Value; 3] {
+/// All templates of the stack, with read models and reactor.
+pub(super) fn all_templates() -> [Value; 4] {
     let outer = plain(&text());
-    let nested = plain_with_read_models(&nested_text(&outer));
-    [outer, nested, plain(&read("deploy/read-models.yaml"))]
+    let nested = plain_with_parts(&nested_text(&outer));
+    let [read_models, reactor] = PARTS.map(|(file, _)| plain(&read(file)));
+    [outer, nested, read_models, reactor]
 }
 
 fn nested_text(outer: &Value) -> String {
     let stacks = resources(outer, "AWS::CloudFormation::Stack");
-    assert_eq!(stacks.keys().collect::<Vec<_>>(), ["Monitoring", "ReadModelsStack"]);
-    assert_eq!(stacks["ReadModelsStack"]["Condition"], "HasReadModels");
-    assert_eq!(stacks["ReadModelsStack"]["Properties"]["TemplateURL"], "deploy/read-models.yaml");
+    assert_eq!(stacks.keys().collect::<Vec<_>>(), ["Monitoring", "ReactorStack", "ReadModelsStack"]);
+    for (stack, condition, file) in [
+        ("ReadModelsStack", "HasReadModels", "deploy/read-models.yaml"),
+        ("ReactorStack", "HasReactor", "deploy/reactor.yaml"),
+    ] {
+        assert_eq!(stacks[stack]["Condition"], condition);
+        assert_eq!(stacks[stack]["Properties"]["TemplateURL"], file);
+    }
     read(stacks["Monitoring"]["Properties"]["TemplateURL"].as_str().unwrap())
 }
 
@@ -42,8 +48,8 @@ fn passed<'a>(outer: &'a Value, stack: &str) -> BTreeMap<&'a str, &'a str> {
 
 #[test]
 fn nested_stack_gets_each_parameter_that_it_declares() {
-    let [outer, monitoring, read_models] = all_templates();
-    for (stack, nested) in [("Monitoring", monitoring), ("ReadModelsStack", read_models)] {
+    let [outer, monitoring, read_models, reactor] = all_templates();
+    for (stack, nested) in [("Monitoring", monitoring), ("ReadModelsStack", read_models), ("ReactorStack", reactor)] {
         let passed = passed(&outer, stack);
         let declared = nested["Parameters"].as_object().unwrap();
         assert_eq!(
@@ -63,15 +69,25 @@ fn nested_stack_gets_each_parameter_that_it_declares() {
         let name = group.as_str().unwrap().replace("${AWS::StackName}", "${MonitoredStack}");
         assert_eq!(all_templates()[1]["Resources"][format!("{id}ErrorLines")]["Properties"]["LogGroupName"], name);
     }
-    for (name, value) in passed(&outer, "Monitoring").into_iter().chain(passed(&outer, "ReadModelsStack")) {
+    for (name, value) in
+        ["Monitoring", "ReadModelsStack", "ReactorStack"].iter().flat_map(|stack| passed(&outer, stack))
+    {
         match name {
             "MainStack" | "MonitoredStack" => assert_eq!(value, "AWS::StackName"),
             "TableArn" => assert_eq!(value, "Table.Arn"),
-            // Without read models, these are empty.
-            "ChangesQueueName" | "ProjectorName" | "UnreadChangesName" | "ViewsTableName" => {
-                let with = plain_with_read_models(&text());
+            // Without the part, these are empty.
+            "ChangesQueueName"
+            | "ProjectorName"
+            | "UnreadChangesName"
+            | "ViewsTableName"
+            | "ReactionsQueueName"
+            | "ReactorName"
+            | "UnreadReactionsName" => {
+                assert_eq!(value, "");
+                let with = plain_with_parts(&text());
                 let value = &with["Resources"]["Monitoring"]["Properties"]["Parameters"][name];
-                assert_eq!(*value, format!("ReadModelsStack.Outputs.{name}"));
+                let stack = if name.contains("React") { "ReactorStack" } else { "ReadModelsStack" };
+                assert_eq!(*value, format!("{stack}.Outputs.{name}"));
             }
             // A parameter has the name of the resource that supplies its value.
             _ => assert_eq!(value.split('.').next(), Some(name)),
@@ -146,10 +162,9 @@ const FORMER_NAMES: [&str; 17] = [
 
 #[test]
 fn alarms_moved_to_the_nested_stack_have_new_names() {
-    let [outer, nested, read_models] = all_templates();
     let mut names = BTreeSet::new();
-    let prefixes = ["${AWS::StackName}", "${MonitoredStack}", "${MainStack}"];
-    for (template, prefix) in [&outer, &nested, &read_models].into_iter().zip(prefixes) {
+    let prefixes = ["${AWS::StackName}", "${MonitoredStack}", "${MainStack}", "${MainStack}"];
+    for (template, prefix) in all_templates().iter().zip(prefixes) {
         for (id, resource) in template["Resources"].as_object().unwrap() {
             let Some(name) = ["AlarmName", "DashboardName"].into_iter().find_map(|it| resource["Properties"].get(it))
             else {
@@ -199,12 +214,13 @@ fn lacking(runbook: &str, [meaning, check, fix]: [&str; 3]) -> Option<&'static s
 
 #[test]
 fn each_alarm_is_documented_shown_and_notifies() {
-    let [outer, nested, read_models] = all_templates();
+    let [outer, nested, read_models, reactor] = all_templates();
     let instances = plain(&read("deploy/instances.yaml"));
     let of_stack = |template, prefix| resources(template, ALARM).into_iter().map(move |alarm| (prefix, alarm));
     let alarms: Vec<_> = of_stack(&outer, "${AWS::StackName}-")
         .chain(of_stack(&nested, "${MonitoredStack}-"))
         .chain(of_stack(&read_models, "${MainStack}-"))
+        .chain(of_stack(&reactor, "${MainStack}-"))
         .chain(of_stack(&instances, "${MainStack}-"))
         .collect();
     assert!(alarms.len() > 15, "{}", alarms.len());
@@ -212,7 +228,7 @@ fn each_alarm_is_documented_shown_and_notifies() {
     let entries = entries(&runbook);
     let dashboard = nested_text(&outer);
     let of_deployments: BTreeSet<_> =
-        [&outer, &read_models, &instances].into_iter().flat_map(deployment_alarms).collect();
+        [&outer, &read_models, &reactor, &instances].into_iter().flat_map(deployment_alarms).collect();
     let (mut missing, mut documented) = (BTreeSet::new(), BTreeSet::new());
     for (prefix, (name, alarm)) in &alarms {
         let properties = &alarm["Properties"];
@@ -223,8 +239,8 @@ fn each_alarm_is_documented_shown_and_notifies() {
         let Some(entry) = entries.get(section) else { panic!("{name}: docs/runbook.md has no entry {section}") };
         missing.extend(lacking(&runbook, *entry).map(|lacking| format!("{section}: {lacking}")));
         documented.insert(section);
-        // An API without requests has no data. A mapping that polls always has.
-        let polls = ["StreamRelaySilent", "SnapshotterSilent"].contains(&name.as_str());
+        // An API without requests has no data. A mapping that polls always has, and so has a reactor that is invoked.
+        let polls = ["ReactionsLate", "StreamRelaySilent", "SnapshotterSilent"].contains(&name.as_str());
         let missing = if polls { "breaching" } else { "notBreaching" };
         assert_eq!(properties["TreatMissingData"], missing, "{name}");
         if properties.get("AlarmActions").is_some() {
@@ -251,13 +267,14 @@ fn each_alarm_is_documented_shown_and_notifies() {
 
 #[test]
 fn each_monitored_metric_is_emitted() {
-    let [outer, nested, read_models] = all_templates();
+    let [outer, nested, read_models, reactor] = all_templates();
     // On the dashboard, "." stands for the namespace of the preceding metric. So each name follows a namespace, or is
     // in the list that begins with one.
     let text = nested_text(&outer);
     let lists = text.split("[\"Daybook/${MonitoredStack}\",").skip(1).map(|rest| rest.split("] }").next().unwrap());
     let shown = lists.flat_map(|list| list.split('"').filter(|name| name.starts_with(char::is_uppercase)));
-    let alarms = [&outer, &nested, &read_models].into_iter().flat_map(|it| resources(it, ALARM).into_values());
+    let alarms =
+        [&outer, &nested, &read_models, &reactor].into_iter().flat_map(|it| resources(it, ALARM).into_values());
     let namespaces = ["Daybook/${AWS::StackName}", "Daybook/${MonitoredStack}", "Daybook/${MainStack}"];
     let metrics = alarms.flat_map(|alarm| {
         let of_math = alarm["Properties"]["Metrics"].as_array().into_iter().flatten();
@@ -276,6 +293,7 @@ fn each_monitored_metric_is_emitted() {
         "snapshotter/src/handler",
         "projector/src/versions",
         "projector/src/failures",
+        "reactor/src/signals",
     ];
     let code = emitting.map(|file| format!("{file}.rs")).map(|file| read(&format!("crates/{file}"))).concat();
     let filters = resources(&nested, "AWS::Logs::MetricFilter").into_values();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use suite_tests::workspace;
 
-use super::{plain, read, resources, text};
+use super::{PARTS, plain, read, resources, template_of, text};
 use crate::links::page_sections;
 
 const FUNCTION: &str = "AWS::Serverless::Function";
@@ -74,16 +74,19 @@ fn new_version_is_deployed_gradually_and_rolled_back_by_alarms() {
     assert_eq!(globals["AutoPublishAlias"], "live");
     assert_eq!(globals["DeploymentPreference"], json!({"Type": "TrafficShift", "Role": "DeploymentRole.Arn"}));
     // The nested template has no globals.
-    let read_models = plain(&read("deploy/read-models.yaml"));
-    let projector = &read_models["Resources"]["Projector"]["Properties"];
-    assert_eq!(projector["DeploymentPreference"]["Type"], "TrafficShift");
-    assert_eq!(projector["DeploymentPreference"]["Role"], "DeploymentRole");
-    assert_eq!(projector["AutoPublishAlias"], "live");
-    let of_outer = resources(&template, FUNCTION).into_iter().map(|function| (&template, function));
-    let of_nested = resources(&read_models, FUNCTION).into_iter().map(|function| (&read_models, function));
-    for (template, (name, function)) in of_outer.chain(of_nested) {
+    let parts = PARTS.map(|(file, id)| (id, plain(&read(file))));
+    for (id, nested) in &parts {
+        let function = &nested["Resources"][id]["Properties"];
+        assert_eq!(function["DeploymentPreference"]["Type"], "TrafficShift");
+        assert_eq!(function["DeploymentPreference"]["Role"], "DeploymentRole");
+        assert_eq!(function["AutoPublishAlias"], "live");
+    }
+    let templates = parts.iter().map(|(_, nested)| nested).chain([&template]);
+    let functions = templates
+        .flat_map(|template| resources(template, FUNCTION).into_iter().map(move |function| (template, function)));
+    for (template, (name, function)) in functions {
         let overrides = function["Properties"]["DeploymentPreference"].get("Type").is_some();
-        assert_eq!(overrides, name == "Projector", "{name} overrides Globals");
+        assert_eq!(overrides, parts.iter().any(|(id, _)| name == *id), "{name} overrides Globals");
         let of_version = format!("{name}NewVersionErrors");
         assert!(watching(&function).contains(&of_version), "{name}");
         let alarm = &template["Resources"][&of_version]["Properties"];
@@ -102,13 +105,13 @@ fn new_version_is_deployed_gradually_and_rolled_back_by_alarms() {
 
 #[test]
 fn new_version_of_a_stream_function_is_rolled_back_by_failures_that_do_not_crash_it() {
-    let template = plain(&text());
-    let read_models = plain(&read("deploy/read-models.yaml"));
-    for (name, metric, folder, template) in [
-        ("StreamRelay", "MessagesFailed", "stream-relay", &template),
-        ("Snapshotter", "SnapshotsFailed", "snapshotter", &template),
-        ("Projector", "ChangesFailed", "projector", &read_models),
+    for (name, metric, folder) in [
+        ("StreamRelay", "MessagesFailed", "stream-relay"),
+        ("Snapshotter", "SnapshotsFailed", "snapshotter"),
+        ("Projector", "ChangesFailed", "projector"),
+        ("Reactor", "ReactionsFailed", "reactor"),
     ] {
+        let template = template_of(name);
         let function = &template["Resources"][name];
         let of_version = format!("{name}NewVersionFailures");
         assert!(watching(function).contains(&of_version), "{name}");

@@ -9,7 +9,7 @@ use daybook_projection::Projections;
 use daybook_settings::Environment;
 use serde_json::Value;
 
-use super::{plain, plain_with_read_models, text};
+use super::{plain, plain_with_parts, text};
 
 /// The variables that no function has, with the resources that they name.
 const OTHER_RESOURCES: [(&str, &str); 3] = [
@@ -23,9 +23,11 @@ fn assignments(template: &Value) -> BTreeMap<String, String> {
     let [value, variables] = &template["Outputs"]["OperatorEnvironment"]["Value"].as_array().unwrap()[..] else {
         panic!("the output has no variables")
     };
-    // Those of the read models are there only with read models.
-    let [of_all, of_read_models] = [value, &variables["OfReadModels"]].map(|value| value.as_str().unwrap());
-    let value = format!("{}{of_read_models}", of_all.strip_suffix("${OfReadModels}").unwrap());
+    // Those of the optional parts are there only with these parts.
+    let [of_all, of_read_models, of_reactor] =
+        [value, &variables["OfReadModels"], &variables["OfReactor"]].map(|value| value.as_str().unwrap());
+    let of_all = of_all.strip_suffix("${OfReadModels}${OfReactor}").unwrap();
+    let value = format!("{of_all}{of_read_models}{of_reactor}");
     let assignment = |text: &str| {
         let (name, value) = text.split_once('=').unwrap();
         let value = value.strip_prefix("${").and_then(|value| value.strip_suffix('}')).unwrap_or(value);
@@ -36,7 +38,7 @@ fn assignments(template: &Value) -> BTreeMap<String, String> {
 
 #[test]
 fn operator_environment_has_the_settings_of_the_functions() {
-    let template = plain_with_read_models(&text());
+    let template = plain_with_parts(&text());
     let functions = ["CommandHandler", "Snapshotter", "StreamRelay"];
     for (name, value) in assignments(&template) {
         if name == "AWS_REGION" {
@@ -66,21 +68,24 @@ fn read(environment: &Environment) -> Result<(), OperatorError> {
     stack.required("DISCARDED_RECORDS_BUCKET")?;
     stack.required("VIEWS_TABLE_NAME")?;
     stack.required("CHANGES_QUEUE_URL")?;
+    stack.required("REACTIONS_QUEUE_URL")?;
     stack.required("STREAM_RELAY_NAME")?;
     stack.required("STREAM_RELAY_LOGS").map(drop)
 }
 
 #[test]
-fn operator_environment_without_read_models_names_no_views() {
-    let template = plain(&text());
-    assert_eq!(template["Outputs"]["OperatorEnvironment"]["Value"][1]["OfReadModels"], "");
-    let with = assignments(&plain_with_read_models(&text()));
-    assert!(with.contains_key("VIEWS_TABLE_NAME") && with.contains_key("CHANGES_QUEUE_URL"));
+fn operator_environment_without_the_optional_parts_names_nothing_of_them() {
+    let variables = &plain(&text())["Outputs"]["OperatorEnvironment"]["Value"][1];
+    assert_eq!([&variables["OfReadModels"], &variables["OfReactor"]], ["", ""]);
+    let with = assignments(&plain_with_parts(&text()));
+    assert!(
+        ["VIEWS_TABLE_NAME", "CHANGES_QUEUE_URL", "REACTIONS_QUEUE_URL"].iter().all(|name| with.contains_key(*name))
+    );
 }
 
 #[test]
 fn operator_commands_require_every_variable_of_the_output() {
-    let template = plain_with_read_models(&text());
+    let template = plain_with_parts(&text());
     let assignments = assignments(&template);
     let with_all_but = |missing: &str| -> Environment {
         let others = assignments.iter().filter(|(name, _)| *name != missing);

@@ -57,8 +57,10 @@ fn stack_with_another_table_uses_the_table_of_the_given_stream() {
         }
     }
     assert_eq!(all["Monitoring"]["Properties"]["Parameters"]["Table"], name());
-    let of_read_models = &all["ReadModelsStack"]["Properties"]["Parameters"];
-    assert_eq!((&of_read_models["Table"], &of_read_models["TableArn"]), (&name(), &arn()));
+    for stack in ["ReadModelsStack", "ReactorStack"] {
+        let passed = &all[stack]["Properties"]["Parameters"];
+        assert_eq!((&passed["Table"], &passed["TableArn"]), (&name(), &arn()));
+    }
     assert_eq!(template["Outputs"]["TableName"]["Value"], name());
     assert_eq!(template["Outputs"]["OperatorEnvironment"]["Value"][1]["UsedTable"], name());
 
@@ -87,7 +89,7 @@ fn alarms_on_silence_do_not_ring_while_the_mappings_are_disabled_on_purpose() {
         [(plain(&monitoring), "breaching"), (plain_with_another_table(&monitoring), "notBreaching")]
     {
         assert_eq!(template["Conditions"]["MappingsRead"], json!(["MappingsEnabled", "true"]));
-        for name in ["StreamRelaySilent", "SnapshotterSilent"] {
+        for name in ["ReactionsLate", "StreamRelaySilent", "SnapshotterSilent"] {
             assert_eq!(template["Resources"][name]["Properties"]["TreatMissingData"], missing, "{name}");
         }
         // Messages that are appended and not sent ring in any case.

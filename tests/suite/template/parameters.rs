@@ -30,7 +30,8 @@ fn selections(yaml: &Yaml, found: &mut Vec<(usize, String, String)>) {
 #[test]
 fn selections_succeed_when_each_parameter_is_empty() {
     let mut found = Vec::new();
-    for file in ["template.yaml", "deploy/read-models.yaml", "deploy/instances.yaml", "deploy/fan-out.yaml"] {
+    let parts = ["deploy/read-models.yaml", "deploy/reactor.yaml"];
+    for file in ["template.yaml", "deploy/instances.yaml", "deploy/fan-out.yaml"].into_iter().chain(parts) {
         selections(&serde_yaml_ng::from_str(&read(file)).unwrap(), &mut found);
     }
     assert!(found.len() > 10, "{found:?}");

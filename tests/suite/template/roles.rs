@@ -14,7 +14,7 @@ use daybook_test_support::table::TestTable;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{plain, plain_with_read_models, read, text};
+use super::{plain, plain_with_parts, read, template_of, text};
 use crate::fixtures;
 
 /// The permissions of each function's role: actions, resource and condition.
@@ -85,8 +85,8 @@ const GRANTS: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// The further permissions of each function's role with read models.
-const GRANTS_WITH_READ_MODELS: [(&str, &[&str]); 4] = [
+/// The further permissions of each function's role with read models and reactor.
+const GRANTS_WITH_PARTS: [(&str, &[&str]); 5] = [
     (
         "CommandHandler",
         &[
@@ -96,7 +96,32 @@ const GRANTS_WITH_READ_MODELS: [(&str, &[&str]); 4] = [
         ],
     ),
     ("Snapshotter", &[]),
-    ("StreamRelay", &["sqs:SendMessage on ReadModelsStack.Outputs.ChangesQueueArn"]),
+    (
+        "StreamRelay",
+        &[
+            "sqs:SendMessage on ReactorStack.Outputs.ReactionsQueueArn",
+            "sqs:SendMessage on ReadModelsStack.Outputs.ChangesQueueArn",
+        ],
+    ),
+    (
+        "Reactor",
+        &[
+            "dynamodb:ConditionCheckItem on TableArn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
+            "dynamodb:DeleteItem on TableArn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
+            "dynamodb:GetItem on TableArn",
+            "dynamodb:PutItem on TableArn",
+            "dynamodb:Query on TableArn, ${TableArn}/index/gsi1",
+            "dynamodb:UpdateItem on TableArn if ForAnyValue:StringEquals dynamodb:EnclosingOperation TransactWriteItems",
+            "logs:CreateLogStream on ReactorLogs.Arn",
+            "logs:PutLogEvents on ReactorLogs.Arn",
+            "sqs:DeleteMessage on Reactions.Arn",
+            "sqs:GetQueueAttributes on Reactions.Arn",
+            "sqs:ReceiveMessage on Reactions.Arn",
+            "sqs:SendMessage on Reactions.Arn",
+            "xray:PutTelemetryRecords on *",
+            "xray:PutTraceSegments on *",
+        ],
+    ),
     (
         "Projector",
         &[
@@ -175,14 +200,13 @@ fn each_role_grants_exactly_the_listed_permissions() {
     for (id, expected) in GRANTS {
         assert_eq!(granted(&template, id), expected.iter().map(|&grant| grant.to_owned()).collect(), "{id}");
     }
-    let (with_read_models, mut nested) = (plain_with_read_models(&text()), plain(&read("deploy/read-models.yaml")));
-    // The policy is a parameter of the nested stack.
-    nested["Resources"]["SendTraces"] = template["Resources"]["SendTraces"].clone();
-    for (id, expected) in GRANTS_WITH_READ_MODELS {
+    for (id, expected) in GRANTS_WITH_PARTS {
+        let mut with_parts = template_of(id);
+        // The policy is a parameter of the nested stack.
+        with_parts["Resources"]["SendTraces"] = template["Resources"]["SendTraces"].clone();
         let without = GRANTS.iter().find(|(other, _)| *other == id).map_or(&[] as &[_], |(_, grants)| *grants);
         let expected = without.iter().chain(expected).map(|&grant| grant.to_owned()).collect();
-        let template = if id == "Projector" { &nested } else { &with_read_models };
-        assert_eq!(granted(template, id), expected, "{id}");
+        assert_eq!(granted(&with_parts, id), expected, "{id}");
     }
 }
 
@@ -196,10 +220,10 @@ fn each_wildcard_in_a_role_has_a_reason() {
             _ => {}
         }
     }
-    let (template, read_models) = (plain_with_read_models(&text()), plain(&read("deploy/read-models.yaml")));
+    let templates = ["template.yaml", "deploy/read-models.yaml", "deploy/reactor.yaml"];
+    let templates = templates.map(|file| plain_with_parts(&read(file)));
     let mut statements = Vec::new();
-    walk(&template["Resources"], &mut statements);
-    walk(&read_models["Resources"], &mut statements);
+    templates.iter().for_each(|template| walk(&template["Resources"], &mut statements));
     assert!(statements.len() > 10);
     for statement in statements.into_iter().filter(|statement| statement["Effect"] == "Allow") {
         assert!(statement.get("NotAction").is_none() && statement.get("NotResource").is_none(), "{statement}");

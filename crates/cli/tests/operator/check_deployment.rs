@@ -94,6 +94,7 @@ async fn local_stack_passes_each_check_that_it_models_and_nothing_is_left() {
         "as-expected index-lag",
         "as-expected unknown-bus",
         "as-expected entry-errors",
+        "as-expected message-delay",
         "as-expected stream-delivery",
         "as-expected only-new-outbox-rows",
         "as-expected dead-letter-queue",
@@ -104,7 +105,7 @@ async fn local_stack_passes_each_check_that_it_models_and_nothing_is_left() {
     let summary = lines.last().unwrap();
     assert_eq!(
         summary,
-        "10 checks as expected, 0 different, 0 could not be checked, 5 not modelled by the local stack; 0 things could not be deleted"
+        "11 checks as expected, 0 different, 0 could not be checked, 5 not modelled by the local stack; 0 things could not be deleted"
     );
     assert_eq!((left_rows(&stack).await, stack.bus().queued().len()), (0, 0));
     stack.stop().await;
@@ -116,7 +117,7 @@ async fn without_yes_the_checks_and_their_permissions_are_listed_and_nothing_is_
     let lines = check(&stack, &[], "--json --skip alarms").await.expect(Exit::Clean);
     let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let checks: Vec<_> = lines.iter().filter(|line| line["check"].is_string()).collect();
-    assert_eq!(checks.len(), 14);
+    assert_eq!(checks.len(), 15);
     for check in checks {
         assert!(check["reliesOn"].is_string() && check["documented"].is_string(), "{check}");
         assert!(!check["permissions"].as_array().unwrap().is_empty(), "{check}");
@@ -411,7 +412,7 @@ async fn event_source_mappings_must_be_those_of_the_template() {
     let stack = local_stack().await;
     let template = include_str!("../../../../template.yaml");
     let patterns: Vec<_> = template.lines().filter_map(|line| line.trim().strip_prefix("- Pattern: ")).collect();
-    let [outbox, metadata, due]: [&str; 3] = patterns.try_into().unwrap();
+    let [outbox, metadata, soon, due]: [&str; 4] = patterns.try_into().unwrap();
     let mapping = |patterns: &[&str]| {
         let filters: Vec<_> = patterns.iter().map(|pattern| json!({"Pattern": pattern.trim_matches('\'')})).collect();
         json!({
@@ -423,6 +424,7 @@ async fn event_source_mappings_must_be_those_of_the_template() {
     };
     let mappings = json!([mapping(&[outbox]), mapping(&[due])]);
     let with_views = json!([mapping(&[outbox, metadata]), mapping(&[due])]);
+    let with_reactor = json!([mapping(&[outbox, soon]), mapping(&[due])]);
     let line_with = async |mappings: &Value, others: &[(&'static str, &str)], exit| {
         let service = returning(json!({ "EventSourceMappings": mappings })).await;
         let settings = [others, &[("AWS_ENDPOINT_URL_LAMBDA", service.url())]].concat();
@@ -430,11 +432,12 @@ async fn event_source_mappings_must_be_those_of_the_template() {
     };
     let line = async |mappings: &Value, exit| line_with(mappings, &[], exit).await;
     let views: &[(&str, &str)] = &[("VIEWS_TABLE_NAME", "views")];
-    for (mappings, others) in [(&mappings, &[] as &[_]), (&with_views, views)] {
+    let reactor: &[(&str, &str)] = &[("REACTIONS_QUEUE_URL", "reactions")];
+    for (mappings, others) in [(&mappings, &[] as &[_]), (&with_views, views), (&with_reactor, reactor)] {
         let seen = line_with(mappings, others, Exit::Clean).await;
         assert!(seen.starts_with("as-expected event-source-mappings: Enabled, filter "), "{seen}");
     }
-    for (mappings, others) in [(&mappings, views), (&with_views, &[])] {
+    for (mappings, others) in [(&mappings, views), (&with_views, &[]), (&with_reactor, views)] {
         let seen = line_with(mappings, others, Exit::Findings).await;
         assert!(seen.starts_with("differs event-source-mappings: "), "{seen}");
     }

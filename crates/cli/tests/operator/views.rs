@@ -263,10 +263,8 @@ impl Setup {
 
 /// Passes messages to the projector, and deletes those that it has handled.
 pub(crate) async fn invoke(projector: &Projector, sqs: &aws_sdk_sqs::Client, url: &str, messages: Vec<Message>) {
-    let record = |message: &Message| QueueRecord {
-        message_id: message.message_id.clone().unwrap(),
-        body: message.body.clone().unwrap(),
-    };
+    let record =
+        |message: &Message| QueueRecord::new(message.message_id.clone().unwrap(), message.body.clone().unwrap());
     let batch = QueueBatch { records: messages.iter().map(record).collect() };
     let deadline = Instant::now() + Duration::from_secs(HIDDEN_SECONDS.unsigned_abs().into());
     let response = projector.handle(batch, deadline).await;

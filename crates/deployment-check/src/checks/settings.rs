@@ -4,8 +4,8 @@
 use daybook_operations::alarms::alarm_names;
 use daybook_operations::deploy::unaccepted_gaps;
 use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA};
-use daybook_table::attributes::{self, SK, SNAPSHOT_DUE};
-use daybook_table::keys::{EVENT_PREFIX, METADATA, OUTBOX_PREFIX};
+use daybook_table::attributes::{self, SK, SNAPSHOT_DUE, SOON};
+use daybook_table::keys::{DEADLINE_PREFIX, EVENT_PREFIX, METADATA, OUTBOX_PREFIX};
 use serde_json::{Value, json};
 
 use crate::aws_calls::CallError;
@@ -91,12 +91,16 @@ async fn alarm_recipients(deployment: &Deployment) -> CheckResult {
     }
 }
 
-/// The filter patterns of the relay's mapping: those of outbox rows, and with read models those of changes of metadata.
-fn relay_patterns(has_views: bool) -> Vec<String> {
+/// The filter patterns of the relay's mapping: those of outbox rows, with read models those of changes of metadata, and with a
+/// reactor those of deadlines that are due soon.
+fn relay_patterns(has_views: bool, has_reactor: bool) -> Vec<String> {
     let outbox = of_inserts(OUTBOX_PREFIX) + "}}";
     let metadata =
         format!(r#"{{"eventName":["INSERT","MODIFY"],"dynamodb":{{"Keys":{{"{SK}":{{"S":["{METADATA}"]}}}}}}}}"#);
-    [outbox].into_iter().chain(has_views.then_some(metadata)).collect()
+    let soon = format!(
+        r#"{{"eventName":["INSERT","MODIFY"],"dynamodb":{{"Keys":{{"{SK}":{{"S":[{{"prefix":"{DEADLINE_PREFIX}"}}]}}}},"NewImage":{{"{SOON}":{{"BOOL":[true]}}}}}}}}"#
+    );
+    [outbox].into_iter().chain(has_views.then_some(metadata)).chain(has_reactor.then_some(soon)).collect()
 }
 
 fn snapshotter_pattern() -> String {
@@ -115,7 +119,7 @@ async fn event_source_mappings(deployment: &mut Deployment) -> Result<CheckResul
     let mappings = response["EventSourceMappings"].as_array().cloned().unwrap_or_default();
     let mut seen: Vec<_> = mappings.iter().map(description).collect();
     seen.sort();
-    let patterns = [relay_patterns(deployment.has_views).join(" or "), snapshotter_pattern()];
+    let patterns = [relay_patterns(deployment.has_views, deployment.has_reactor).join(" or "), snapshotter_pattern()];
     let mut expected = patterns.map(|pattern| {
         format!("Enabled, filter {pattern}, -1 retries for 82800 s, [\"ReportBatchItemFailures\"], on failure to s3")
     });
@@ -179,7 +183,7 @@ mod tests {
     fn patterns_and_limits_are_those_of_the_template() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml");
         let template = std::fs::read_to_string(path).unwrap();
-        let patterns: Vec<_> = relay_patterns(true).into_iter().chain([snapshotter_pattern()]).collect();
+        let patterns: Vec<_> = relay_patterns(true, true).into_iter().chain([snapshotter_pattern()]).collect();
         for pattern in &patterns {
             assert!(template.contains(&format!("Pattern: '{pattern}'")), "{pattern}");
         }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::clock::LocalClock;
 use crate::json_protocol::CallError;
 use crate::messaging::faults::{Faults, FunctionFault, KillFault};
-use crate::messaging::sqs::queues::{DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, name_of};
+use crate::messaging::sqs::queues::{Counts, DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, name_of};
 use crate::state::{BusQuery, Journal, StackState, StateError};
 
 /// The event buses and queues of an account. A clone is the same account.
@@ -106,8 +106,8 @@ impl Bus {
         Self::new(stored, LocalClock::default()).expect("it is empty")
     }
 
-    /// An account with this clock that goes on with the entries and messages that are stored. Messages that were received and not
-    /// deleted are visible again. Injected faults and recorded calls are not stored.
+    /// An account with this clock that goes on with the entries and messages that are stored. Messages that were delayed, or received
+    /// and not deleted, are visible. Injected faults and recorded calls are not stored.
     pub fn new(stored: StackState, clock: LocalClock) -> Result<Self, StateError> {
         let deleted: HashSet<String> = stored.entries(Journal::DELETED_MESSAGES)?.into_iter().collect();
         let mut queues = Queues::new(clock);
@@ -149,6 +149,11 @@ impl Bus {
     /// Creates a queue, unless it exists, by its name or URL.
     pub fn create_queue(&self, name: &str) {
         self.state().queues.create(name);
+    }
+
+    /// Deletes a queue with its messages, by its name or URL.
+    pub fn delete_queue(&self, name: &str) {
+        self.state().queues.remove(name);
     }
 
     /// Creates a queue whose messages are not dead-letter messages, unless it exists, by its name or URL.
@@ -202,7 +207,7 @@ impl Bus {
     pub fn queue_counts(&self) -> Vec<(String, usize, usize)> {
         let state = self.state();
         let counts = |name: &String| {
-            let (visible, hidden) = state.queues.counts(name);
+            let (visible, hidden) = state.message_counts(name);
             (name.clone(), visible, hidden)
         };
         state.queues.names().map(counts).collect()
@@ -228,14 +233,20 @@ impl Bus {
         FunctionFault::next(&mut self.state().faults.invocations, function, event)
     }
 
-    /// The time after which the next invocation of the projector is killed; `None` if it is not.
-    pub fn projector_fault(&self) -> Option<Duration> {
-        KillFault::next(&mut self.state().faults.projector)
+    /// The time after which the next invocation of the projector or the reactor is killed; `None` if it is not.
+    pub fn kill_fault(&self, function: &str) -> Option<Duration> {
+        let faults = &mut self.state().faults;
+        KillFault::next(if function == "projector" { &mut faults.projector } else { &mut faults.reactor })
+    }
+
+    /// Lets receivers look for messages whose delay ended with a move of the clock.
+    pub fn clock_moved(&self) {
+        self.state().queues.changed.notify_waiters();
     }
 
     /// The numbers of visible and of hidden messages of a queue.
     pub fn message_counts(&self, queue: &str) -> (usize, usize) {
-        self.state().queues.counts(queue)
+        self.state().message_counts(queue)
     }
 
     /// Returns a receiver of each entry that is accepted from now on. A slow receiver loses none.
@@ -277,14 +288,20 @@ impl State {
     }
 
     pub(crate) fn send(&mut self, message: QueueMessage) -> Result<(), StateError> {
-        self.send_hidden(message, Duration::ZERO)
+        self.send_delayed(message, Duration::ZERO)
     }
 
     /// Sends a message that becomes visible after a duration.
-    pub(crate) fn send_hidden(&mut self, message: QueueMessage, hidden: Duration) -> Result<(), StateError> {
+    pub(crate) fn send_delayed(&mut self, message: QueueMessage, delay: Duration) -> Result<(), StateError> {
         self.stored.append(Journal::QUEUE, &message)?;
-        self.queues.send(message, hidden);
+        self.queues.send(message, delay);
         Ok(())
+    }
+
+    /// The numbers of visible and of hidden messages of a queue.
+    fn message_counts(&self, queue: &str) -> (usize, usize) {
+        let Counts { visible, hidden, delayed } = self.queues.counts(queue);
+        (visible, hidden + delayed)
     }
 
     /// Moves the messages of a queue that were received too often to its dead-letter queue. Unlike in SQS, they get new

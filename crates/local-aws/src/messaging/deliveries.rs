@@ -82,13 +82,13 @@ impl State {
         queues.into_iter().try_for_each(|queue| self.send_to_target(queue, &entry.event_id, &body))
     }
 
-    /// Sends an event to one queue. Failed attempts and delays hide the message for the time that they take.
+    /// Sends an event to one queue. Failed attempts delay the message by the time that they take.
     fn send_to_target(&mut self, mut queue_url: String, event_id: &str, body: &str) -> Result<(), StateError> {
-        let (mut hidden, mut copies, mut is_dead_letter) = (Duration::ZERO, 1, false);
+        let (mut delay, mut copies, mut is_dead_letter) = (Duration::ZERO, 1, false);
         let queue = name_of(&queue_url).to_owned();
         for attempt in 1..=ATTEMPTS {
             let Some(fault) = DeliveryFault::next(&mut self.faults.deliveries, body) else { break };
-            hidden += Duration::from_millis(fault.delay_ms);
+            delay += Duration::from_millis(fault.delay_ms);
             copies += u32::from(fault.duplicate);
             if !fault.fail {
                 break;
@@ -97,7 +97,7 @@ impl State {
                 queue_url = dead_letter_queue_of(&queue_url);
                 is_dead_letter = true;
             } else {
-                hidden += PAUSE * attempt;
+                delay += PAUSE * attempt;
             }
         }
         for _ in 0..copies {
@@ -108,7 +108,7 @@ impl State {
                 self.queues.records.end(&message_id, TargetOutcome::DeadLettered, now);
             }
             let message = QueueMessage { message_id, queue_url: queue_url.clone(), body: body.to_owned(), attributes };
-            self.send_hidden(message, hidden)?;
+            self.send_delayed(message, delay)?;
         }
         Ok(())
     }

@@ -30,6 +30,8 @@ pub struct Faults {
     pub receive_message: Vec<CallFault>,
     /// A fault for each of the next calls of `DeleteMessage` and `DeleteMessageBatch`.
     pub delete_message: Vec<CallFault>,
+    /// A fault for each of the next calls of `GetQueueAttributes`.
+    pub get_queue_attributes: Vec<CallFault>,
     /// A fault for each of the next calls of `DescribeEventBus`.
     pub describe_event_bus: Vec<CallFault>,
     /// Faults of deliveries of events to the targets of rules.
@@ -38,6 +40,8 @@ pub struct Faults {
     pub invocations: Vec<FunctionFault>,
     /// A fault for each of the next invocations of the projector.
     pub projector: Vec<KillFault>,
+    /// A fault for each of the next invocations of the reactor with messages.
+    pub reactor: Vec<KillFault>,
     pub views: ViewFaults,
     /// The functions of the table's stream that are not invoked.
     pub paused: BTreeSet<StreamFunction>,
@@ -287,6 +291,7 @@ mod tests {
               "messages": [{"containing": "", "code": "AWS.SimpleQueueService.NonExistentQueue"}],
               "receiveMessage": [{"http": 500}],
               "deleteMessage": [{"acceptThenDrop": true}],
+              "getQueueAttributes": [{"http": 503}],
               "describeEventBus": [{"code": "ThrottlingException"}],
               "deliveries": [
                 {"containing": "TodoCreated", "duplicate": true},
@@ -295,6 +300,7 @@ mod tests {
               ],
               "invocations": [{"containing": "TodoCreated", "times": 1}, {"function": "billing", "acceptThenDrop": true}],
               "projector": [{"killAfterMs": 0}, {}, {"killAfterMs": 50, "forever": true}],
+              "reactor": [{"killAfterMs": 50}],
               "views": {"TransactWriteItems": [{"code": "ThrottlingException"}, {"acceptThenDrop": true}]},
               "paused": ["stream-relay"]
             }
@@ -306,7 +312,15 @@ mod tests {
     #[test]
     fn error_of_an_unknown_member_lists_all_members() {
         let error = serde_json::from_str::<Faults>(r#"{"putEvent": []}"#).unwrap_err().to_string();
-        for name in ["unknown field `putEvent`", "`putEvents`", "`invocations`", "`projector`", "`views`", "`paused`"] {
+        for name in [
+            "unknown field `putEvent`",
+            "`putEvents`",
+            "`invocations`",
+            "`projector`",
+            "`reactor`",
+            "`views`",
+            "`paused`",
+        ] {
             assert_eq!(error.matches(name).count(), 1, "{error}");
         }
     }

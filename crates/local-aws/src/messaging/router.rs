@@ -39,7 +39,7 @@ async fn dispatch(State(bus): State<Bus>, headers: HeaderMap, body: Bytes) -> Re
         "AmazonSQS.DeleteMessageBatch" => sqs::delete_message_batch(&bus, &body).await,
         "AmazonSQS.ChangeMessageVisibility" => sqs::change_visibility(&bus, &body),
         "AmazonSQS.ChangeMessageVisibilityBatch" => sqs::change_visibility_batch(&bus, &body),
-        "AmazonSQS.GetQueueAttributes" => sqs::get_queue_attributes(&bus, &body),
+        "AmazonSQS.GetQueueAttributes" => sqs::get_queue_attributes(&bus, &body).await,
         _ => Err(CallError::bad_request("UnknownOperationException", "")),
     };
     let request_id = bus.state().new_id();

@@ -9,6 +9,7 @@ mod received;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,12 +17,16 @@ use serde_json::{Value, json};
 use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::Bus;
 use crate::messaging::faults::{CallFault, INJECTED, Rule};
+use crate::messaging::sqs::queues::Counts;
 
 pub use queues::{QueueMessage, TargetOutcome, TargetRecord};
 pub use received::ReceivedMessage;
 pub(crate) use received::{
     change_visibility, change_visibility_batch, delete_message, delete_message_batch, receive_message,
 };
+
+/// Maximum time after which a message becomes visible, in seconds: 15 minutes.
+const MAX_DELAY: u64 = 15 * 60;
 
 /// Maximum size of body and attributes together, in bytes.
 const MAX_MESSAGE: usize = 1024 * 1024;
@@ -34,6 +39,8 @@ struct SendMessageRequest {
     message_body: String,
     #[serde(default)]
     message_attributes: BTreeMap<String, MessageAttribute>,
+    #[serde(default)]
+    delay_seconds: u64,
 }
 
 #[derive(Deserialize)]
@@ -64,7 +71,7 @@ pub(crate) async fn send_message(bus: &Bus, body: &[u8]) -> Result<CallResponse,
         body: request.message_body,
         attributes: attributes.map(|(name, value)| (name, value.string_value)).collect(),
     };
-    state.send(message)?;
+    state.send_delayed(message, Duration::from_secs(request.delay_seconds))?;
     fault.respond(json!({ "MessageId": message_id }))
 }
 
@@ -87,7 +94,7 @@ fn check_message(request: &SendMessageRequest) -> Result<(), CallError> {
     if !request.message_body.chars().all(is_allowed) {
         return Err(CallError::bad_request("InvalidMessageContents", "Invalid characters found."));
     }
-    Ok(())
+    check("DelaySeconds", request.delay_seconds, 0..=MAX_DELAY, "DelaySeconds must be >= 0 and <= 900.")
 }
 
 /// The characters of XML 1.0.
@@ -104,21 +111,24 @@ struct QueueRequest {
     attribute_names: Vec<String>,
 }
 
-pub(crate) fn get_queue_attributes(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
+pub(crate) async fn get_queue_attributes(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
+    let fault = CallFault::next(&mut bus.state().faults.get_queue_attributes);
+    fault.delay().await;
+    fault.fail_before()?;
     let QueueRequest { queue_url, attribute_names, .. } = json_protocol::read(body)?;
     bus.state().queues.check(&queue_url)?;
-    let (visible, hidden) = bus.state().queues.counts(&queue_url);
+    let Counts { visible, hidden, delayed } = bus.state().queues.counts(&queue_url);
     let arn = format!("arn:aws:sqs:us-east-1:000000000000:{}", queues::name_of(&queue_url));
     let known = [
         ("QueueArn", arn),
         ("ApproximateNumberOfMessages", visible.to_string()),
         ("ApproximateNumberOfMessagesNotVisible", hidden.to_string()),
-        ("ApproximateNumberOfMessagesDelayed", "0".to_owned()),
+        ("ApproximateNumberOfMessagesDelayed", delayed.to_string()),
     ];
     let is_requested = |name: &str| attribute_names.iter().any(|requested| requested == name || requested == "All");
     let attributes = known.into_iter().filter(|(name, _)| is_requested(name));
     let attributes: Value = attributes.collect();
-    Ok(CallResponse::Json(json!({ "Attributes": attributes })))
+    fault.respond(json!({ "Attributes": attributes }))
 }
 
 pub(crate) fn create_queue(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {

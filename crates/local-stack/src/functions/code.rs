@@ -13,8 +13,10 @@ use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::{SdkConfig, aws_config_at};
 use daybook_local_aws::clock::LocalClock;
 use daybook_projector::Projector;
+use daybook_queue::{Queue, SqsClient, Waits};
+use daybook_reactor::{Reactor, reactions_queue as reactor_queue};
 use daybook_snapshotter::Snapshotter;
-use daybook_stream_relay::{Clock, Relay, RelaySettings, changes_queue, clients};
+use daybook_stream_relay::{Clock, Relay, RelaySettings, changes_queue, clients, reactions_queue};
 use daybook_view_store::ViewStore;
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +47,13 @@ pub(crate) fn start(settings: &FunctionSettings, project: Project) -> Result<Ver
         let events = event_store(&dynamodb, store, &settings.clock);
         let views = ViewStore::new(&faults.inject_into(&dynamodb), daybook_projector::views_table(&environment)?);
         handlers.insert("projector", Handler::Projector(Projector::new((project.projections)()?, events, views)));
+    }
+    if let Some(variables) = &settings.reactor {
+        let environment = environment_of(variables);
+        let store = event_store(&dynamodb, StoreSettings::read(&environment)?, &settings.clock);
+        let (client, url) = (SqsClient::new(&aws_config_at(&settings.bus_url)), reactor_queue(&environment)?);
+        let queue = Queue { client, url, waits: Waits::default() };
+        handlers.insert("reactor", Handler::Reactor(Reactor::new((project.aggregates)()?, store, queue)));
     }
     let api = api(settings, project, &metered, &faults)?;
     let api = api.layer(middleware::from_fn_with_state(meter.clone(), count_request));
@@ -101,8 +110,12 @@ fn relay(settings: &FunctionSettings) -> Result<Relay, DevError> {
     let (clock, sqs) = (settings.clock.clone(), clients::sqs(&aws));
     let relay = Relay::new(clients::eventbridge(&aws), sqs.clone(), RelaySettings::read(&environment)?);
     let relay = relay.with_clock(Clock::new(move || clock.timestamp()));
-    Ok(match changes_queue(&environment) {
-        Some(queue) => relay.with_changes_queue(sqs, queue),
+    let relay = match changes_queue(&environment) {
+        Some(queue) => relay.with_changes_queue(sqs.clone(), queue),
+        None => relay,
+    };
+    Ok(match reactions_queue(&environment) {
+        Some(queue) => relay.with_reactions_queue(sqs, queue),
         None => relay,
     })
 }
@@ -114,6 +127,8 @@ pub(crate) struct FunctionSettings {
     pub(crate) snapshotter: Variables,
     /// `None` if there are no read models.
     pub(crate) projector: Option<Variables>,
+    /// `None` if there is no reactor.
+    pub(crate) reactor: Option<Variables>,
     pub(crate) dynamodb_url: String,
     pub(crate) bus_url: String,
     pub(crate) console: ConsoleSettings,
@@ -136,8 +151,14 @@ impl FunctionSettings {
         let variables = |binary| Ok::<_, DevError>(function_of(template, binary, services.bus_url())?.1);
         let stream_relay = variables("stream-relay")?;
         let has_read_models = queue_of_projector(&stream_relay).is_some();
+        let command_handler = variables("command-handler")?;
+        // Settings of the store have one value, which the main template passes on.
+        let of_reactor =
+            || Ok::<_, DevError>(command_handler.clone().into_iter().chain(variables("reactor")?).collect());
+        let reactor = queue_of_reactor(&stream_relay).map(|_| of_reactor()).transpose()?;
         Ok(Self {
-            command_handler: variables("command-handler")?,
+            reactor,
+            command_handler,
             stream_relay,
             snapshotter: variables("snapshotter")?,
             projector: has_read_models.then(|| variables("projector")).transpose()?,
@@ -147,6 +168,11 @@ impl FunctionSettings {
             clock: services.clock.clone(),
         })
     }
+}
+
+/// The queue that the relay sends deadlines to, for the reactor; `None` if there is none.
+pub(crate) fn queue_of_reactor(relay: &Variables) -> Option<String> {
+    reactions_queue(&environment_of(relay))
 }
 
 /// The queue that the relay sends changes to, for the projector; `None` if there are no read models.

@@ -13,6 +13,7 @@ use daybook_function_runtime::with_causes;
 use daybook_local_aws::clock::{Ahead, LocalClock};
 use daybook_local_aws::messaging::ViewFaults;
 use daybook_projector::Projector;
+use daybook_reactor::Reactor;
 use daybook_snapshotter::Snapshotter;
 use daybook_stream_relay::Relay;
 use futures_util::FutureExt;
@@ -25,6 +26,7 @@ pub(super) enum Handler {
     Relay(Relay),
     Snapshotter(Snapshotter),
     Projector(Projector),
+    Reactor(Reactor),
 }
 
 impl Handler {
@@ -36,6 +38,9 @@ impl Handler {
             }
             Self::Projector(projector) => {
                 serde_json::to_string(&projector.handle(serde_json::from_str(event)?, deadline).await)
+            }
+            Self::Reactor(reactor) => {
+                serde_json::to_string(&reactor.handle(serde_json::from_str(event)?, deadline).await)
             }
         }?)
     }

@@ -80,9 +80,7 @@ impl Setup {
 }
 
 fn message(key: &AggregateKey) -> QueueBatch {
-    QueueBatch {
-        records: vec![QueueRecord { message_id: "1".into(), body: ChangedAggregates::one(key.clone(), 0).to_body() }],
-    }
+    QueueBatch { records: vec![QueueRecord::new("1", ChangedAggregates::one(key.clone(), 0).to_body())] }
 }
 
 fn soon() -> Instant {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bus_failures;
+mod deadlines;
 mod logs;
 mod repeated_deliveries;
 mod support;
@@ -10,7 +11,7 @@ mod support;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use daybook_stream_relay::{RelayError, RetryPolicy};
+use daybook_stream_relay::{RelayError, RetryPolicy, Waits};
 use daybook_test_support::stream_record::STREAM_ARN;
 use serde_json::{Value, json};
 use support::{detail, insert, insert_detail, message_id, moved, setup, setup_with_retries};
@@ -316,7 +317,8 @@ async fn a_call_that_hangs_ends_with_the_deadline() {
 #[tokio::test]
 async fn no_wait_outlasts_the_deadline() {
     let wait = Duration::from_secs(1_000_000);
-    let retry = RetryPolicy { first_wait: wait, longest_wait: wait, margin: Duration::ZERO, ..RetryPolicy::default() };
+    let retry =
+        RetryPolicy { waits: Waits { first: wait, longest: wait }, margin: Duration::ZERO, ..RetryPolicy::default() };
     let faults = json!({"putEvents": [{"code": "ThrottlingException"}, {"delayMs": 600_000}]});
     let setup = setup_with_retries(retry, faults).await;
     let records: Vec<_> = (1..=11).map(|n| insert(n, &n.to_string(), 1)).collect();

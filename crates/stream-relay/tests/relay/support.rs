@@ -5,14 +5,16 @@ use std::time::Duration;
 use aws_sdk_eventbridge::config::{Credentials, Region, SharedCredentialsProvider};
 use daybook_function_runtime::SdkConfig;
 use daybook_local_aws::messaging::{Bus, Faults, Server};
-use daybook_stream_relay::{BatchResponse, Relay, RelayError, RelaySettings, RetryPolicy, StreamBatch, clients};
+use daybook_stream_relay::{BatchResponse, Relay, RelayError, RelaySettings, RetryPolicy, StreamBatch, Waits, clients};
 use daybook_test_support::{log, stream_record};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// The lines that the relay logged since this was last called on the thread. The first call only starts the capture.
+/// The lines that the relay and its queues logged since this was last called on the thread. The first call only starts the capture.
 pub(crate) fn take_log() -> Vec<Value> {
-    log::take("daybook_stream_relay")
+    let mut lines = log::take_all();
+    lines.retain(|line| line["target"].as_str().unwrap().starts_with("daybook_"));
+    lines
 }
 
 /// More time than any test takes.
@@ -27,8 +29,7 @@ pub(crate) struct Setup {
 /// Short waits.
 pub(crate) fn quick() -> RetryPolicy {
     RetryPolicy {
-        first_wait: Duration::from_millis(1),
-        longest_wait: Duration::from_millis(4),
+        waits: Waits { first: Duration::from_millis(1), longest: Duration::from_millis(4) },
         margin: Duration::from_millis(10),
         ..RetryPolicy::default()
     }
@@ -81,6 +82,14 @@ impl Setup {
         self.bus.create_work_queue("changes");
         let queue = clients::sqs(&daybook_function_runtime::aws_config_at(self.url()));
         let relay = self.relay.clone().with_changes_queue(queue, "http://localhost/1/changes".to_owned());
+        Self { relay, ..self }
+    }
+
+    /// The relay of a suite with a reactor, whose queue is `reactions`.
+    pub(crate) fn with_reactions_queue(self) -> Self {
+        self.bus.create_work_queue("reactions");
+        let queue = clients::sqs(&daybook_function_runtime::aws_config_at(self.url()));
+        let relay = self.relay.clone().with_reactions_queue(queue, "http://localhost/1/reactions".to_owned());
         Self { relay, ..self }
     }
 

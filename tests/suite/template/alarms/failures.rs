@@ -4,10 +4,10 @@ use futures_util::FutureExt;
 
 use super::evaluation::Series;
 use super::names::{
-    API_TIME, APPENDED, ARCHIVED, BREAKER, CHANGES_UNREAD, DEAD_LETTER_AGE, DEAD_LETTERED, DISCARDED, FAILED,
-    FORBIDDEN, HANDLER_TIME, INDEX_THROTTLED, LOGGED, LOGGED_5XX, POLLED, PROJECTOR_BEHIND, PROJECTOR_ERRORS, QUEUED,
-    RELAY_AGE, RELAY_TIME, REQUESTS, SENT, SENT_TO_QUEUE, SERVER_ERRORS, SNAPSHOTTER_AGE, SNAPSHOTTER_FAILED,
-    SUSPENDED, TABLE_THROTTLED, TOO_LARGE, UNREADABLE,
+    API_TIME, APPENDED, ARCHIVED, BREAKER, CHANGES_UNREAD, DEAD_LETTER_AGE, DEAD_LETTERED, DEADLINES_FAILED, DISCARDED,
+    FAILED, FORBIDDEN, HANDLER_TIME, INDEX_THROTTLED, LOGGED, LOGGED_5XX, OLDEST_DEADLINE, POLLED, PROJECTOR_BEHIND,
+    PROJECTOR_ERRORS, QUEUED, REACTIONS_UNREAD, REACTOR_ERRORS, RELAY_AGE, RELAY_TIME, REQUESTS, SENT, SENT_TO_QUEUE,
+    SERVER_ERRORS, SNAPSHOTTER_AGE, SNAPSHOTTER_FAILED, SUSPENDED, TABLE_THROTTLED, TOO_LARGE, UNREADABLE,
 };
 use super::trials::{self, Trial};
 
@@ -100,7 +100,12 @@ const RELAY_WAITS: f64 = 24_500.0;
 const HANDLER_WAITS: f64 = 25_000.0;
 
 /// Metrics that have values with and without load.
-const ALWAYS: [(&str, f64); 8] = [
+const ALWAYS: [(&str, f64); 13] = [
+    (OLDEST_DEADLINE, 0.0),
+    (REACTIONS_UNREAD, 0.0),
+    (REACTOR_ERRORS, 0.0),
+    ("AWS/Lambda Throttles ReactorName", 0.0),
+    ("AWS/Lambda Duration ReactorName", 100.0),
     (DEAD_LETTER_AGE, 0.0),
     (PROJECTOR_BEHIND, 0.0),
     (CHANGES_UNREAD, 0.0),
@@ -146,7 +151,8 @@ const WITH_LOAD: [(&str, f64); 30] = [
 ];
 
 /// Metrics that have values only in failures.
-const IN_FAILURES: [&str; 10] = [
+const IN_FAILURES: [&str; 11] = [
+    DEADLINES_FAILED,
     SUSPENDED,
     LOGGED,
     DEAD_LETTERED,
@@ -421,6 +427,45 @@ pub(super) const FAILURES: &[Failure] = &[
     Failure {
         name: "the projector fails a hundred times on a message",
         moves: &[(CHANGES_UNREAD, To(1.0))],
+        load: Normal,
+        tried: Not("SQS moves the message to another queue; the local queue does not"),
+    },
+    Failure {
+        name: "the reactor's schedule is disabled or deleted",
+        moves: &[(OLDEST_DEADLINE, Stops)],
+        load: NoRequests,
+        tried: Not("EventBridge invokes the reactor; the schedule of the local stack cannot be disabled"),
+    },
+    Failure {
+        name: "the reactor may not use the table or its queue",
+        moves: &[(OLDEST_DEADLINE, Stops), (LOGGED, To(1.0))],
+        load: NoRequests,
+        tried: By(&[
+            || trials::table_denies_the_tick().boxed_local(),
+            || trials::queue_denies_the_tick().boxed_local(),
+        ]),
+    },
+    Failure {
+        name: "the reactor's event source mapping is disabled or deleted, or the table is not available",
+        moves: &[(OLDEST_DEADLINE, AgesInSeconds)],
+        load: Normal,
+        tried: By(&[|| trials::messages_of_the_reactor_are_lost().boxed_local()]),
+    },
+    Failure {
+        name: "the reactor crashes or times out",
+        moves: &[(REACTOR_ERRORS, To(1.0)), (OLDEST_DEADLINE, Stops)],
+        load: Normal,
+        tried: Not("Lambda counts errors; no event is known that crashes the reactor"),
+    },
+    Failure {
+        name: "the command of a deadline cannot be executed",
+        moves: &[(DEADLINES_FAILED, AtFirst(1.0)), (LOGGED, AtFirst(1.0))],
+        load: Normal,
+        tried: By(&[|| trials::command_of_a_deadline_cannot_be_executed().boxed_local()]),
+    },
+    Failure {
+        name: "the reactor fails a hundred times on a message",
+        moves: &[(REACTIONS_UNREAD, To(1.0))],
         load: Normal,
         tried: Not("SQS moves the message to another queue; the local queue does not"),
     },

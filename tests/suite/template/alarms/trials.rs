@@ -3,6 +3,7 @@
 
 mod bench;
 mod metrics;
+mod reactor;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -26,6 +27,10 @@ use tokio::time::Instant;
 
 pub(super) use self::bench::Observed;
 use self::bench::{Bench, MESSAGES, Signals};
+pub(super) use self::reactor::{
+    command_of_a_deadline_cannot_be_executed, messages_of_the_reactor_are_lost, queue_denies_the_tick,
+    table_denies_the_tick,
+};
 use super::names::{
     API_TIME, HANDLER_TIME, INDEX_THROTTLED, LOGGED, LOGGED_5XX, RELAY_TIME, SENT, SERVER_ERRORS, SNAPSHOTTER_AGE,
     SNAPSHOTTER_FAILED, SUSPENDED, TABLE_THROTTLED, TOO_LARGE,
@@ -83,9 +88,9 @@ pub(super) async fn snapshotter_is_disabled() -> Observed {
 }
 
 pub(super) async fn filter_passes_nothing() -> Observed {
-    // Both of its filters: of messages, and of changes for the projector.
+    // All of its filters: of messages, of changes for the projector, and of deadlines.
     let broken = |template: &str| with_mapping(template, "OutboxRows", r#""Keys":{"#, r#""NoKeys":{"#);
-    let bench = Bench::with_template(|template| broken(&broken(template))).await;
+    let bench = Bench::with_template(|template| broken(&broken(&broken(template)))).await;
     bench.minute().await;
     // Time in which the relay would be invoked.
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -323,7 +328,7 @@ pub(super) async fn event_cannot_be_folded() -> Observed {
     let (events, views) = (instance.table.direct_store(), instance.table.views().await);
     let projector = Projector::new(::projections::projections().unwrap(), events, views);
     let body = ChangedAggregates::one(key, 0).to_body();
-    let batch = QueueBatch { records: vec![QueueRecord { message_id: "1".to_owned(), body }] };
+    let batch = QueueBatch { records: vec![QueueRecord::new("1", body)] };
     let response = projector.handle(batch, Instant::now() + Duration::from_secs(300)).await;
     assert_eq!(response.batch_item_failures, []);
     Observed::from([(SUSPENDED, signals.count_of(SUSPENDED))])

@@ -31,7 +31,7 @@ pub(crate) struct Queues {
     /// What became of the events of rules.
     pub(crate) records: TargetRecords,
     pub(crate) changed: Arc<Notify>,
-    /// The clock of the times that are shown. Messages are hidden by the machine's clock.
+    /// The clock of the times that are shown, and of delays. Received messages are hidden by the machine's clock.
     pub(crate) clock: LocalClock,
 }
 
@@ -43,11 +43,30 @@ pub(crate) struct Queued {
     /// The handle of the latest receipt.
     pub(crate) handle: Option<String>,
     hidden_until: Option<Instant>,
+    /// When its delay ends, in milliseconds since 1970.
+    delayed_until: u64,
+}
+
+/// The numbers of messages of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) visible: usize,
+    /// Received, and not deleted.
+    pub(crate) hidden: usize,
+    pub(crate) delayed: usize,
 }
 
 impl Queued {
-    fn is_hidden(&self) -> bool {
-        self.hidden_until.is_some_and(|until| Instant::now() < until)
+    /// Whether it is hidden at this time of the clock, in milliseconds since 1970.
+    fn is_hidden(&self, now: u64) -> bool {
+        now < self.delayed_until || self.hidden_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// When it becomes visible, if its clock is not moved; `None` if it is.
+    fn shown_at(&self, now: u64) -> Option<Instant> {
+        let delay = self.delayed_until.saturating_sub(now);
+        let delayed_until = (delay > 0).then(|| Instant::now() + Duration::from_millis(delay));
+        self.hidden_until.max(delayed_until)
     }
 
     fn has(&self, queue_url: &str, handle: &str) -> bool {
@@ -93,11 +112,11 @@ impl Queues {
         Err(CallError::bad_request("QueueDoesNotExist", "The specified queue does not exist."))
     }
 
-    /// Adds a message, which becomes visible after a duration.
-    pub(crate) fn send(&mut self, message: QueueMessage, hidden: Duration) {
-        let (sent, first_received, handle) = (self.clock.milliseconds(), 0, None);
-        let hidden_until = (!hidden.is_zero()).then(|| Instant::now() + hidden);
-        self.queued.push(Queued { message, sent, receives: 0, first_received, handle, hidden_until });
+    /// Adds a message, which becomes visible after a duration of the clock.
+    pub(crate) fn send(&mut self, message: QueueMessage, delay: Duration) {
+        let (sent, first_received, handle, hidden_until) = (self.clock.milliseconds(), 0, None, None);
+        let delayed_until = sent.saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+        self.queued.push(Queued { message, sent, receives: 0, first_received, handle, hidden_until, delayed_until });
         self.changed.notify_waiters();
     }
 
@@ -109,8 +128,9 @@ impl Queues {
     /// Takes the visible messages of a queue that were received too often, each with the dead-letter queue.
     pub(crate) fn take_exhausted(&mut self, queue_url: &str) -> Vec<(QueueMessage, String)> {
         let Some((max_receives, dead_letter_queue)) = self.redrive.get(name_of(queue_url)) else { return Vec::new() };
+        let now = self.clock.milliseconds();
         let is_exhausted =
-            |queued: &mut Queued| queued.is_of(queue_url) && !queued.is_hidden() && queued.receives >= *max_receives;
+            |queued: &mut Queued| queued.is_of(queue_url) && !queued.is_hidden(now) && queued.receives >= *max_receives;
         let taken = self.queued.extract_if(.., is_exhausted);
         let taken: Vec<_> = taken.map(|queued| (queued.message, dead_letter_queue.clone())).collect();
         for (message, _) in &taken {
@@ -141,7 +161,8 @@ impl Queues {
 
     /// Receives a maximum of `most` messages, and hides them for a duration.
     pub(crate) fn receive(&mut self, queue_url: &str, most: usize, hide: Duration) -> Vec<&Queued> {
-        let is_visible = |queued: &&mut Queued| queued.is_of(queue_url) && !queued.is_hidden();
+        let now = self.clock.milliseconds();
+        let is_visible = |queued: &&mut Queued| queued.is_of(queue_url) && !queued.is_hidden(now);
         let mut received = Vec::new();
         for queued in self.queued.iter_mut().filter(is_visible).take(most) {
             queued.receives += 1;
@@ -158,13 +179,21 @@ impl Queues {
 
     /// The time at which the next hidden message of a queue becomes visible again.
     pub(crate) fn next_to_show(&self, queue_url: &str) -> Option<Instant> {
-        self.of_queue(queue_url).filter_map(|queued| queued.hidden_until).min()
+        let now = self.clock.milliseconds();
+        self.of_queue(queue_url).filter_map(|queued| queued.shown_at(now)).min()
     }
 
-    /// The numbers of visible and of hidden messages of a queue.
-    pub(crate) fn counts(&self, queue_url: &str) -> (usize, usize) {
-        let hidden = self.of_queue(queue_url).filter(|queued| queued.is_hidden()).count();
-        (self.of_queue(queue_url).count() - hidden, hidden)
+    pub(crate) fn counts(&self, queue_url: &str) -> Counts {
+        let (now, mut counts) = (self.clock.milliseconds(), Counts::default());
+        for queued in self.of_queue(queue_url) {
+            let count = match queued.is_hidden(now) {
+                false => &mut counts.visible,
+                true if queued.receives == 0 => &mut counts.delayed,
+                true => &mut counts.hidden,
+            };
+            *count += 1;
+        }
+        counts
     }
 
     /// Deletes the message of a receipt, and returns it. An older receipt of a message and a receipt of a deleted

@@ -55,6 +55,11 @@ impl Signals {
         (count > 0).then(|| f64::from(u32::try_from(count).unwrap()))
     }
 
+    /// The latest value of a histogram.
+    pub(super) fn latest_of(&self, metric: &str) -> Option<f64> {
+        self.counters.latest(counter(metric))
+    }
+
     pub(super) fn count_response(&self, status: u16) {
         *self.responses.borrow_mut().entry(status).or_default() += 1;
     }
@@ -64,8 +69,13 @@ impl Signals {
         let counts = self.counters.take();
         let counted = [APPENDED, SENT, DEAD_LETTERED, BREAKER, TOO_LARGE, UNREADABLE]
             .map(|metric| (metric, counts.get(counter(metric)).map(|count| f64::from(u32::try_from(*count).unwrap()))));
-        let functions =
-            ["daybook_command_handler", "daybook_stream_relay", "daybook_snapshotter", "daybook_event_store"];
+        let functions = [
+            "daybook_command_handler",
+            "daybook_stream_relay",
+            "daybook_snapshotter",
+            "daybook_event_store",
+            "daybook_reactor",
+        ];
         let of_function =
             |line: &Value| functions.contains(&line["target"].as_str().unwrap().split("::").next().unwrap());
         let errors = log::take_all().iter().filter(|line| line["level"] == "ERROR" && of_function(line)).count();

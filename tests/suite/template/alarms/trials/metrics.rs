@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use metrics::{
-    Counter, Gauge, Histogram, Key, KeyName, LocalRecorderGuard, Metadata, Recorder, SharedString, Unit,
+    Counter, Gauge, Histogram, HistogramFn, Key, KeyName, LocalRecorderGuard, Metadata, Recorder, SharedString, Unit,
     set_default_local_recorder,
 };
 
@@ -26,6 +26,11 @@ impl ThreadCounters {
         self.counters.0.lock().unwrap().get(name).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
+    /// The latest value of a histogram since it was last taken.
+    pub(super) fn latest(&self, name: &str) -> Option<f64> {
+        self.counters.1.lock().unwrap().get(name)?.0.lock().unwrap().take()
+    }
+
     /// The counts since they were last taken, without those of zero, which a function does not write.
     pub(super) fn take(&self) -> BTreeMap<String, u64> {
         let counters = self.counters.0.lock().unwrap();
@@ -35,7 +40,17 @@ impl ThreadCounters {
 }
 
 #[derive(Default)]
-struct Counters(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
+struct Counters(Mutex<BTreeMap<String, Arc<AtomicU64>>>, Mutex<BTreeMap<String, Arc<Latest>>>);
+
+/// The latest value of a histogram.
+#[derive(Default)]
+struct Latest(Mutex<Option<f64>>);
+
+impl HistogramFn for Latest {
+    fn record(&self, value: f64) {
+        *self.0.lock().unwrap() = Some(value);
+    }
+}
 
 impl Recorder for Counters {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -50,7 +65,7 @@ impl Recorder for Counters {
         Gauge::noop()
     }
 
-    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::noop()
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(Arc::clone(self.1.lock().unwrap().entry(key.name().to_owned()).or_default()))
     }
 }

@@ -1,0 +1,60 @@
+//! An invocation, with a batch of messages or a tick.
+
+use std::time::Duration;
+
+use daybook_decider::Registry;
+use daybook_event_store::EventStore;
+use daybook_function_runtime::{QueueBatch, QueueResponse};
+use daybook_queue::Queue;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use crate::signals::Signals;
+
+/// The time that an invocation leaves for its response.
+const MARGIN: Duration = Duration::from_secs(1);
+
+pub struct Reactor {
+    pub(crate) registry: Registry,
+    pub(crate) store: EventStore,
+    pub(crate) queue: Queue,
+    pub(crate) signals: Signals,
+}
+
+/// What the reactor is invoked with.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum ReactorEvent {
+    Messages(QueueBatch),
+    /// `{"tick": true}`, each minute.
+    Tick {
+        tick: bool,
+    },
+}
+
+impl Reactor {
+    /// A reactor of these aggregates, with this queue in front of it.
+    pub fn new(registry: Registry, store: EventStore, queue: Queue) -> Self {
+        Self { registry, store, queue, signals: Signals::describe() }
+    }
+
+    /// Also counts failures under this version of the function, by which a deployment is rolled back.
+    #[must_use]
+    pub fn with_function_version(self, version: Option<String>) -> Self {
+        Self { signals: self.signals.of_version(version), ..self }
+    }
+
+    /// Does as much as the time until `deadline` allows. Returns the messages that the queue must deliver again.
+    pub async fn handle(&self, event: ReactorEvent, deadline: Instant) -> QueueResponse {
+        let cutoff = deadline.checked_sub(MARGIN).unwrap_or(deadline);
+        match event {
+            ReactorEvent::Messages(batch) => self.fire_all(batch, cutoff).await,
+            ReactorEvent::Tick { tick } => {
+                if tick {
+                    self.tick(cutoff).await;
+                }
+                QueueResponse::default()
+            }
+        }
+    }
+}

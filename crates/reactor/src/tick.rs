@@ -1,0 +1,74 @@
+//! The tick: finds the deadlines that are due and sends them to the queue.
+
+use std::time::Duration;
+
+use daybook_event_store::{FoundDeadlines, StoredDeadline};
+use daybook_function_runtime::with_causes;
+use daybook_table::{DeadlineState, DueDeadline, DueDeadlines};
+use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use crate::reactor::Reactor;
+
+/// How far a tick looks ahead: twice the time between two ticks, so that a tick may be late or missing. The relay sends
+/// deadlines that are set so shortly before their time that a tick might miss them.
+const AHEAD: Duration = Duration::from_mins(2);
+
+/// Maximum deadlines that a tick sends, the oldest ones.
+const MAX_DEADLINES: usize = 10_000;
+
+/// The number of messages that wait in the queue from which on a tick sends no more: as many as it sends of deadlines that are
+/// overdue. Otherwise, an outage would fill the queue with repetitions of the same deadlines.
+const MAX_WAITING: u64 = (MAX_DEADLINES / DueDeadlines::MAX) as u64;
+
+const CONCURRENT_SENDS: usize = 8;
+const ATTEMPTS: u32 = 3;
+
+impl Reactor {
+    /// Sends the deadlines that are due, or soon will be, to the queue. What fails is done by the next tick.
+    pub(crate) async fn tick(&self, cutoff: Instant) {
+        if let Err(error) = self.find_and_send(cutoff).await {
+            self.signals.failed();
+            tracing::error!(error, "the tick failed");
+        }
+    }
+
+    async fn find_and_send(&self, cutoff: Instant) -> Result<(), String> {
+        let waiting = self.queue.waiting().await.map_err(|error| format!("cannot read the queue: {error}"))?;
+        let is_full = waiting >= MAX_WAITING;
+        let now = self.store.now();
+        let limit = if is_full { 1 } else { MAX_DEADLINES };
+        let found = self.store.deadlines(DeadlineState::Pending, now + AHEAD, limit).await;
+        let FoundDeadlines { deadlines, unreadable, more } = found.map_err(|error| with_causes(&error))?;
+        for row in unreadable {
+            tracing::error!(%row, reason = %row.reason, "the row of a deadline cannot be read");
+        }
+        let due = |StoredDeadline { aggregate: key, due, item, .. }: StoredDeadline| {
+            let name = item.name().to_owned();
+            DueDeadline { due, key, name }
+        };
+        let due: Vec<_> = deadlines.into_iter().map(due).collect();
+        let overdue = due.first().map_or(Duration::ZERO, |oldest| overdue(oldest, now));
+        self.signals.oldest(overdue);
+        if is_full {
+            let overdue = overdue.as_secs();
+            tracing::warn!(waiting, overdue, "the queue has enough messages, sent none");
+            return Ok(());
+        }
+        let messages = DueDeadlines::of_messages(&due, now);
+        let messages: Vec<_> =
+            messages.map(|(delay, of_message)| (delay, DueDeadlines::new(of_message).to_body())).collect();
+        let sends = stream::iter(messages)
+            .map(|(delay, body)| async move { self.queue.send_delayed(&body, delay, ATTEMPTS, Some(cutoff)).await });
+        let sent: Vec<_> = sends.buffered(CONCURRENT_SENDS).collect().await;
+        let messages = sent.len();
+        tracing::info!(deadlines = due.len(), more, messages, overdue = overdue.as_secs(), waiting, "tick");
+        sent.into_iter().collect()
+    }
+}
+
+/// How long a deadline has been due.
+fn overdue(deadline: &DueDeadline, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(deadline.due)).unwrap_or_default()
+}

@@ -1,0 +1,60 @@
+//! Deadlines over HTTP: what the state declares happens when the clock is moved, unless the state changes first.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use suite_tests::{PATIENCE, Suite};
+use tokio::time::{Instant, sleep};
+
+async fn reserve(suite: &Suite, id: &str) -> Value {
+    suite.post("/reservation", &json!({"id": id, "concert": "fidelio", "seats": 2})).await.expect(201).body
+}
+
+async fn status(suite: &Suite, id: &str) -> Value {
+    suite.get(&format!("/reservation/{id}")).await.expect(200).body["state"]["status"].clone()
+}
+
+async fn forward(suite: &Suite, by: &str) {
+    let headers = [("content-type", "application/json")];
+    let body = json!({"forwardBy": by}).to_string();
+    suite.send(Method::PUT, "/_dev/clock", &headers, Some(&body)).await.expect(200);
+}
+
+/// Waits until a reservation is expired.
+async fn expired(suite: &Suite, id: &str) {
+    let give_up = Instant::now() + PATIENCE;
+    while status(suite, id).await != "expired" {
+        assert!(Instant::now() < give_up, "{id} does not expire");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reservation_expires_when_its_time_has_come_unless_it_is_paid() {
+    let suite = Suite::start().await;
+    let held = reserve(&suite, "held").await;
+    reserve(&suite, "paid").await;
+    let pay = json!({"command": "Pay", "data": {"amount": 8_000}});
+    suite.post("/reservation/paid/commands", &pay).await.expect(200);
+    forward(&suite, "9m").await;
+    reserve(&suite, "later").await;
+    assert_eq!(status(&suite, "held").await, "held");
+    forward(&suite, "1m").await;
+    expired(&suite, "held").await;
+    assert_eq!((status(&suite, "paid").await, status(&suite, "later").await), ("paid".into(), "held".into()));
+
+    let events = suite.get("/reservation/held/events").await.expect(200).body["events"].clone();
+    let expiry = &events[1];
+    assert_eq!((&expiry["eventType"], events.as_array().unwrap().len()), (&json!("ReservationExpired"), 2));
+    assert_eq!((&expiry["meta"]["actor"], &expiry["meta"]["causationId"]), (&json!("daybook"), &events[0]["eventId"]));
+    assert!(expiry["occurredAt"].as_str().unwrap() >= held["state"]["heldUntil"].as_str().unwrap());
+
+    // Whoever calls himself daybook is not the system.
+    let expire = json!({"command": "Expire", "data": {}});
+    let headers = [("content-type", "application/json"), ("x-daybook-caller", "daybook")];
+    suite.send(Method::POST, "/reservation/later/commands", &headers, Some(&expire.to_string())).await.expect(403);
+    forward(&suite, "1d").await;
+    expired(&suite, "later").await;
+    assert_eq!(status(&suite, "paid").await, "paid");
+}

@@ -1,0 +1,105 @@
+//! Failures of the reactor, over a reservation that should have expired an hour ago.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use daybook_function_runtime::{QueueBatch, QueueRecord, aws_config_at};
+use daybook_local_aws::messaging::{Bus, Faults, Server};
+use daybook_queue::{Queue, SqsClient, Waits};
+use daybook_reactor::{Reactor, ReactorEvent};
+use daybook_table::{AggregateKey, DueDeadline, DueDeadlines, keys};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::super::names::{DEADLINES_FAILED, LOGGED, OLDEST_DEADLINE};
+use super::DENIED;
+use super::bench::{Observed, Signals};
+use crate::instance::Instance;
+
+struct Late {
+    signals: Signals,
+    instance: Instance,
+    bus: Bus,
+    server: Server,
+    due: Timestamp,
+}
+
+impl Late {
+    async fn start() -> Self {
+        let (signals, instance) = (Signals::start(), Instance::start().await);
+        let reserve = json!({"id": "1", "concert": "fidelio", "seats": 2});
+        let reserved = instance.post("/reservation", reserve).await.expect(201).body;
+        let due = reserved["state"]["heldUntil"].as_str().unwrap().parse().unwrap();
+        let bus = Bus::in_memory();
+        bus.create_work_queue("reactions");
+        let server = Server::start(bus.router()).await.unwrap();
+        Self { signals, instance, bus, server, due }
+    }
+
+    fn reactor(&self) -> Reactor {
+        let store = self.instance.table.store();
+        let late = SignedDuration::from_mins(70);
+        let store = store.with_clock(move || Timestamp::now() + late);
+        let client = SqsClient::new(&aws_config_at(self.server.url()));
+        let waits = Waits { first: Duration::from_millis(1), ..Waits::default() };
+        let queue = Queue { client, url: "http://localhost/1/reactions".to_owned(), waits };
+        Reactor::new(aggregates::registry().unwrap(), store, queue)
+    }
+
+    fn fail(&self, faults: Value) {
+        self.bus.set_faults(serde_json::from_value::<Faults>(faults).unwrap());
+    }
+
+    async fn observe_tick(&self) -> Observed {
+        self.handle(ReactorEvent::Tick { tick: true }).await;
+        let oldest = self.signals.latest_of(OLDEST_DEADLINE);
+        let mut observed = self.signals.take();
+        observed.retain(|metric, _| *metric == LOGGED);
+        observed.insert(OLDEST_DEADLINE, oldest);
+        observed
+    }
+
+    async fn handle(&self, event: ReactorEvent) -> usize {
+        let response = self.reactor().handle(event, Instant::now() + Duration::from_secs(300)).await;
+        response.batch_item_failures.len()
+    }
+}
+
+pub(in super::super) async fn table_denies_the_tick() -> Observed {
+    let late = Late::start().await;
+    late.instance.table.proxy.fail_next("Query", DENIED);
+    late.observe_tick().await
+}
+
+pub(in super::super) async fn queue_denies_the_tick() -> Observed {
+    let late = Late::start().await;
+    late.fail(json!({"getQueueAttributes": [{"http": 403, "code": "AccessDenied"}]}));
+    late.observe_tick().await
+}
+
+pub(in super::super) async fn messages_of_the_reactor_are_lost() -> Observed {
+    let late = Late::start().await;
+    late.observe_tick().await;
+    assert_eq!(late.bus.queued().len(), 1, "nobody receives it");
+    late.observe_tick().await
+}
+
+pub(in super::super) async fn command_of_a_deadline_cannot_be_executed() -> Observed {
+    let late = Late::start().await;
+    let key = AggregateKey::new("reservation", "1");
+    let broken = AttributeValue::S("{".to_owned());
+    late.instance.table.tamper(&key, &keys::event_sk(1), [("data", broken)]).await;
+    let deadline = DueDeadline { due: late.due, key, name: "hold".to_owned() };
+    let body = DueDeadlines::new(&[deadline]).to_body();
+    for receives in 1..=5 {
+        let record = QueueRecord { receives, ..QueueRecord::new("1", &*body) };
+        let event = ReactorEvent::Messages(QueueBatch { records: vec![record] });
+        assert_eq!(late.handle(event).await, usize::from(receives < 5));
+    }
+    let failed = late.signals.count_of(DEADLINES_FAILED);
+    let mut observed = late.signals.take();
+    observed.retain(|metric, _| *metric == LOGGED);
+    observed.insert(DEADLINES_FAILED, failed);
+    observed
+}
