@@ -13,7 +13,7 @@ use self::imports::Imported;
 
 /// Which crates of the workspace each crate may use. Crates that only serve development and tests are listed only for
 /// other such crates, because no deployed crate may use them.
-const ARROWS: [(&str, &[&str]); 36] = [
+const ARROWS: [(&str, &[&str]); 37] = [
     ("daybook-decider", &[]),
     ("daybook-settings", &[]),
     // A team downstream uses it without the rest of the suite.
@@ -33,10 +33,12 @@ const ARROWS: [(&str, &[&str]); 36] = [
             "daybook-projector",
             "daybook-reactor",
             "daybook-settings",
+            "daybook-simulation",
             "daybook-snapshotter",
             "daybook-stream-relay",
         ],
     ),
+    ("daybook-simulation", &["daybook-decider", "daybook-projection"]),
     ("daybook-golden", &["daybook-decider"]),
     ("aggregates", &["daybook-suite"]),
     ("operator", &["aggregates", "daybook-cli", "projections"]),
@@ -318,7 +320,7 @@ fn libraries_whose_tests_or_examples_are_skipped_have_none() {
 
 #[test]
 fn kernel_depends_on_neither_aws_nor_async_crates() {
-    for name in ["daybook-decider", "aggregates", "daybook-projection", "projections"] {
+    for name in ["daybook-decider", "aggregates", "daybook-projection", "projections", "daybook-simulation"] {
         for used in &dependencies()[name] {
             let foreign = ["aws", "lambda", "tokio", "serde_dynamo", "futures"];
             assert!(!foreign.iter().any(|prefix| used.starts_with(prefix)), "{name} uses {used}");

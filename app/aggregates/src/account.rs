@@ -42,7 +42,7 @@ impl Default for State {
 }
 
 /// The commands of an account.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", rename_all_fields = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "AccountCommand")]
 pub enum Command {

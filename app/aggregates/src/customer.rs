@@ -25,7 +25,7 @@ pub struct State {
 }
 
 /// The commands of a customer.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 #[schemars(rename = "CustomerCommand")]
 pub enum Command {

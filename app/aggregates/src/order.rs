@@ -67,7 +67,7 @@ pub struct Item {
 }
 
 /// The commands of an order.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", rename_all_fields = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "OrderCommand")]
 pub enum Command {

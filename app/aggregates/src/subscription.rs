@@ -27,7 +27,7 @@ pub struct State {
 }
 
 /// The commands of a subscription.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 #[schemars(rename = "SubscriptionCommand")]
 pub enum Command {

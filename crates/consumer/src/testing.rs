@@ -65,6 +65,26 @@ impl BusMessage {
     }
 }
 
+/// Applies a message to these rows, also in a simulation of the project whose messages the consumer receives.
+///
+/// # Errors
+///
+/// When the message cannot be applied.
+pub fn apply<C: Consumer>(
+    consumer: &C,
+    rows: &mut BTreeMap<RowKey, Value>,
+    message: &BusMessage,
+) -> Result<(), HandleError> {
+    let read = consumer.reads(message)?.into_iter().map(|key| (key.clone(), rows.get(&key).cloned())).collect();
+    for (key, row) in handle(consumer, message, &Rows(&read))?.0 {
+        match row {
+            Some(row) => rows.insert(key, row),
+            None => rows.remove(&key),
+        };
+    }
+    Ok(())
+}
+
 /// Starts a test of a consumer without rows.
 pub fn given<C: Consumer>(consumer: C) -> Given<C> {
     Given { consumer, rows: BTreeMap::new(), error: None }
@@ -73,7 +93,7 @@ pub fn given<C: Consumer>(consumer: C) -> Given<C> {
 /// A consumer under test, which [`given`] returns.
 pub struct Given<C> {
     consumer: C,
-    rows: BTreeMap<RowKey, Option<Value>>,
+    rows: BTreeMap<RowKey, Value>,
     error: Option<HandleError>,
 }
 
@@ -81,7 +101,7 @@ impl<C: Consumer> Given<C> {
     /// Adds rows.
     #[must_use]
     pub fn rows(mut self, rows: impl IntoIterator<Item = (RowKey, Value)>) -> Self {
-        self.rows.extend(rows.into_iter().map(|(key, row)| (key, Some(row))));
+        self.rows.extend(rows);
         self
     }
 
@@ -89,16 +109,9 @@ impl<C: Consumer> Given<C> {
     #[must_use]
     pub fn messages(mut self, messages: impl IntoIterator<Item = BusMessage>) -> Self {
         for message in messages {
-            let handled = self.consumer.reads(&message).and_then(|keys| {
-                let read = keys.into_iter().map(|key| (key.clone(), self.rows.get(&key).cloned().flatten())).collect();
-                handle(&self.consumer, &message, &Rows(&read))
-            });
-            match handled {
-                Ok(changes) => self.rows.extend(changes.0),
-                Err(error) => {
-                    self.error = Some(error);
-                    break;
-                }
+            self.error = apply(&self.consumer, &mut self.rows, &message).err();
+            if self.error.is_some() {
+                break;
             }
         }
         self
@@ -112,8 +125,7 @@ impl<C: Consumer> Given<C> {
     #[track_caller]
     pub fn writes(self, expected: impl IntoIterator<Item = (RowKey, Value)>) {
         assert_eq!(self.error, None, "a message cannot be applied");
-        let rows: BTreeMap<_, _> = self.rows.into_iter().filter_map(|(key, row)| Some((key, row?))).collect();
-        assert_eq!(rows, expected.into_iter().collect());
+        assert_eq!(self.rows, expected.into_iter().collect());
     }
 
     /// Expects that a message cannot be applied, for this reason.

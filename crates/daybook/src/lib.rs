@@ -10,6 +10,7 @@
 //! - [`given`]: given/when/then for the tests beside an aggregate.
 //! - `golden` (feature `golden`): tests that stored events and states stay readable.
 //! - [`projection`]: read models, with tests of the same form.
+//! - `simulation` (feature `simulation`): tests of the project under races, crashes, repeats and delays.
 //! - `command_handler`, `stream_relay`, `snapshotter`, `projector`, `reactor` (feature `functions`): `run`, the `main` of each
 //!   function.
 //! - `consumer` (feature `consumer`): applies each message once and in order, in a service that receives messages.
@@ -91,6 +92,8 @@ pub use daybook_decider::{
 #[cfg(feature = "golden")]
 pub use daybook_golden as golden;
 pub use daybook_projection as projection;
+#[cfg(feature = "simulation")]
+pub use daybook_simulation as simulation;
 
 /// The function behind the HTTP API.
 #[cfg(feature = "functions")]

@@ -1,4 +1,4 @@
-//! The other aggregates in a decision, with their types: [`Context::involve`] and [`Context::send`].
+//! The other aggregates in a decision, with their types: [`Context::involve`] and [`Context::send`]; and the state of any.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::aggregate::{Aggregate, Context, Rejection};
 use crate::aggregate_key::{AggregateKey, ID_RULE, is_id};
 use crate::aggregate_state::AggregateState;
 use crate::claim::Claim;
-use crate::folded::CommandRequest;
+use crate::folded::{CommandRequest, Folded};
 use crate::involved::Need;
 
 impl<'a, E> Context<'a, E> {
@@ -21,10 +21,7 @@ impl<'a, E> Context<'a, E> {
         let key = AggregateKey::new(A::TYPE, id);
         match self.exchange.known.aggregates.get(&key) {
             Some(folded) if folded.version == 0 => Ok(None),
-            Some(folded) => {
-                let state = folded.state.downcast_ref::<AggregateState<A>>();
-                Ok(Some(&state.expect("each type is registered once").state))
-            }
+            Some(folded) => Ok(Some(folded.state::<A>().expect("each type is registered once"))),
             // No aggregate has an id that is no valid one.
             None if self.exchange.is_complete || !is_id(id) => Ok(None),
             None => Err(self.not_read_yet(Need::Aggregate(key))),
@@ -61,6 +58,13 @@ impl<'a, E> Context<'a, E> {
     fn not_read_yet(&self, need: Need) -> Rejection<E> {
         self.exchange.need(need);
         Rejection::new("NotReadYet", "another aggregate has to be read first")
+    }
+}
+
+impl Folded {
+    /// The state of an aggregate of type `A`; `None` if it is of another type.
+    pub fn state<A: Aggregate>(&self) -> Option<&A::State> {
+        Some(&self.state.downcast_ref::<AggregateState<A>>()?.state)
     }
 }
 

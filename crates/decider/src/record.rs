@@ -3,10 +3,11 @@
 use jiff::Timestamp;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
-use crate::json::Json;
+use crate::json::{Json, tagged};
 
 /// An event of a stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -187,6 +188,15 @@ impl OutboxMessage {
     /// The JSON Schema of [`detail`](Self::detail), with any data.
     pub fn detail_schema() -> Schema {
         SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Detail<'_>>()
+    }
+
+    /// Reads the message as a value of the enum that it was made of with [`Message::of`](crate::Message::of).
+    ///
+    /// # Errors
+    ///
+    /// What does not fit, and where.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, String> {
+        tagged::join_event(&self.message_type, &self.data)
     }
 
     /// The message with this number among those of an aggregate.

@@ -39,7 +39,7 @@ pub(crate) fn own_files(project: &ProjectName, aggregate: &ItemName, source: &Da
     let mut files = vec![
         ("README.md".to_owned(), named(&readme, aggregate)),
         ("app/aggregates/src/lib.rs".to_owned(), named(include_str!("../template/aggregates.rs.txt"), aggregate)),
-        ("app/projections/src/lib.rs".to_owned(), include_str!("../template/projections.rs.txt").to_owned()),
+        ("app/projections/src/lib.rs".to_owned(), named(include_str!("../template/projections.rs.txt"), aggregate)),
     ];
     files.extend(aggregate_files(aggregate));
     files

@@ -1,0 +1,58 @@
+//! A request: what a client or a consumer sends.
+
+use std::fmt;
+
+use daybook_decider::{Aggregate, AggregateKey, Caller, CommandRequest};
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// A request to the API: a command, or several that are executed together or not at all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    pub(crate) commands: Vec<(AggregateKey, CommandRequest)>,
+    pub(crate) caller: Caller,
+    pub(crate) has_key: bool,
+    /// The name and time of the deadline whose command it is.
+    pub(crate) deadline: Option<(String, Timestamp)>,
+}
+
+impl Request {
+    /// A command to the aggregate of type `A` with this id. Panics if the command has no JSON form.
+    #[track_caller]
+    pub fn to<A: Aggregate<Command: Serialize>>(id: impl Into<String>, command: &A::Command) -> Self {
+        let (commands, caller) = (Vec::new(), Caller::anonymous());
+        Self { commands, caller, has_key: true, deadline: None }.and::<A>(id, command)
+    }
+
+    /// Adds a command, also to another aggregate. Panics if the command has no JSON form.
+    #[track_caller]
+    #[must_use]
+    pub fn and<A: Aggregate<Command: Serialize>>(mut self, id: impl Into<String>, command: &A::Command) -> Self {
+        let read = serde_json::to_string(command).and_then(|text| serde_json::from_str(&text));
+        let command = read.unwrap_or_else(|error| panic!("a command to {} has no JSON form: {error}", A::TYPE));
+        self.commands.push((AggregateKey::new(A::TYPE, id), command));
+        self
+    }
+
+    /// Sets the caller, who is anonymous otherwise.
+    #[must_use]
+    pub fn by(self, caller: Caller) -> Self {
+        Self { caller, ..self }
+    }
+
+    /// Sends the request without an `Idempotency-Key`: if its answer is lost, it is executed again.
+    #[must_use]
+    pub fn without_key(self) -> Self {
+        Self { has_key: false, ..self }
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (to, command)) in self.commands.iter().enumerate() {
+            let before = if index == 0 { "" } else { " and " };
+            write!(f, "{before}{} {} to {to}", command.command, command.data.text())?;
+        }
+        self.caller.actor().map_or(Ok(()), |actor| write!(f, " as {actor}"))
+    }
+}

@@ -1,0 +1,309 @@
+//! The actions of a schedule, and their execution. The invariants are checked after each.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use daybook_decider::record::timestamp;
+use daybook_decider::{AggregateKey, Json};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::consumer::Message;
+use crate::fault::Fault;
+use crate::random::hash;
+use crate::request::Request;
+use crate::simulation::Simulation;
+use crate::table::{ACCEPTED, Decision, NotAppended, Table};
+use crate::world::World;
+
+/// Maximum actions until a schedule must have come to rest.
+const MAX_ACTIONS: usize = 2_000;
+
+/// Maximum deadlines that it waits for at the end, because each may set the next one.
+const MAX_WAITS: usize = 50;
+
+/// No function decides and appends over a longer time: API Gateway waits 30 seconds.
+const LONGEST_REQUEST: SignedDuration = SignedDuration::from_secs(30);
+
+/// One step of a schedule. It names what it concerns, so that the rest of a schedule still makes sense without it.
+#[derive(Clone)]
+pub(crate) enum Action {
+    /// A client sends a request, under an id for later attempts.
+    Send { id: String, request: Box<Request>, attempt: Attempt },
+    /// A request without an answer goes on, or is sent again; or a deadline is due.
+    Attempt { id: String, attempt: Attempt },
+    /// A message arrives at the consumer of this index, perhaps a second time.
+    Deliver { consumer: usize, of: AggregateKey, seq: u64, crash: bool },
+    /// The next event of an aggregate is folded into the view of this index.
+    Fold { view: usize, of: AggregateKey },
+    /// This time passes, or that up to the next deadline.
+    Wait(Option<SignedDuration>),
+}
+
+/// How far an attempt at a request gets.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Attempt {
+    Whole,
+    /// It is decided, and the append comes later.
+    Delay,
+    /// The function crashes before the append.
+    Crash,
+    LoseAnswer,
+}
+
+/// A request without an answer.
+struct InFlight {
+    request: Request,
+    /// The `Idempotency-Key`.
+    key: Option<String>,
+    /// The number of its decisions.
+    decided: u64,
+    /// The decision whose append comes later.
+    delayed: Option<Decision>,
+}
+
+pub(crate) struct Run<'p> {
+    simulation: &'p Simulation,
+    seed: u64,
+    world: World<'p>,
+    /// By id.
+    in_flight: BTreeMap<String, InFlight>,
+    /// What has happened: each step with its effects.
+    pub(crate) log: Vec<String>,
+    steps: usize,
+}
+
+impl<'p> Run<'p> {
+    pub(crate) fn new(simulation: &'p Simulation, seed: u64) -> Self {
+        let table = Table::new(&simulation.registry);
+        let world = World::new(table, &simulation.projections, &simulation.consumers);
+        Self { simulation, seed, world, in_flight: BTreeMap::new(), log: Vec::new(), steps: 0 }
+    }
+
+    /// Executes the requests that come before all others.
+    pub(crate) fn set_up(&mut self) -> Result<(), Fault> {
+        for request in &self.simulation.first {
+            self.log.push(format!("     at first, {request}"));
+            let (id, lines) = (format!("setup {}", self.log.len()), self.log.len());
+            self.put_in_flight(&id, request.clone(), &id);
+            let answer = self.attempt(&id, Attempt::Whole)?.unwrap_or_default();
+            if answer != ACCEPTED {
+                return Err(Fault::new("a request of `.starting_with(…)` changes nothing", answer));
+            }
+            self.log.truncate(lines);
+        }
+        self.steps = 0;
+        self.check()
+    }
+
+    /// Executes an action, if it is possible now.
+    pub(crate) fn perform(&mut self, action: Action) -> Result<(), Fault> {
+        match action {
+            Action::Send { id, request, attempt } => {
+                self.put_in_flight(&id, *request, &id);
+                self.attempt(&id, attempt)?;
+            }
+            Action::Attempt { id, attempt } => drop(self.attempt(&id, attempt)?),
+            Action::Deliver { consumer, of, seq, crash } => self.deliver(consumer, &of, seq, crash)?,
+            Action::Fold { view, of } => self.fold(view, &of)?,
+            Action::Wait(duration) => {
+                let Some(duration) = duration.or_else(|| self.until_deadline()) else { return Ok(()) };
+                self.world.now += duration;
+                self.step(format!("{duration:#} pass, it is {}", timestamp(self.world.now)));
+                if duration > LONGEST_REQUEST {
+                    self.in_flight.values_mut().for_each(|flight| flight.delayed = None);
+                }
+            }
+        }
+        self.world.now += SignedDuration::from_millis(1);
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        self.simulation.always.iter().try_for_each(|invariant| invariant.check(&self.world))
+    }
+
+    /// Completes everything without further faults, and checks what must hold then.
+    pub(crate) fn come_to_rest(&mut self) -> Result<(), Fault> {
+        self.log.push("     from here on, nothing fails, and everything is completed".to_owned());
+        let mut waits = 0;
+        for _ in 0..MAX_ACTIONS {
+            let attempt = |id| Action::Attempt { id, attempt: Attempt::Whole };
+            let next = self.requests().into_iter().next().map(attempt);
+            let next = next.or_else(|| self.deliveries(false).into_iter().next());
+            let next = next.or_else(|| self.folds().into_iter().next());
+            let wait = || self.until_deadline().filter(|_| waits < MAX_WAITS).map(|_| Action::Wait(None));
+            let Some(next) = next.or_else(wait) else {
+                return self.simulation.finally.iter().try_for_each(|invariant| invariant.check(&self.world));
+            };
+            waits += usize::from(matches!(next, Action::Wait(_)));
+            self.perform(next)?;
+        }
+        Err(Fault::new("the project does not come to rest", format!("It was stopped after {MAX_ACTIONS} actions.\n")))
+    }
+
+    /// The ids of the requests without an answer, and of the deadlines that are due.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.in_flight.keys().cloned().chain(self.due().map(|(_, request)| id_of(request))).collect()
+    }
+
+    fn due(&self) -> impl Iterator<Item = &(Timestamp, Request)> {
+        self.world.table.deadlines().filter(|(due, _)| *due <= self.world.now)
+    }
+
+    pub(crate) fn until_deadline(&self) -> Option<SignedDuration> {
+        let times = self.world.table.deadlines().map(|(due, _)| due.duration_since(self.world.now));
+        times.filter(SignedDuration::is_positive).min()
+    }
+
+    /// The messages that can arrive at consumers: those that they have not applied, or those that they have.
+    pub(crate) fn deliveries(&self, again: bool) -> Vec<Action> {
+        let consumers = self.simulation.consumers.iter().zip(&self.world.consumers).enumerate();
+        let all = consumers.flat_map(|consumer| self.world.table.streams.iter().map(move |stream| (consumer, stream)));
+        let deliveries = all.flat_map(|((consumer, (code, at)), (of, stream))| {
+            let seqs = stream.messages.iter().map(|message| message.message_seq);
+            let seqs = seqs.filter(move |&seq| (at.deliveries(of, seq) > 0) == again && at.can_apply(code, of, seq));
+            seqs.map(move |seq| Action::Deliver { consumer, of: of.clone(), seq, crash: false })
+        });
+        deliveries.collect()
+    }
+
+    /// The aggregates whose next event can be folded.
+    pub(crate) fn folds(&self) -> Vec<Action> {
+        let views = self.simulation.projections.iter().zip(&self.world.views).enumerate();
+        let all = views.flat_map(|view| self.world.table.streams.iter().map(move |stream| (view, stream)));
+        let folds = all.filter(|((_, (model, view)), (of, stream))| {
+            model.follows().contains(&&*of.aggregate_type) && view.position(of) < stream.events.len()
+        });
+        folds.map(|((view, _), (of, _))| Action::Fold { view, of: of.clone() }).collect()
+    }
+
+    fn step(&mut self, text: String) {
+        self.steps += 1;
+        self.log.push(format!("{:3}. {text}", self.steps));
+    }
+
+    fn detail(&mut self, text: impl Display) {
+        self.log.push(format!("       {text}"));
+    }
+
+    fn put_in_flight(&mut self, id: &str, request: Request, key: &str) {
+        let key = request.has_key.then(|| key.to_owned());
+        self.in_flight.insert(id.to_owned(), InFlight { request, key, decided: 0, delayed: None });
+    }
+
+    /// Makes an attempt at a request that is in flight, or at that of a deadline that is due. Returns the answer, if it arrives.
+    fn attempt(&mut self, id: &str, attempt: Attempt) -> Result<Option<String>, Fault> {
+        let due = self.due().find(|(_, request)| id_of(request) == id && !self.in_flight.contains_key(id));
+        if let Some((due, request)) = due.cloned() {
+            self.put_in_flight(id, request, &format!("{id} at {due}"));
+        }
+        let Some(mut flight) = self.in_flight.remove(id) else { return Ok(None) };
+        let verb = match (&flight.delayed, flight.decided) {
+            (None, 0) => "sends",
+            (None, _) => "sends again",
+            (Some(_), _) => "waits for the answer to",
+        };
+        self.step(format!("{id} {verb} {}", flight.request));
+        loop {
+            match self.advance(id, &mut flight, attempt) {
+                Ok(()) => {
+                    self.in_flight.insert(id.to_owned(), flight);
+                    return Ok(None);
+                }
+                Err(NotAppended::Answered(answer)) => {
+                    self.world.table.answered(&flight.request);
+                    if answer != ACCEPTED {
+                        self.detail(&answer);
+                    }
+                    return Ok(Some(answer));
+                }
+                Err(NotAppended::Fault(fault)) => return Err(fault),
+                Err(NotAppended::LostRace(changed)) => {
+                    self.detail(format!("{changed}: the append fails, and it is decided again"));
+                }
+            }
+        }
+    }
+
+    /// Decides and appends, as far as the attempt gets.
+    fn advance(&mut self, id: &str, flight: &mut InFlight, attempt: Attempt) -> Result<(), NotAppended> {
+        let key = flight.key.as_deref();
+        if let Some(answer) = key.and_then(|key| self.world.table.answers.get(key)) {
+            return Err(NotAppended::Answered(format!("it was executed before, and gets the stored answer: {answer}")));
+        }
+        let is_new = flight.delayed.is_none();
+        if is_new {
+            flight.decided += 1;
+            let random = hash(&[&self.seed.to_string(), id, &flight.decided.to_string()]);
+            flight.delayed = Some(self.world.table.decide(&flight.request, self.world.now, random)?);
+        }
+        if attempt == Attempt::Delay && is_new {
+            self.detail("it is decided, and the append comes later");
+            return Ok(());
+        }
+        let Some(decision) = flight.delayed.take().filter(|_| attempt != Attempt::Crash) else {
+            self.detail("the function crashes before the append");
+            return Ok(());
+        };
+        let (answer, changes) = self.world.table.append(decision, key)?;
+        changes.into_iter().for_each(|change| self.detail(change));
+        if attempt == Attempt::LoseAnswer {
+            self.detail("the answer is lost");
+            return Ok(());
+        }
+        Err(NotAppended::Answered(answer))
+    }
+
+    fn deliver(&mut self, index: usize, of: &AggregateKey, seq: u64, crash: bool) -> Result<(), Fault> {
+        let (code, consumer) = (&self.simulation.consumers[index], &mut self.world.consumers[index]);
+        let stream = self.world.table.streams.get(of).filter(|_| consumer.can_apply(code, of, seq));
+        let outbox = stream.and_then(|stream| stream.messages.iter().find(|message| message.message_seq == seq));
+        let Some(outbox) = outbox else { return Ok(()) };
+        let (deliveries, before) = (consumer.deliveries(of, seq), format!("{:?}", consumer.rows));
+        let sent = consumer.apply(code, &Message { aggregate: of, outbox }, crash)?;
+        let after = format!("{:?}", consumer.rows);
+        if after == before && sent.is_empty() && !crash {
+            return Ok(());
+        }
+        let again = if deliveries > 0 { format!(", delivery {}", deliveries + 1) } else { String::new() };
+        let message = format!("message {seq} of {of}{again}");
+        self.step(format!("{} receives {message}: {} {:?}", code.name, outbox.message_type, outbox.data));
+        if after != before {
+            self.detail(format!("its rows are now {after}"));
+        }
+        if crash {
+            self.detail("it crashes, and sends nothing");
+        }
+        for (number, request) in (1..).zip(sent) {
+            self.detail(format!("it will send {request}"));
+            let (id, key) = (
+                format!("{} (request {number} for {message})", code.name),
+                format!("{} {of} {seq} {number}", code.name),
+            );
+            self.put_in_flight(&id, request, &key);
+        }
+        Ok(())
+    }
+
+    fn fold(&mut self, index: usize, of: &AggregateKey) -> Result<(), Fault> {
+        let views = self.simulation.projections.iter().zip(&mut self.world.views);
+        let Some((model, view)) = views.into_iter().nth(index) else { return Ok(()) };
+        let stream = self.world.table.streams.get(of);
+        let Some(event) = stream.and_then(|stream| stream.events.get(view.position(of))) else { return Ok(()) };
+        let keys = view.fold(model, of, event)?;
+        let rows = keys.into_iter().map(|key| Ok((view.row(model, &key)?, key))).collect::<Result<Vec<_>, Fault>>()?;
+        if !rows.is_empty() {
+            self.step(format!("the view {} folds event {} of {of}: {}", model.name(), event.seq_num, event.event_type));
+        }
+        for (row, key) in rows {
+            self.detail(format!("its row {key:?} is now {}", row.as_ref().map_or("deleted", Json::text)));
+        }
+        Ok(())
+    }
+}
+
+/// The id of the request of a deadline.
+fn id_of(request: &Request) -> String {
+    let name = request.deadline.as_ref().map_or("", |(name, _)| name);
+    format!("the deadline {name} of {}", request.commands[0].0)
+}

@@ -1,0 +1,98 @@
+//! The search for a seed that fails, and for its shortest schedule that still fails.
+
+use crate::fault::Fault;
+use crate::run::{Action, Attempt, Run};
+use crate::schedule::Schedule;
+use crate::simulation::Simulation;
+
+/// Maximum schedules that are tried to find a shorter one.
+const MAX_TRIALS: usize = 3_000;
+
+impl Simulation {
+    /// Runs the schedules of the seeds from 0 up to `count`. Panics with the text of the first failure.
+    #[track_caller]
+    pub fn seeds(self, count: u64) {
+        if let Some(failure) = self.first_failure(count) {
+            panic!("{failure}");
+        }
+    }
+
+    /// Runs the schedule of one seed. Panics with the text of its failure.
+    #[track_caller]
+    pub fn seed(self, seed: u64) {
+        if let Some(failure) = self.failure(seed) {
+            panic!("{failure}");
+        }
+    }
+
+    /// The text of the first failure among the seeds from 0 up to `count`, for a test that expects one.
+    pub fn first_failure(&self, count: u64) -> Option<String> {
+        (0..count).find_map(|seed| self.failure(seed))
+    }
+
+    /// What a seed finds, with the shortest schedule that still shows it.
+    fn failure(&self, seed: u64) -> Option<String> {
+        let (actions, fault) = self.run_seed(seed)?;
+        let all = actions.len();
+        let shortest = self.shorten(seed, &fault.what, actions);
+        let (again, log) = self.replay(seed, &shortest);
+        let Fault { what, detail } = again.unwrap_or_else(|| {
+            Fault::new(fault.what, "The same actions do not fail again: the code depends on more than its input.\n")
+        });
+        let (log, left): (String, _) = (log.iter().map(|line| format!("{line}\n")).collect(), shortest.len());
+        let alone = format!("`.seed({seed})` in the place of `.seeds(…)` runs this seed alone");
+        Some(format!("seed {seed}: {what}\n{alone}. Its {all} actions can be shortened to {left}:\n\n{log}\n{detail}"))
+    }
+
+    /// The actions of a seed up to the fault, if there is one.
+    fn run_seed(&self, seed: u64) -> Option<(Vec<Action>, Fault)> {
+        let (mut run, mut schedule, mut actions) = (Run::new(self, seed), Schedule::of_seed(seed), Vec::new());
+        let mut result = run.set_up();
+        while result.is_ok()
+            && let Some(action) = schedule.next(self, &run)
+        {
+            actions.push(action.clone());
+            result = run.perform(action);
+        }
+        result.and_then(|()| run.come_to_rest()).err().map(|fault| (actions, fault))
+    }
+
+    /// Runs these actions. Returns the fault, and what has happened.
+    fn replay(&self, seed: u64, actions: &[Action]) -> (Option<Fault>, Vec<String>) {
+        let mut run = Run::new(self, seed);
+        let result = run.set_up().and_then(|()| actions.iter().try_for_each(|action| run.perform(action.clone())));
+        (result.and_then(|()| run.come_to_rest()).err(), run.log)
+    }
+
+    /// Leaves out actions, many at once at first, and then faults of the actions, as long as the same fault is found.
+    fn shorten(&self, seed: u64, what: &str, mut actions: Vec<Action>) -> Vec<Action> {
+        let mut trials = 0;
+        let mut fails = |actions: &[Action]| {
+            trials += 1;
+            trials <= MAX_TRIALS && self.replay(seed, actions).0.is_some_and(|fault| fault.what == what)
+        };
+        let mut chunk = actions.len().div_ceil(2);
+        while chunk > 0 {
+            let (before, mut at) = (actions.len(), 0);
+            while at < actions.len() {
+                let shorter = [&actions[..at], &actions[(at + chunk).min(actions.len())..]].concat();
+                if fails(&shorter) { actions = shorter } else { at += chunk }
+            }
+            if chunk > 1 || actions.len() == before {
+                chunk /= 2;
+            }
+        }
+        for index in 0..actions.len() {
+            let mut calmer = actions.clone();
+            match &mut calmer[index] {
+                Action::Send { attempt, .. } | Action::Attempt { attempt, .. } => *attempt = Attempt::Whole,
+                Action::Deliver { crash, .. } => *crash = false,
+                Action::Fold { .. } | Action::Wait(_) => continue,
+            }
+            if fails(&calmer) {
+                actions = calmer;
+            }
+        }
+        actions
+    }
+}

@@ -1,0 +1,258 @@
+//! The simulated table: events, messages, snapshots, claims and stored answers.
+//!
+//! Invariant: an append is stored as a whole, and only if all that its decision has looked at is as it was.
+
+use std::collections::BTreeMap;
+use std::iter::once;
+
+use daybook_decider::record::{FIRST_EPOCH, timestamp};
+use daybook_decider::{
+    Addressed, AggregateKey, Caller, Claim, CommandError, Decided, DecisionInput, Decisions, DeclaredDeadline, Folded,
+    Involved, JointError, Json, Meta, Model, Need, OutboxMessage, RecordedEvent, Registry, joint,
+};
+use jiff::Timestamp;
+use serde_json::Value;
+use ulid::Ulid;
+
+use crate::fault::Fault;
+use crate::request::Request;
+
+/// The answer to a request that has an effect.
+pub(crate) const ACCEPTED: &str = "accepted";
+
+/// The events between two snapshots: few, so that states are often restored from one, and often folded further.
+const SNAPSHOT_EVERY: u64 = 2;
+
+/// An aggregate.
+pub(crate) struct Stream {
+    pub(crate) events: Vec<RecordedEvent>,
+    pub(crate) messages: Vec<OutboxMessage>,
+    /// Folded from the first event.
+    pub(crate) folded: Folded,
+    pub(crate) state: Json,
+    /// By name.
+    deadlines: BTreeMap<String, (Timestamp, Request)>,
+    snapshot: Option<(Folded, Json)>,
+}
+
+#[derive(Default)]
+pub(crate) struct Table {
+    registry: Registry,
+    pub(crate) streams: BTreeMap<AggregateKey, Stream>,
+    claims: BTreeMap<Claim, AggregateKey>,
+    /// The answers by `Idempotency-Key`.
+    pub(crate) answers: BTreeMap<String, String>,
+}
+
+/// A decision that is ready to be appended.
+pub(crate) struct Decision {
+    own: AggregateKey,
+    version: u64,
+    decisions: Decisions,
+    involved: Involved,
+}
+
+/// Why nothing is appended.
+pub(crate) enum NotAppended {
+    /// This has changed since the decision.
+    LostRace(String),
+    /// This is the answer.
+    Answered(String),
+    Fault(Fault),
+}
+
+impl From<Fault> for NotAppended {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Table {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        Self { registry: registry.clone(), ..Self::default() }
+    }
+
+    fn model(&self, of: &AggregateKey) -> Result<&dyn Model, Fault> {
+        self.registry.get(&of.aggregate_type).ok_or_else(|| Fault::new("a type is not registered", of))
+    }
+
+    /// The aggregate as a function loads it: from its snapshot and the events after that.
+    fn load(&self, of: &AggregateKey) -> Result<Folded, Fault> {
+        let model = self.model(of)?;
+        let Some(stream) = self.streams.get(of) else { return Ok(model.before_first_event()) };
+        let Some((at, state)) = &stream.snapshot else { return Ok(stream.folded.clone()) };
+        let (before, after) = stream.events.split_at(at.version() as usize);
+        let restored = model.restore(at.version(), at.message_seq(), state);
+        let unreadable = format!("a snapshot of {} cannot be read", of.aggregate_type);
+        let restored =
+            restored.map_err(|error| Fault::new(unreadable, error))?.with_last_event(&before[before.len() - 1]);
+        fold(model, restored, after)
+    }
+
+    /// Decides a request on the aggregates as they are now.
+    pub(crate) fn decide(&self, request: &Request, now: Timestamp, random: u64) -> Result<Decision, NotAppended> {
+        let own = &request.commands[0].0;
+        let before = self.load(own)?;
+        let commands = request.commands.iter().map(|(to, command)| Addressed::new(to, std::slice::from_ref(command)));
+        let commands: Vec<_> = commands.collect();
+        let seed = Ulid::from_parts(now.as_millisecond() as u64, u128::from(random) << 16);
+        let meta = Meta { actor: request.caller.actor().map(str::to_owned), ..Meta::default() };
+        let mut input = DecisionInput::new(now, seed, meta, request.caller.clone(), FIRST_EPOCH);
+        let decisions = loop {
+            let decided = match &request.deadline {
+                Some((name, due)) => joint::decide_due(&self.registry, own, &before, (name, *due), &input),
+                None => Some(joint::decide(&self.registry, &before, &commands, &input)),
+            };
+            match decided {
+                Some(Ok(decisions)) => break decisions,
+                Some(Err(JointError { error: CommandError::Needs(needs), .. })) => {
+                    self.read(needs, &mut input.involved)?;
+                }
+                Some(Err(error)) => return Err(not_decided(own, error)),
+                None => return Err(NotAppended::Answered("the state does not declare it any more".to_owned())),
+            }
+        };
+        // Without events, only the answer is stored, and not that of a rejection.
+        if !has_events(&decisions) && (!request.has_key || decisions.own.rejection.is_some()) {
+            return Err(NotAppended::Answered(answer(&decisions)));
+        }
+        Ok(Decision { own: own.clone(), version: before.version(), decisions, involved: input.involved })
+    }
+
+    /// The deadlines whose commands were not answered yet: the time and the request of each.
+    pub(crate) fn deadlines(&self) -> impl Iterator<Item = &(Timestamp, Request)> {
+        self.streams.values().flat_map(|stream| stream.deadlines.values())
+    }
+
+    /// Notes that the command of a deadline was answered, so it is not sent again.
+    pub(crate) fn answered(&mut self, request: &Request) {
+        if let Some(stream) = self.streams.get_mut(&request.commands[0].0) {
+            stream.deadlines.retain(|_, (_, pending)| pending.deadline != request.deadline);
+        }
+    }
+
+    /// Reads what a decision needs.
+    fn read(&self, needs: Vec<Need>, involved: &mut Involved) -> Result<(), Fault> {
+        for need in needs {
+            match need {
+                Need::Aggregate(key) => drop(involved.aggregates.insert(key.clone(), self.load(&key)?)),
+                Need::Holder(claim) => drop(involved.holders.insert(claim.clone(), self.claims.get(&claim).cloned())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends a decision, with its answer under this `Idempotency-Key`. Returns the answer, and what has changed.
+    pub(crate) fn append(
+        &mut self,
+        decision: Decision,
+        key: Option<&str>,
+    ) -> Result<(String, Vec<String>), NotAppended> {
+        self.require_unchanged(&decision)?;
+        let answer = answer(&decision.decisions);
+        let parts: Vec<_> = once((decision.own, decision.decisions.own)).chain(decision.decisions.others).collect();
+        let mut claims = self.claims.clone();
+        for (key, part) in &parts {
+            claims.retain(|claim, holder| holder != key || !part.claims.released.contains(claim));
+        }
+        for (key, part) in &parts {
+            for claim in &part.claims.taken {
+                if let Some(holder) = claims.insert(claim.clone(), key.clone()).filter(|holder| holder != key) {
+                    return Err(NotAppended::Answered(format!("not executed: {holder} has the claim {claim}")));
+                }
+            }
+        }
+        self.claims = claims;
+        let mut changes = Vec::new();
+        for (key, part) in parts.into_iter().filter(|(_, part)| !part.events.is_empty()) {
+            changes.extend(self.store(key, part)?);
+        }
+        key.map(|key| self.answers.insert(key.to_owned(), answer.clone()));
+        Ok((answer, changes))
+    }
+
+    fn require_unchanged(&self, decision: &Decision) -> Result<(), NotAppended> {
+        let Decision { own, version, decisions, involved } = decision;
+        let others = decisions.others.iter().map(|(key, part)| (key, part.version_before()));
+        let involved_aggregates = involved.aggregates.iter().map(|(key, folded)| (key, folded.version()));
+        for (key, version) in once((own, *version)).chain(others).chain(involved_aggregates) {
+            let now = self.streams.get(key).map_or(0, |stream| stream.folded.version());
+            if now != version {
+                return Err(NotAppended::LostRace(format!("{key} is at version {now} now, and was at {version}")));
+            }
+        }
+        match involved.holders.iter().find(|(claim, holder)| self.claims.get(claim) != holder.as_ref()) {
+            Some((claim, _)) => Err(NotAppended::LostRace(format!("the claim {claim} has moved"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Stores the events of one aggregate. Returns what has changed.
+    fn store(&mut self, of: AggregateKey, decided: Decided) -> Result<Vec<String>, Fault> {
+        let model = self.model(&of)?;
+        let before = self.streams.get(&of).map_or_else(|| model.before_first_event(), |stream| stream.folded.clone());
+        let (version_before, has_snapshots) = (before.version(), !model.full_history());
+        let folded = fold(model, before, &decided.events)?;
+        let failed =
+            || format!("the state of {}, folded from the first event, is not that from a snapshot", model.type_name());
+        let state = model.state(&folded).map_err(|error| Fault::new(failed(), error))?;
+        // As values: the members of a map can have any order.
+        let [value, other] = [&state, &decided.state].map(|state| state.read::<Value>().ok());
+        if value != other {
+            return Err(Fault::new(failed(), format!("{of}: {state:?}, and not {:?}\n", decided.state)));
+        }
+        let shown = |event: &RecordedEvent| format!("{of} {}: {} {:?}", event.seq_num, event.event_type, event.data);
+        let mut changes: Vec<_> = decided.events.iter().map(shown).collect();
+        changes.push(format!("{of} is now {state:?}"));
+        let (set, declared) = (decided.deadlines.set, model.deadlines(&folded)?);
+        changes.extend(set.iter().map(|(name, due)| format!("{of} has the deadline {name} at {}", timestamp(*due))));
+        let request = |DeclaredDeadline { name, due, command }| {
+            let (commands, deadline) = (vec![(of.clone(), command)], Some((name.clone(), due)));
+            (name, (due, Request { commands, caller: Caller::system(), has_key: true, deadline }))
+        };
+        let deadlines: BTreeMap<_, _> = declared.into_iter().map(request).collect();
+        let (now, state_now) = (folded.clone(), state.clone());
+        let stream = self.streams.entry(of).or_insert_with(|| {
+            let (events, messages, deadlines, snapshot) = (Vec::new(), Vec::new(), BTreeMap::new(), None);
+            Stream { events, messages, folded: now, state: state_now, deadlines, snapshot }
+        });
+        let pending = std::mem::replace(&mut stream.deadlines, deadlines);
+        let is_set = |name: &String, due| set.contains(&(name.clone(), due));
+        stream.deadlines.retain(|name, (due, _)| is_set(name, *due) || pending.contains_key(name));
+        if has_snapshots && version_before / SNAPSHOT_EVERY < folded.version() / SNAPSHOT_EVERY {
+            stream.snapshot = Some((folded.clone(), state.clone()));
+        }
+        stream.events.extend(decided.events);
+        stream.messages.extend(decided.messages);
+        (stream.folded, stream.state) = (folded, state);
+        Ok(changes)
+    }
+}
+
+fn fold(model: &dyn Model, onto: Folded, events: &[RecordedEvent]) -> Result<Folded, Fault> {
+    let unreadable = |error| Fault::new(format!("an event of {} cannot be folded", model.type_name()), error);
+    model.fold(onto, events).map_err(unreadable)
+}
+
+/// The answer to a request that cannot be decided, or the error of the project's code.
+fn not_decided(own: &AggregateKey, JointError { aggregate, error, .. }: JointError) -> NotAppended {
+    let about = aggregate.map_or_else(|| own.clone(), |aggregate| *aggregate);
+    match error {
+        CommandError::Panicked(panic) => Fault::from(panic).into(),
+        CommandError::Unknown { .. } | CommandError::Invalid { .. } | CommandError::Unwritable { .. } => {
+            Fault::new(format!("a command to {} cannot be decided", about.aggregate_type), error).into()
+        }
+        error => NotAppended::Answered(format!("not executed by {about}: {error}")),
+    }
+}
+
+fn has_events(decisions: &Decisions) -> bool {
+    once(&decisions.own).chain(decisions.others.iter().map(|(_, part)| part)).any(|part| !part.events.is_empty())
+}
+
+fn answer(decisions: &Decisions) -> String {
+    let effect = if has_events(decisions) { "" } else { ", without effect" };
+    let Some(rejection) = &decisions.own.rejection else { return format!("{ACCEPTED}{effect}") };
+    let by = rejection.by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
+    format!("rejected{by}: {}, {}", rejection.name, rejection.detail)
+}

@@ -1,0 +1,152 @@
+//! Errors of a project's code that need no invariant of its own, or one of every project.
+
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry};
+use daybook_projection::{FollowedEvent, Follows, Projection, Projections, Source};
+use daybook_simulation::{Message, Random, Request, Simulation, simulate};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::find;
+
+/// What is wrong with the counter.
+const NOTHING: u8 = 0;
+const PANICS: u8 = 1;
+const LOSES_STATE: u8 = 2;
+
+struct Counter<const BUG: u8>;
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+struct State {
+    count: u32,
+    /// Not a part of snapshots, so `evolve` must not use it.
+    #[serde(skip)]
+    last: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+enum Command {
+    Begin {},
+    Add { number: u32 },
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+enum Event {
+    Begun {},
+    Added { number: u32 },
+}
+
+impl<const BUG: u8> Aggregate for Counter<BUG> {
+    const TYPE: &'static str = "counter";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Begin", update: None, delete: None };
+    const EVENTS: &'static [EventType] = &[EventType::new("Begun", 1), EventType::new("Added", 1)];
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn decide(state: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
+        assert!(BUG != PANICS || state.count < 3, "the counter is full");
+        Ok(vec![match command {
+            Command::Begin {} => Event::Begun {},
+            Command::Add { number } => Event::Added { number },
+        }])
+    }
+
+    fn evolve(state: State, event: &Event) -> State {
+        match *event {
+            Event::Begun {} => state,
+            Event::Added { number } if BUG == LOSES_STATE => State { count: state.count + state.last, last: number },
+            Event::Added { number } => State { count: state.count + number, last: number },
+        }
+    }
+}
+
+/// The last number that was added to any counter: it depends on the order of events of different counters.
+struct Last;
+
+impl Projection for Last {
+    const NAME: &'static str = "last";
+    const VERSION: u32 = 1;
+
+    type Row = u32;
+    type Change = u32;
+
+    fn sources() -> Vec<Source<Self>> {
+        vec![Source::of::<Counter<NOTHING>>()]
+    }
+
+    fn apply(_: Option<u32>, number: &u32) -> Option<u32> {
+        Some(*number)
+    }
+}
+
+impl Follows<Counter<NOTHING>> for Last {
+    type State = ();
+
+    fn advance((): (), _: &FollowedEvent<'_, Event>) {}
+
+    fn changes((): &(), event: &FollowedEvent<'_, Event>, (): &()) -> Vec<(String, u32)> {
+        match *event.event {
+            Event::Begun {} => Vec::new(),
+            Event::Added { number } => vec![("last".to_owned(), number)],
+        }
+    }
+}
+
+fn any_request<const BUG: u8>(random: &mut Random) -> Request {
+    let number = random.below(3) as u32;
+    Request::to::<Counter<BUG>>(*random.one_of(&["a", "b"]), &Command::Add { number })
+}
+
+fn simulation<const BUG: u8>() -> Simulation {
+    simulate(Registry::new().with::<Counter<BUG>>())
+        .starting_with(["a", "b"].map(|id| Request::to::<Counter<BUG>>(id, &Command::Begin {})))
+        .clients(2, any_request::<BUG>)
+}
+
+#[test]
+fn panic_of_an_aggregate_is_found() {
+    let place = "decide of counter panicked at crates/simulation/tests/samples/errors.rs:";
+    find(&simulation::<PANICS>(), &[place, "the counter is full"]);
+}
+
+#[test]
+fn state_that_a_snapshot_does_not_contain_is_found() {
+    simulation::<NOTHING>().seeds(100);
+    let what = "the state of counter, folded from the first event, is not that from a snapshot";
+    find(&simulation::<LOSES_STATE>(), &[what, r#"{"count":"#, ", and not {\"count\":"]);
+}
+
+#[test]
+fn view_that_depends_on_the_order_of_different_aggregates_is_found() {
+    let simulation = simulation::<NOTHING>().projections(Projections::new().with::<Last>());
+    let simulation = simulation.finally(|world| world.views_equal_their_folds());
+    find(&simulation, &["it saw\n  view last, row \"last\": ", ", but its fold is "]);
+}
+
+#[test]
+fn consumers_that_answer_each_other_forever_are_found() {
+    let again = |(): &mut (), message: &Message<'_>| {
+        vec![Request::to::<Counter<NOTHING>>(&message.aggregate.id, &Command::Add { number: 1 })]
+    };
+    find(&simulation::<NOTHING>().consumer("again", again), &["the project does not come to rest"]);
+}
+
+#[test]
+fn request_of_the_setup_must_be_accepted() {
+    let twice = ["a", "a"].map(|id| Request::to::<Counter<NOTHING>>(id, &Command::Begin {}));
+    let what = "a request of `.starting_with(…)` changes nothing";
+    find(&simulation::<NOTHING>().starting_with(twice), &[what, "it exists already"]);
+}
+
+#[test]
+fn panic_of_an_invariant_is_shown_with_what_it_saw() {
+    let simulation = simulation::<NOTHING>().always(|world| {
+        assert!(world.states::<Counter<NOTHING>>().all(|state| state.count < 4), "a counter has more than 3");
+        true
+    });
+    find(&simulation, &["does not hold", ": a counter has more than 3\nAt 2030", "it saw\n  counter/"]);
+}
