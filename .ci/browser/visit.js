@@ -206,6 +206,9 @@ async function clock() {
   await shows(line);
   await look('clock');
   await post('/todo', { id: 'after', title: 't', message: 'm' });
+  // The deadlines that have become due fire.
+  await open('/aggregates/reservation/held');
+  await shows('ReservationExpired');
   const shown = async (path) => {
     await open(path);
     await shows(line);
@@ -266,9 +269,16 @@ async function liveBus() {
 }
 
 async function otherPages() {
+  await post('/reservation', { id: 'held', concert: SCRIPT.slice(0, 100), seats: 2 });
+  await open('/aggregates/reservation/held');
+  const states = await page.$$eval('.deadlines tbody tr', (rows) => rows.map((row) => row.innerText.split('\t')));
+  assert.equal(states.length, 1);
+  assert.match(states[0].join(), /^hold,in (9|10) min,Expire,pending$/);
+  await look('deadline');
   await open('/stream');
   await shows('stream-relay');
   await shows('orders-by-day');
+  await shows('reservation/held');
   await look('stream');
   await open('');
   await look('aggregates');

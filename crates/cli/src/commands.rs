@@ -6,12 +6,13 @@
 //! - `new`, `add`, `upgrade`: write the files of a project.
 //! - `console`: serves the console of a stack until Ctrl-C.
 //! - `deploy`: deploys the stack of a project.
-//! - `reads`, `verify`, `derived`, `dlq`, `discarded`, `relay`, `republish`, `restore`, `snapshot`, `load`, `check_deployment`,
-//!   `export`, `import`, `projection`: the operator commands.
+//! - `reads`, `verify`, `derived`, `deadlines`, `dlq`, `discarded`, `relay`, `republish`, `restore`, `snapshot`, `load`,
+//!   `check_deployment`, `export`, `import`, `projection`: the operator commands.
 
 mod add;
 mod check_deployment;
 mod console;
+mod deadlines;
 mod deploy;
 mod derived;
 mod dev;
@@ -43,8 +44,9 @@ use daybook_scaffold::ScaffoldError;
 use self::add::AddCommand;
 use self::check_deployment::CheckDeploymentArgs;
 use self::console::ConsoleArgs;
+use self::deadlines::DeadlinesCommand;
 use self::deploy::DeployArgs;
-use self::derived::{ClaimsCommand, DeadlinesCommand};
+use self::derived::ClaimsCommand;
 use self::dev::{DevCommandArgs, DevFunctionsArgs};
 use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;

@@ -9,12 +9,13 @@ const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const local = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 
 function ago(milliseconds) {
-  const seconds = Math.floor(milliseconds / 1000);
+  const seconds = Math.floor(Math.abs(milliseconds) / 1000);
   if (seconds < 1) return 'just now';
-  if (seconds < 60) return `${seconds} s ago`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
-  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h ago`;
-  return `${Math.floor(seconds / 86400)} days ago`;
+  let span = `${Math.floor(seconds / 86400)} days`;
+  if (seconds < 60) span = `${seconds} s`;
+  else if (seconds < 3600) span = `${Math.floor(seconds / 60)} min`;
+  else if (seconds < 172800) span = `${Math.floor(seconds / 3600)} h`;
+  return milliseconds < 0 ? `in ${span}` : `${span} ago`;
 }
 
 // The clock of the stack may be ahead of the browser's.

@@ -15,6 +15,7 @@ pub(crate) mod command;
 pub(crate) mod copied_test;
 pub(crate) mod correlation;
 pub(crate) mod dead_letters;
+mod deadlines;
 pub(crate) mod faults;
 pub(crate) mod health;
 mod latest_events;

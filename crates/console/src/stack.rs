@@ -216,6 +216,8 @@ pub enum QueuePurpose {
     DeadLetters,
     /// The projector gets the changes of aggregates from it.
     Changes,
+    /// The reactor gets the deadlines that are due from it.
+    Reactions,
     /// A rule of the bus sends messages to it.
     Rule,
 }

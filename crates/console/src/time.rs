@@ -33,11 +33,16 @@ pub(crate) fn span_text(milliseconds: i64) -> String {
     }
 }
 
+/// The same without a fraction of a second.
+fn whole_text(milliseconds: i64) -> String {
+    if milliseconds < 60_000 { format!("{} s", milliseconds / 1_000) } else { span_text(milliseconds) }
+}
+
 fn age_text(milliseconds: i64) -> String {
     match milliseconds {
-        ..1_000 => "just now".to_owned(),
-        ms @ 1_000..60_000 => format!("{} s ago", ms / 1_000),
-        ms => format!("{} ago", span_text(ms)),
+        -999..1_000 => "just now".to_owned(),
+        ms @ ..0 => format!("in {}", whole_text(-ms)),
+        ms => format!("{} ago", whole_text(ms)),
     }
 }
 
@@ -59,5 +64,6 @@ mod tests {
         }
         assert_eq!(age_text(59_999), "59 s ago");
         assert_eq!(age_text(-1), "just now");
+        assert_eq!([-1_250, -599_000].map(age_text), ["in 1 s", "in 9 min"]);
     }
 }

@@ -62,6 +62,7 @@ impl StackParts {
             purpose: match queue.as_str() {
                 name if name.ends_with("-dlq") => QueuePurpose::DeadLetters,
                 name if name.ends_with("-changes") => QueuePurpose::Changes,
+                name if name.ends_with("-reactions") => QueuePurpose::Reactions,
                 _ => QueuePurpose::Rule,
             },
             queue,

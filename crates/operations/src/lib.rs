@@ -18,14 +18,15 @@
 //!   the dead-letter queue. [`dead_letters`]: the operations on it. [`message_outcome`]: what becomes of messages that are sent again.
 //! - [`discarded_objects`]: the records that event source mappings discarded.
 //! - [`relay`], [`alarms`]: the relay, and the alarms with their figures.
-//! - [`verify`], [`derived`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`], [`projections`],
-//!   [`restore`]: the other operations.
+//! - [`verify`], [`derived`], [`deadlines`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`],
+//!   [`projections`], [`restore`]: the other operations.
 
 pub mod alarms;
 pub mod checkpoint;
 pub mod cloudformation;
 pub mod dead_letter_message;
 pub mod dead_letters;
+pub mod deadlines;
 pub mod deploy;
 pub mod derived;
 pub mod discarded;

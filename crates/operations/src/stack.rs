@@ -133,8 +133,7 @@ impl Stack {
     }
 
     pub async fn dead_letters(&self) -> Result<StackQueue, OperatorError> {
-        let url = self.required("DLQ_URL")?;
-        Ok(StackQueue::new(aws_sdk_sqs::Client::new(&self.config(SQS_ENDPOINT).await?), url))
+        self.queue("DLQ_URL").await
     }
 
     pub async fn discarded(&self) -> Result<DiscardedObjects, OperatorError> {
@@ -151,16 +150,29 @@ impl Stack {
     }
 
     pub async fn changes_queue(&self) -> Result<StackQueue, OperatorError> {
-        let url = self.required("CHANGES_QUEUE_URL")?;
-        Ok(StackQueue::new(aws_sdk_sqs::Client::new(&self.config(SQS_ENDPOINT).await?), url))
+        self.queue("CHANGES_QUEUE_URL").await
     }
 
     /// The projector's queue; `None` if it is not set, as for a stack without read models.
     pub async fn changes_queue_if_set(&self) -> Result<Option<StackQueue>, OperatorError> {
-        match self.optional("CHANGES_QUEUE_URL") {
-            Some(_) => self.changes_queue().await.map(Some),
+        self.queue_if_set("CHANGES_QUEUE_URL").await
+    }
+
+    /// The reactor's queue; `None` if it is not set, as for a stack without a reactor.
+    pub async fn reactions_queue_if_set(&self) -> Result<Option<StackQueue>, OperatorError> {
+        self.queue_if_set("REACTIONS_QUEUE_URL").await
+    }
+
+    async fn queue_if_set(&self, variable: &'static str) -> Result<Option<StackQueue>, OperatorError> {
+        match self.optional(variable) {
+            Some(_) => self.queue(variable).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    async fn queue(&self, variable: &'static str) -> Result<StackQueue, OperatorError> {
+        let url = self.required(variable)?;
+        Ok(StackQueue::new(aws_sdk_sqs::Client::new(&self.config(SQS_ENDPOINT).await?), url))
     }
 
     pub fn table_name(&self) -> String {

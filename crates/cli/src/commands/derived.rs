@@ -1,4 +1,4 @@
-//! `daybook claims` and `daybook deadlines`: rows that follow from states.
+//! `daybook claims rebuild` and `daybook deadlines rebuild`: rows that follow from states.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
@@ -19,16 +19,6 @@ pub enum ClaimsCommand {
     /// Run it after the deployment, when no instance of the earlier release writes any more. It releases the claims that states do
     /// not have any more, takes those that nobody has, and reports each claim that two aggregates should have: the one that has it
     /// keeps it. It is safe beside writers, and can be repeated.
-    Rebuild(OnStack<RebuildArgs>),
-}
-
-/// Correct what is due.
-#[derive(Clone, Debug, Subcommand)]
-pub enum DeadlinesCommand {
-    /// Correct the deadlines of a type after `Aggregate::deadlines` was introduced or changed.
-    ///
-    /// Run it after the deployment, when no instance of the earlier release writes any more. It sets the deadlines of states, and
-    /// drops all others. It is safe beside writers, and can be repeated.
     Rebuild(OnStack<RebuildArgs>),
 }
 
@@ -55,14 +45,8 @@ impl ClaimsCommand {
     }
 }
 
-impl DeadlinesCommand {
-    pub(super) async fn run(self, context: &mut OperatorContext) -> Ended {
-        let Self::Rebuild(command) = self;
-        command.run(context, async |args, session| correct(DerivedRows::Deadlines, args, session).await).await
-    }
-}
-
-async fn correct(rows: DerivedRows, args: RebuildArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+/// Corrects rows of a type.
+pub(super) async fn correct(rows: DerivedRows, args: RebuildArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let RebuildArgs { aggregate_type, yes: writes, rate, concurrency } = args;
     let selection = Selection { types: vec![aggregate_type], ..Selection::default() };
     let options = WalkOptions { selection, rate, concurrency, checkpoint: None };

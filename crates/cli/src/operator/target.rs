@@ -26,7 +26,7 @@ setting, or no region or credentials; 3 AWS did not allow or complete the operat
 be written; 130 Ctrl-C or SIGTERM ended the command; 141 the reader of the output has closed it.";
 
 /// The options: name, variable with the same setting, name of the value, and description.
-const OPTIONS: [(&str, &str, &str, &str); 11] = [
+const OPTIONS: [(&str, &str, &str, &str); 12] = [
     ("table", "TABLE_NAME", "NAME", "The table"),
     ("event-type-shards", "EVENT_TYPE_SHARDS", "N", "The index partitions of a type; as many as for the functions"),
     ("event-bus", "EVENT_BUS_NAME", "NAME", "The name or ARN of the bus"),
@@ -34,6 +34,7 @@ const OPTIONS: [(&str, &str, &str, &str); 11] = [
     ("dlq-url", "DLQ_URL", "URL", "The URL of the dead-letter queue"),
     ("views-table", "VIEWS_TABLE_NAME", "NAME", "The table of the views"),
     ("changes-queue-url", "CHANGES_QUEUE_URL", "URL", "The URL of the projector's queue"),
+    ("reactions-queue-url", "REACTIONS_QUEUE_URL", "URL", "The URL of the reactor's queue"),
     ("discarded-bucket", "DISCARDED_RECORDS_BUCKET", "NAME", "The bucket of discarded records"),
     ("relay-function", "STREAM_RELAY_NAME", "NAME", "The name of the relay's function"),
     ("relay-logs", "STREAM_RELAY_LOGS", "NAME", "The log group of the relay"),

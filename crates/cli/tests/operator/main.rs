@@ -9,6 +9,7 @@ mod checkpoint;
 mod claims;
 mod console;
 mod deadlines;
+mod deadlines_rebuild;
 mod deploy;
 mod discarded;
 mod dlq;

@@ -12,6 +12,7 @@ use daybook_table::keys::is_id;
 use maud::{Markup, html};
 use serde::Deserialize;
 
+use super::deadlines;
 use super::timeline::{Timeline, event_details};
 use super::version::{StateAt, Version, state_at};
 use crate::console::Console;
@@ -217,7 +218,7 @@ fn state_panel(console: &Console, shown: &Shown<'_>, state: &StateAt, event: Opt
     let details = html! { @if let Some(event) = event { (event_details(console, key, event)) } };
     html! {
         @match state {
-            StateAt::Known { state, claims, changes, is_deleted } => {
+            StateAt::Known { state, claims, deadlines, changes, is_deleted } => {
                 @if *is_deleted { p.notice.warn { "The aggregate is deleted at this version." } }
                 (details)
                 h3 { "Changed by this event" }
@@ -226,6 +227,7 @@ fn state_panel(console: &Console, shown: &Shown<'_>, state: &StateAt, event: Opt
                     h3 { "Claims" }
                     ul { @for claim in claims { li { code { (claim) } } } }
                 }
+                (deadlines::of_aggregate(deadlines, console.store.now()))
                 h3 { "State" }
                 (json::block(state, &format!("{}/state?version={}", paths::aggregate(key), version.shown)))
             }

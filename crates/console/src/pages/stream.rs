@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::projections;
+use super::{deadlines, projections};
 use crate::console::Console;
 use crate::frame::{Failure, Page};
 use crate::stack::{
@@ -25,6 +25,7 @@ pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Fa
         p.facts { "What each function waits for." }
         (mappings_markup(&mappings))
         (projections::section(&console).await)
+        (deadlines::section(&console).await)
         (queues_markup(&queues))
         (rules_markup(&rules))
         (discarded_markup(&discarded))
@@ -44,6 +45,7 @@ pub(crate) async fn deployed_page(State(console): State<Arc<Console>>) -> Result
         p.facts { "What the functions wait for. " code { "daybook relay status" } " also lists the messages that the relay has not sent." }
         (relay_markup(&relay))
         (projections::section(&console).await)
+        (deadlines::section(&console).await)
         @match &queues {
             Ok(queues) => { (queues_markup(queues)) p.hint { "The approximate counts of SQS." } }
             Err(error) => (missing_part("Queues", error)),
@@ -135,6 +137,7 @@ fn queues_markup(queues: &[Queue]) -> Markup {
                             td { @match queue.purpose {
                                 QueuePurpose::DeadLetters => "messages that could not be delivered",
                                 QueuePurpose::Changes => "the read models: aggregates with events that are not folded yet",
+                                QueuePurpose::Reactions => "the reactor: deadlines that are due, or soon will be",
                                 QueuePurpose::Rule => "a rule of the bus",
                             } }
                         }

@@ -8,6 +8,7 @@ use daybook_function_runtime::with_causes;
 use daybook_table::AggregateKey;
 use serde_json::Value;
 
+use super::deadlines::{ShownDeadline, deadlines_of};
 use crate::console::Console;
 use crate::frame::Failure;
 
@@ -15,8 +16,14 @@ use crate::frame::Failure;
 const MAX_FOLD: u64 = 2_000;
 
 pub(crate) enum StateAt {
-    /// The state, JSON, its claims, and the difference to the version before, if that was computed.
-    Known { state: String, claims: Vec<Claim>, changes: Option<Vec<Change>>, is_deleted: bool },
+    /// The state, JSON, its claims and deadlines, and the difference to the version before, if that was computed.
+    Known {
+        state: String,
+        claims: Vec<Claim>,
+        deadlines: Vec<ShownDeadline>,
+        changes: Option<Vec<Change>>,
+        is_deleted: bool,
+    },
     /// The events cannot be folded.
     Unreadable { error: String, event: Option<u64> },
     /// Many events would have to be folded.
@@ -71,7 +78,9 @@ pub(crate) async fn state_at(
     let is_cheap = version.at_any_cost || version.fold_of(before, model.full_history()) <= MAX_FOLD;
     let changes = if is_cheap { changes_since(console, model, key, at(before), &state).await } else { None };
     let claims = model.claims(&loaded.folded).unwrap_or_default();
-    Ok(StateAt::Known { state, claims, changes, is_deleted: model.is_deleted(&loaded.folded) })
+    let is_latest = version.shown == version.current;
+    let deadlines = deadlines_of(console, model, key, &loaded.folded, is_latest).await?;
+    Ok(StateAt::Known { state, claims, deadlines, changes, is_deleted: model.is_deleted(&loaded.folded) })
 }
 
 /// The changes since the state before; `None` if that cannot be folded.

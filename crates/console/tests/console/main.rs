@@ -4,6 +4,7 @@
 
 mod admission;
 mod cost;
+mod deadlines;
 mod unreadable;
 
 use std::collections::BTreeMap;

@@ -9,6 +9,7 @@ use daybook_operations::queues::QueueCounts;
 use daybook_operations::relay::{iterator_age, relay_mappings};
 use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA, SignedCalls};
 use daybook_operations::{OperatorError, Stack, StackQueue};
+use futures_util::future::try_join_all;
 
 use super::writes::Writes;
 
@@ -17,6 +18,7 @@ use super::writes::Writes;
 pub(super) struct DeployedStack {
     dead_letters: StackQueue,
     changes: Option<StackQueue>,
+    reactions: Option<StackQueue>,
     stack: Stack,
     /// `None` if the console only reads.
     writes: Option<Writes>,
@@ -25,8 +27,8 @@ pub(super) struct DeployedStack {
 impl DeployedStack {
     /// Connects to the queues. Only the dead-letter queue is required.
     pub(super) async fn connect(stack: &Stack, writes: Option<Writes>) -> Result<Self, OperatorError> {
-        let (changes, dead_letters) = (stack.changes_queue_if_set().await?, stack.dead_letters().await?);
-        Ok(Self { dead_letters, changes, stack: stack.clone(), writes })
+        let (changes, reactions) = (stack.changes_queue_if_set().await?, stack.reactions_queue_if_set().await?);
+        Ok(Self { dead_letters: stack.dead_letters().await?, changes, reactions, stack: stack.clone(), writes })
     }
 
     async fn dead_letter_counts(&self) -> Result<Queue, OperatorError> {
@@ -44,12 +46,10 @@ impl StackSource for DeployedStack {
 
     fn queues(&self) -> Reply<'_, Vec<Queue>> {
         reply(async {
-            let changes = async {
-                let Some(changes) = &self.changes else { return Ok(None) };
-                queue(changes, QueuePurpose::Changes).await.map(Some)
-            };
-            let (dead_letters, changes) = tokio::try_join!(self.dead_letter_counts(), changes)?;
-            Ok(std::iter::once(dead_letters).chain(changes).collect())
+            let changes = self.changes.iter().map(|changes| queue(changes, QueuePurpose::Changes));
+            let reactions = self.reactions.iter().map(|reactions| queue(reactions, QueuePurpose::Reactions));
+            let dead_letters = queue(&self.dead_letters, QueuePurpose::DeadLetters);
+            try_join_all(std::iter::once(dead_letters).chain(changes).chain(reactions)).await
         })
     }
 

@@ -1,0 +1,105 @@
+//! Deadlines: those of the state of an aggregate, and on page *Stream* the next ones and those that have failed.
+
+use daybook_decider::{DeclaredDeadline, Folded, Model};
+use daybook_event_store::{FoundDeadlines, StoreError, StoredDeadline};
+use daybook_function_runtime::with_causes;
+use daybook_table::{AggregateKey, DeadlineState};
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use crate::console::Console;
+use crate::{paths, time};
+
+/// Maximum deadlines of each state on page *Stream*.
+const LISTED: usize = 20;
+
+/// A deadline of a state, and its row if that is the latest state.
+pub(crate) struct ShownDeadline {
+    declared: DeclaredDeadline,
+    row: Option<StoredDeadline>,
+}
+
+/// The deadlines of a state. Only an aggregate that has some costs a call.
+pub(crate) async fn deadlines_of(
+    console: &Console,
+    model: &dyn Model,
+    key: &AggregateKey,
+    folded: &Folded,
+    is_latest: bool,
+) -> Result<Vec<ShownDeadline>, StoreError> {
+    let declared = model.deadlines(folded).unwrap_or_default();
+    let reads = is_latest && !declared.is_empty();
+    let rows = if reads { console.store.deadlines_of(key).await?.deadlines } else { Vec::new() };
+    let row = |declared: &DeclaredDeadline| {
+        rows.iter().find(|row| (row.item.name(), row.due) == (&*declared.name, declared.due)).cloned()
+    };
+    Ok(declared.into_iter().map(|declared| ShownDeadline { row: row(&declared), declared }).collect())
+}
+
+/// The deadlines on the page of their aggregate.
+pub(crate) fn of_aggregate(deadlines: &[ShownDeadline], now: Timestamp) -> Markup {
+    html! {
+        @if !deadlines.is_empty() {
+            h3 { "Deadlines" }
+            div.scroll tabindex="0" { table.deadlines {
+                thead { tr { th { "Name" } th { "Due" } th { "Command" } th { "State" } } }
+                tbody { @for ShownDeadline { declared, row } in deadlines {
+                    tr {
+                        td { (declared.name) } td { (time::relative(declared.due, now)) } td { code { (declared.command.command) } }
+                        td { @if let Some(row) = row { (state(row, now)) } }
+                    }
+                } }
+            } }
+        }
+    }
+}
+
+/// The section of page *Stream*.
+pub(crate) async fn section(console: &Console) -> Markup {
+    let read = |state| console.store.deadlines(state, Timestamp::MAX, LISTED);
+    let found = tokio::try_join!(read(DeadlineState::Failed), read(DeadlineState::Pending));
+    html! {
+        section {
+            h2 { "Deadlines" }
+            @match &found {
+                Err(error) => p.notice.warn { "They cannot be read: " (with_causes(error)) },
+                Ok((failed, pending)) => (listed(failed, pending, console.store.now())),
+            }
+        }
+    }
+}
+
+fn listed(failed: &FoundDeadlines, pending: &FoundDeadlines, now: Timestamp) -> Markup {
+    let unreadable = failed.unreadable.len() + pending.unreadable.len();
+    html! {
+        @if failed.deadlines.is_empty() && pending.deadlines.is_empty() {
+            p.empty { "None is pending, and none has failed." }
+        } @else {
+            div.scroll tabindex="0" { table {
+                thead { tr { th { "Aggregate" } th { "Name" } th { "Due" } th { "State" } } }
+                tbody { @for deadline in failed.deadlines.iter().chain(&pending.deadlines) {
+                    tr data-row {
+                        td { a href=(paths::aggregate(&deadline.aggregate)) { (deadline.aggregate) } } td { (deadline.item.name()) }
+                        td { (time::relative(deadline.due, now)) } td { (state(deadline, now)) }
+                    }
+                } }
+            } }
+        }
+        @if failed.more || pending.more { p.hint { "The earliest " (LISTED) " of each state. " code { "daybook deadlines list" } " lists all." } }
+        @if unreadable > 0 { p.notice.bad role="alert" { (unreadable) " rows cannot be read. " code { "daybook deadlines list" } " lists them." } }
+    }
+}
+
+fn state(StoredDeadline { due, item, .. }: &StoredDeadline, now: Timestamp) -> Markup {
+    html! {
+        @match item.state() {
+            DeadlineState::Pending => @if *due < now { span.warn { "pending" } } @else { "pending" },
+            DeadlineState::Fired => span.hint { "fired" },
+            DeadlineState::Failed => {
+                span.bad { "failed" }
+                @if let Some(at) = item.failed_at.as_deref().and_then(|at| at.parse().ok()) { " " (time::relative(at, now)) }
+                @if let Some(error) = &item.error { br; span.hint { (error) } }
+            },
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The deadlines on the pages.
+
+use daybook_event_store::DeadlineMark;
+use daybook_table::AggregateKey;
+use daybook_test_support::commands::execute;
+use serde_json::{Value, json};
+
+use crate::Bench;
+
+async fn command(bench: &Bench, id: &str, command: &str, data: Value) -> AggregateKey {
+    let key = AggregateKey::new("reservation", id);
+    let (store, model) = (bench.table.direct_store(), bench.registry.get("reservation").unwrap());
+    execute(&store, model, &key, &[(command, data)]).await.unwrap();
+    key
+}
+
+#[tokio::test]
+async fn aggregate_has_the_deadlines_of_the_shown_version_and_their_states_at_the_latest() {
+    let bench = Bench::start().await;
+    let key = command(&bench, "1", "Reserve", json!({"concert": "fidelio", "seats": 2})).await;
+    let path = "/_console/aggregates/reservation/1";
+    let stored = bench.table.direct_store().deadline(&key, "hold").await.unwrap().unwrap();
+    let due = format!("<td>hold</td><td><time datetime=\"{:.3}\" title=\"{:.3}\">in ", stored.due, stored.due);
+    bench.operations();
+    let page = bench.get(path).await.body;
+    assert!(page.contains(&due) && page.contains("<td><code>Expire</code></td><td>pending</td>"), "{page}");
+    // The last version, a page of events, the kept snapshots, two queries for the state, and the deadlines; the messages.
+    assert_eq!(bench.operations(), "BatchGetItem 1, Query 6");
+
+    let store = bench.table.direct_store();
+    assert!(store.mark_deadline(&stored, DeadlineMark::Failed("<b>a bug</b>")).await.unwrap());
+    let page = bench.get(path).await.body;
+    assert!(page.contains("<span class=\"bad\">failed</span>") && page.contains("&lt;b&gt;a bug&lt;/b&gt;"), "{page}");
+
+    command(&bench, "1", "Pay", json!({"amount": 8_000})).await;
+    bench.operations();
+    let page = bench.get(path).await.body;
+    assert!(!page.contains("Deadlines"), "{page}");
+    // Those of two states, and no deadlines.
+    assert_eq!(bench.operations(), "BatchGetItem 1, Query 7");
+    let page = bench.get(&format!("{path}?version=1")).await.body;
+    assert!(page.contains(&due) && page.contains("<td><code>Expire</code></td><td></td>"), "{page}");
+}
+
+#[tokio::test]
+async fn stream_lists_the_next_deadlines_after_those_that_have_failed() {
+    let bench = Bench::start().await;
+    let page = bench.get("/_console/stream").await.body;
+    assert!(page.contains("None is pending, and none has failed."), "{page}");
+    let store = bench.table.direct_store();
+    for id in 1..=22 {
+        let key = command(&bench, &id.to_string(), "Reserve", json!({"concert": "fidelio", "seats": 2})).await;
+        if id == 22 {
+            let stored = store.deadline(&key, "hold").await.unwrap().unwrap();
+            assert!(store.mark_deadline(&stored, DeadlineMark::Failed("a bug")).await.unwrap());
+        }
+    }
+    let page = bench.get("/_console/stream").await.body;
+    let link = |id: usize| page.find(&format!(">reservation/{id}</a>"));
+    assert!(link(22) < link(1) && link(1) < link(20) && link(22).is_some() && link(21).is_none(), "{page}");
+    assert!(page.contains("a bug") && page.contains("The earliest 20 of each state."), "{page}");
+}
