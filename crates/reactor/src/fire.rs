@@ -140,6 +140,11 @@ impl Reactor {
             }
             // An earlier invocation has fired it, and could not mark it.
             Ok(Transacted::Replayed(_)) => {}
+            // The tick sends it again.
+            Err(TransactError::Decide(reason @ NotFired::Early)) => {
+                tracing::info!(aggregate = %key, name, %due, %reason, "the deadline has not fired");
+                return Ok(());
+            }
             Err(TransactError::Decide(
                 reason @ (NotFired::NotDeclared | NotFired::Rejected(_) | NotFired::NoEffect),
             )) => {

@@ -26,6 +26,9 @@ pub(crate) const DECLARED: u16 = 202;
 /// Why nothing is appended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotFired {
+    /// The clock was set back since.
+    #[error("it is not due yet")]
+    Early,
     /// The state does not declare the deadline, or has another time for it.
     #[error("the state does not declare it")]
     NotDeclared,
@@ -46,6 +49,9 @@ impl Decide for Firing<'_> {
         let seed = Ulid::from_datetime(self.store.now().into());
         let now = i64::try_from(seed.timestamp_ms()).unwrap_or_default();
         let now = Timestamp::from_millisecond(now).unwrap_or_default();
+        if now < *due {
+            return Err(NotFired::Early.into());
+        }
         let epoch = self.store.settings().epoch;
         let input = DecisionInput::new(now, seed, self.meta.clone(), Caller::system(), epoch);
         let input = DecisionInput { involved: involved.clone(), ..input };

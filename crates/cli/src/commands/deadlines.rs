@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use daybook_event_store::{StoredDeadline, UnreadableRow};
 use daybook_operations::deadlines::{DeadlineSelection, MarkCounts, MarkOptions, Marked, find, mark};
 use daybook_operations::derived::DerivedRows;
+use daybook_table::keys::partition_name;
 use daybook_table::{DeadlineItem, DeadlineState};
 use serde_json::{Value, json};
 
@@ -67,7 +68,8 @@ async fn list(
         out.print_outcome(state(deadline), json, &text)?;
     }
     for UnreadableRow { pk, sk, reason } in &found.unreadable {
-        out.print_outcome("unreadable", json!({"pk": pk, "sk": sk, "what": reason}), &format!("{pk} {sk}: {reason}"))?;
+        let json = json!({"aggregate": partition_name(pk), "item": sk, "why": reason});
+        out.print_outcome("unreadable", json, &format!("{pk} {sk}: {reason}"))?;
     }
     let (listed, unreadable, more) = (found.deadlines.len(), found.unreadable.len(), found.more);
     let text = format!("{listed} deadlines listed, {unreadable} unreadable{}", more_text(more));
