@@ -210,12 +210,13 @@ def environment(runtime, aws):
         "EVENT_BUS_NAME": "daybook",
         "EVENT_SOURCE": "com.example.daybook",
         "DLQ_URL": f"http://{aws}/000000000000/daybook-dlq",
+        "REACTIONS_QUEUE_URL": f"http://{aws}/000000000000/daybook-reactions",
         "PATH": os.environ["PATH"],
     }
 
 
 # The variables of a function whose calls to AWS are refused.
-REFUSED = {name: value for name, value in environment("", "127.0.0.1:1").items() if name in ("AWS_ENDPOINT_URL", "DLQ_URL")}
+REFUSED = {name: value for name, value in environment("", "127.0.0.1:1").items() if name.endswith("_URL")}
 
 
 class NotAccepted(Exception):
