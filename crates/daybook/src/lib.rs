@@ -94,6 +94,8 @@ pub use daybook_golden as golden;
 pub use daybook_projection as projection;
 #[cfg(feature = "simulation")]
 pub use daybook_simulation as simulation;
+/// Times and durations: `now` of a command, and the time of a [`Deadline`].
+pub use jiff;
 
 /// The function behind the HTTP API.
 #[cfg(feature = "functions")]
