@@ -36,7 +36,7 @@ pub struct CorrectedCounts {
     pub dry_run: bool,
     /// The claims that were taken, or the deadlines that were set.
     pub added: u64,
-    /// The claims that were released, or the deadlines that were dropped.
+    /// The claims that were released, or the deadlines that were deleted.
     pub removed: u64,
     /// The claims that another aggregate has.
     pub elsewhere: u64,

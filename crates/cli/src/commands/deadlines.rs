@@ -28,14 +28,14 @@ pub enum DeadlinesCommand {
     /// Correct the deadlines of a type after `Aggregate::deadlines` was introduced or changed.
     ///
     /// Run it after the deployment, when no instance of the earlier release writes any more. It sets the deadlines of states, and
-    /// drops all others. It is safe beside writers, and can be repeated.
+    /// deletes all others. It is safe beside writers, and can be repeated.
     Rebuild(OnStack<RebuildArgs>),
 }
 
 /// List the pending deadlines, the earliest ones first, one per line.
 ///
 /// A line contains the state of the deadline, the aggregate, the name and the time; that of a failed one also the error, and when it
-/// failed. Those of a named aggregate are listed in all states; one that has fired is listed until the state drops it.
+/// failed. Those of a named aggregate are listed in all states; one that has fired is listed until the state no longer declares it.
 #[derive(Clone, Debug, Args)]
 pub struct DeadlinesListArgs {
     #[command(flatten)]
