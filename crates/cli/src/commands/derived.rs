@@ -68,7 +68,7 @@ pub(super) async fn correct(rows: DerivedRows, args: RebuildArgs, Session { stac
              aggregates cannot be read"
         ),
         DerivedRows::Deadlines => {
-            format!("{added} deadlines {would_be}set, {removed} {would_be}dropped; {failed} aggregates cannot be read")
+            format!("{added} deadlines {would_be}set, {removed} {would_be}deleted; {failed} aggregates cannot be read")
         }
     };
     out.finish(&text, &counts, how_to_go_on.as_deref(), elsewhere + failed == 0)
@@ -80,8 +80,8 @@ fn lines(corrected: &Corrected, would_be: &str) -> Vec<(&'static str, String)> {
     let released = released.iter().map(|claim| ("released", format!("{would_be}released: {claim}")));
     let taken = taken.iter().map(|claim| ("taken", format!("{would_be}taken: {claim}")));
     let elsewhere = elsewhere.iter().map(|(claim, holder)| ("elsewhere", format!("{holder} has {claim}")));
-    let dropped = deadlines.dropped.iter().map(|name| ("dropped", format!("{would_be}dropped: {name}")));
+    let deleted = deadlines.dropped.iter().map(|name| ("deleted", format!("{would_be}deleted: {name}")));
     let set =
         deadlines.set.iter().map(|(name, due)| ("set", format!("{would_be}set: {name}, due {}", timestamp(*due))));
-    released.chain(taken).chain(elsewhere).chain(dropped).chain(set).collect()
+    released.chain(taken).chain(elsewhere).chain(deleted).chain(set).collect()
 }

@@ -48,15 +48,15 @@ async fn rebuild_sets_missing_deadlines_and_drops_surplus_ones() {
     let mut lines = setup.daybook("deadlines rebuild reservation").await.expect(Exit::Clean);
     lines.sort();
     let expected = [
-        "2 deadlines would be set, 1 would be dropped; 0 aggregates cannot be read".to_owned(),
+        "2 deadlines would be set, 1 would be deleted; 0 aggregates cannot be read".to_owned(),
         format!("reservation/1: would be set: hold, due {}", before[0]),
-        "reservation/2: would be dropped: hold".to_owned(),
+        "reservation/2: would be deleted: hold".to_owned(),
         format!("reservation/3: would be set: hold, due {}", moved[0]),
     ];
     assert_eq!(lines, expected);
     assert_eq!(due(&setup, "1").await, [""; 0]);
     let lines = setup.daybook("deadlines rebuild reservation --yes").await.expect(Exit::Clean);
-    assert_eq!(lines.last().unwrap(), "2 deadlines set, 1 dropped; 0 aggregates cannot be read");
+    assert_eq!(lines.last().unwrap(), "2 deadlines set, 1 deleted; 0 aggregates cannot be read");
     assert_eq!((due(&setup, "1").await, due(&setup, "2").await, due(&setup, "3").await), (before, vec![], moved));
     setup.daybook("verify").await.expect(Exit::Clean);
     setup.table.proxy.take_calls();
