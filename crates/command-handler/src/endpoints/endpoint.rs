@@ -10,7 +10,7 @@ use crate::api::Api;
 use crate::openapi::aggregate_type::AggregateType;
 use crate::openapi::schemas::{Content, Schemas};
 use crate::openapi::view::ViewSubject;
-use crate::problem::ProblemType;
+use crate::problem::{self, ProblemType};
 
 /// The path of an aggregate. The methods that it supports depend on the commands of its type.
 pub(crate) const AGGREGATE_PATH: &str = "/{type}/{id}";
@@ -43,6 +43,10 @@ pub(crate) struct Endpoint {
     pub(crate) successes: &'static [Success],
     pub(crate) problems: &'static [&'static [&'static ProblemType]],
 }
+
+/// The problems of all reads of events and aggregates.
+pub(super) const READ_PROBLEMS: &[&ProblemType] =
+    &[&problem::BAD_QUERY, &problem::FORBIDDEN, &problem::INTERNAL, &problem::UNAVAILABLE];
 
 impl Endpoint {
     /// What most endpoints that read have in common.

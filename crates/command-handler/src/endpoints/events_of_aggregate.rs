@@ -9,7 +9,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::authorization::require_events;
-use super::endpoint::{Body, Endpoint, Success};
+use super::endpoint::{Body, Endpoint, READ_PROBLEMS, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, default_limit, page, report_unreadable};
 use crate::api::Api;
 use crate::openapi::aggregate_type::events_json;
@@ -38,15 +38,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
         });
         Content { schema, examples }
     }))],
-    problems: &[&[
-        &problem::BAD_ID,
-        &problem::BAD_QUERY,
-        &problem::FORBIDDEN,
-        &problem::NOT_FOUND,
-        &problem::INTERNAL,
-        &problem::UNAVAILABLE,
-        &problem::NEWER_RELEASE,
-    ]],
+    problems: &[&[&problem::BAD_ID], READ_PROBLEMS, &[&problem::NOT_FOUND, &problem::NEWER_RELEASE]],
     ..Endpoint::READ
 };
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::authorization::{is_allowed, require};
-use super::endpoint::{Body, Endpoint, Success};
+use super::endpoint::{Body, Endpoint, READ_PROBLEMS, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limit, page, report_unreadable};
 use crate::api::Api;
 use crate::openapi::aggregate_type::{AggregateType, ExampleOutcome};
@@ -36,13 +36,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
         let examples = types.first().map(|of| of.of_creation(|created| example(of, created))).unwrap_or_default();
         Content { schema: feed_schema(types, schemas), examples }
     }))],
-    problems: &[&[
-        &problem::BAD_QUERY,
-        &problem::FORBIDDEN,
-        &problem::UNKNOWN_EVENT_TYPE,
-        &problem::INTERNAL,
-        &problem::UNAVAILABLE,
-    ]],
+    problems: &[READ_PROBLEMS, &[&problem::UNKNOWN_EVENT_TYPE]],
     ..Endpoint::READ
 };
 

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::authorization::require;
-use super::endpoint::{AGGREGATE_PATH, Body, Endpoint, ResponseHeader, Success};
+use super::endpoint::{AGGREGATE_PATH, Body, Endpoint, READ_PROBLEMS, ResponseHeader, Success};
 use super::request_headers::{IF_NONE_MATCH, READ_CORRELATION_ID};
 use crate::api::Api;
 use crate::etag::{etag, is_none_match};
@@ -46,18 +46,17 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
         },
         Success::not_modified(&[(ResponseHeader::ETag, true)]),
     ],
-    problems: &[&[
-        &problem::BAD_ID,
-        &problem::BAD_QUERY,
-        &problem::FORBIDDEN,
-        &problem::NOT_FOUND,
-        &problem::NO_SUCH_VERSION,
-        &problem::DELETED,
-        &problem::TOO_LARGE,
-        &problem::INTERNAL,
-        &problem::UNAVAILABLE,
-        &problem::NEWER_RELEASE,
-    ]],
+    problems: &[
+        &[&problem::BAD_ID],
+        READ_PROBLEMS,
+        &[
+            &problem::NOT_FOUND,
+            &problem::NO_SUCH_VERSION,
+            &problem::DELETED,
+            &problem::TOO_LARGE,
+            &problem::NEWER_RELEASE,
+        ],
+    ],
     ..Endpoint::READ
 };
 

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::authorization::{may_read, require};
-use super::endpoint::{Body, Endpoint, ResponseHeader, Success};
+use super::endpoint::{Body, Endpoint, READ_PROBLEMS, ResponseHeader, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limit, page, report_unreadable};
 use crate::api::Api;
 use crate::openapi::sample::{ID, SETTLED};
@@ -50,13 +50,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
             body: None,
         },
     ],
-    problems: &[&[
-        &problem::BAD_QUERY,
-        &problem::FORBIDDEN,
-        &problem::NOT_FOUND,
-        &problem::INTERNAL,
-        &problem::UNAVAILABLE,
-    ]],
+    problems: &[READ_PROBLEMS, &[&problem::NOT_FOUND]],
     ..Endpoint::READ
 };
 
