@@ -1,4 +1,4 @@
-//! Tests in the user's account what this code relies on in AWS.
+//! Deploys a project, and tests in the user's account what this code relies on in AWS.
 //!
 //! Invariant: all rows that the checks write belong to aggregates of the type `__check`, which no aggregate can be
 //! registered under; the checks delete at the end what they have created, and return the names of what they could not delete.
@@ -7,11 +7,12 @@
 //! - `check`: a check and its result. `checks`: all checks, by subject, and the assumptions that none of them covers.
 //! - `deployment`: the stack that is checked, and what the checks have created. `aws_calls`: calls to AWS as JSON.
 //!   `observer`: a rule and a queue, with which the checks see the messages on the bus.
-//! - `first_message`: what `daybook deploy` shows, a command and its message.
+//! - `deploy`: what `daybook deploy` does. `first_message`: what it shows then, a command and its message.
 
 mod aws_calls;
 mod check;
 mod checks;
+mod deploy;
 mod deployment;
 mod first_message;
 mod observer;
@@ -23,6 +24,7 @@ use daybook_operations::{OperatorError, Stack};
 
 pub use self::check::{Check, CheckResult};
 pub use self::checks::NOT_SEEN;
+pub use self::deploy::StackDeployment;
 use self::deployment::Deployment;
 pub use self::first_message::{FirstMessage, first_message};
 

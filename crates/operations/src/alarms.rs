@@ -43,15 +43,24 @@ pub async fn alarm_figures(cloudwatch: &SignedCalls, stack_name: &str) -> Result
     Ok(all)
 }
 
-async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> Result<Alarm, OperatorError> {
+/// The latest value of the first query within the window, and its time in seconds since 1970.
+pub(crate) async fn latest_value(
+    cloudwatch: &SignedCalls,
+    window: SignedDuration,
+    queries: Value,
+) -> Result<Option<(f64, f64)>, OperatorError> {
     let now = Timestamp::now();
     let request = json!({
-        "StartTime": (now - WINDOW).as_second(), "EndTime": now.as_second(), "ScanBy": "TimestampAscending",
-        "MetricDataQueries": queries(alarm),
+        "StartTime": (now - window).as_second(), "EndTime": now.as_second(), "ScanBy": "TimestampDescending",
+        "MetricDataQueries": queries,
     });
     let response = cloudwatch.post("GetMetricData", &request).await?;
-    let result = &response["MetricDataResults"][0];
-    let mut values = result["Values"].as_array().into_iter().flatten().filter_map(Value::as_f64);
+    let found = &response["MetricDataResults"][0];
+    Ok(found["Values"][0].as_f64().zip(found["Timestamps"][0].as_f64()))
+}
+
+async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> Result<Alarm, OperatorError> {
+    let latest = latest_value(cloudwatch, WINDOW, queries(alarm)).await?;
     let text = |name: &str| alarm[name].as_str().unwrap_or_default().to_owned();
     let full_name = text("AlarmName");
     Ok(Alarm {
@@ -61,7 +70,7 @@ async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> R
         reason: text("StateReason"),
         threshold: alarm["Threshold"].as_f64(),
         comparison: text("ComparisonOperator"),
-        latest: values.next_back(),
+        latest: latest.map(|(value, _)| value),
     })
 }
 

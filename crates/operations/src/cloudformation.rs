@@ -15,16 +15,16 @@ const POLICY: &str = r#"{"Statement": [{"Effect": "Allow", "Principal": "*", "Ac
 
 #[derive(Clone, Debug, Default)]
 pub struct StackDescription {
-    pub(crate) status: String,
+    pub status: String,
     /// When its last update began; empty before the first one.
-    pub(crate) updated: String,
+    pub updated: String,
     pub(crate) parameters: BTreeMap<String, String>,
     pub outputs: BTreeMap<String, String>,
 }
 
 impl StackDescription {
     /// The stack of this name; `None` if it does not exist.
-    pub(crate) async fn read(cloudformation: &SignedCalls, name: &str) -> Result<Option<Self>, OperatorError> {
+    pub async fn read(cloudformation: &SignedCalls, name: &str) -> Result<Option<Self>, OperatorError> {
         let found = match cloudformation.query("DescribeStacks", &[("StackName", name)], &NAMES).await {
             Err(OperatorError::Call { cause, .. }) if cause.contains("does not exist") => return Ok(None),
             found => found?,
@@ -51,7 +51,7 @@ impl StackDescription {
         self.outputs.get(name).map(String::as_str).unwrap_or_default()
     }
 
-    pub(crate) fn parameter(&self, name: &str) -> &str {
+    pub fn parameter(&self, name: &str) -> &str {
         self.parameters.get(name).map(String::as_str).unwrap_or_default()
     }
 
@@ -62,7 +62,7 @@ impl StackDescription {
         settings.fold(environment.clone(), |environment, (name, value)| environment.with(name, value.to_owned()))
     }
 
-    pub(crate) fn is_in_progress(&self) -> bool {
+    pub fn is_in_progress(&self) -> bool {
         self.status.ends_with("_IN_PROGRESS") && self.status != "REVIEW_IN_PROGRESS"
     }
 

@@ -10,6 +10,7 @@ use daybook_table::{AggregateKey, keys};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::error::shortened;
 use crate::message_outcome::MessageLabel;
 use crate::selection::AggregateName;
 
@@ -93,7 +94,7 @@ impl UndeliveredMessage {
         let dead_letter =
             DeadLetter::read(body).map_err(|error| format!("not a dead-letter message of the relay: {error}"))?;
         let (error_code, error_text) = dead_letter.error.map(|error| (error.code, error.text)).unwrap_or_default();
-        let error_text = shortened(error_text);
+        let error_text = shortened(&error_text, MAX_TEXT);
         let unreadable = || format!("it contains a record that could not be read ({error_text})");
         let row = dead_letter.message.ok_or_else(unreadable)?;
         let aggregate = keys::aggregate_of_pk(&row.pk)
@@ -121,7 +122,7 @@ impl DeadLetterMessage {
             sqs_id: message.message_id.clone()?,
             receipt_handle: message.receipt_handle.clone()?,
             queued_at: sent.and_then(|sent| Timestamp::from_millisecond(sent.parse().ok()?).ok()),
-            content: UndeliveredMessage::read(message.body.as_deref()?).map_err(shortened),
+            content: UndeliveredMessage::read(message.body.as_deref()?).map_err(|reason| shortened(&reason, MAX_TEXT)),
         })
     }
 
@@ -164,12 +165,5 @@ impl fmt::Display for DeadLetterMessage {
             }
             Err(reason) => write!(f, "{id} is unsendable: {reason}"),
         }
-    }
-}
-
-fn shortened(text: String) -> String {
-    match text.char_indices().nth(MAX_TEXT) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
     }
 }

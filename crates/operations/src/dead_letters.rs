@@ -20,7 +20,7 @@ use crate::error::OperatorError;
 use crate::message_outcome::{MessageOutcome, UnsentMessages};
 use crate::queue_reading::{BodyFile, NotSeen, QueueReader, QueueReading};
 use crate::queues::StackQueue;
-use crate::stack::Stack;
+use crate::stack::{DEAD_LETTERS, Stack};
 
 /// Maximum messages that are sent together. Then those that the bus accepted are deleted from the queue.
 const SENT_TOGETHER: usize = 500;
@@ -137,7 +137,7 @@ pub async fn read(
     limit: Option<usize>,
     mut report: impl FnMut(ReadMessage<'_>) -> Result<(), OperatorError>,
 ) -> Result<QueueReading, OperatorError> {
-    let queue = stack.dead_letters().await?;
+    let queue = stack.queue(DEAD_LETTERS).await?;
     let reader = QueueReader::new(&queue, limit, stack);
     let read = reader.read(|digest, message| match filter.selects(digest) {
         true => report(ReadMessage { digest, message }),
@@ -161,7 +161,7 @@ pub async fn delete(
         let text = "no messages are selected: give their ids, or an option such as --unreadable or --error-code";
         return Err(OperatorError::Usage(text.to_owned()));
     }
-    let queue = stack.dead_letters().await?;
+    let queue = stack.queue(DEAD_LETTERS).await?;
     let reading = QueueReader::new(&queue, None, stack).read(|_, _| Ok(())).await?;
     let is_selected = |message: &DeadLetterMessage| filter.selects(message);
     let (mut selected, others): (Vec<_>, _) = reading.messages.into_iter().partition(is_selected);
@@ -201,7 +201,7 @@ pub async fn redrive(
     report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
 ) -> Result<Redriven, OperatorError> {
     let resend = stack.bus(options.rate, options.sends).await?;
-    redrive_queue(stack, options, stack.dead_letters().await?, resend, report).await
+    redrive_queue(stack, options, stack.queue(DEAD_LETTERS).await?, resend, report).await
 }
 
 /// The same for the messages of `queue`, which are sent with `resend`.

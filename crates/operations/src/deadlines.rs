@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use clap::Args;
-use daybook_event_store::{DeadlineMark, EventStore, FoundDeadlines, StoreError, StoredDeadline};
+use daybook_event_store::{DeadlineMark, EventStore, FoundDeadlines, StoredDeadline};
 use daybook_table::{AggregateKey, DeadlineState};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -92,17 +92,17 @@ async fn find_in(
     selection: &DeadlineSelection,
     failed: bool,
 ) -> Result<FoundDeadlines, OperatorError> {
-    let unread = |source: StoreError| OperatorError::Store { doing: "cannot read the deadlines".to_owned(), source };
+    let unread = OperatorError::store("cannot read the deadlines");
     if selection.names.is_empty() {
         let state = if failed { DeadlineState::Failed } else { DeadlineState::Pending };
         if !failed {
             check_shards(store, &stack.first_events()).await?;
         }
-        return store.deadlines(state, Timestamp::MAX, selection.limit).await.map_err(unread);
+        return store.deadlines(state, Timestamp::MAX, selection.limit).await.map_err(&unread);
     }
     let mut found = FoundDeadlines::default();
     for DeadlineName { aggregate, name } in &selection.names {
-        let of_aggregate = store.deadlines_of(aggregate).await.map_err(unread)?;
+        let of_aggregate = store.deadlines_of(aggregate).await.map_err(&unread)?;
         found.unreadable.extend(of_aggregate.unreadable);
         found.deadlines.extend(of_aggregate.deadlines.into_iter().filter(|StoredDeadline { item, .. }| {
             let is_named = name.as_deref().is_none_or(|name| name == item.name());
@@ -141,9 +141,7 @@ pub async fn mark(
             break;
         }
         let is_marked = store.mark_deadline(deadline, mark).await;
-        let is_marked = is_marked
-            .map_err(|source| OperatorError::Store { doing: "stopped early, run it again".to_owned(), source })?;
-        let (marked, count) = match is_marked {
+        let (marked, count) = match is_marked.map_err(OperatorError::store("stopped early, run it again"))? {
             true => (Marked::Marked, &mut counts.marked),
             false => (Marked::Changed, &mut counts.changed),
         };

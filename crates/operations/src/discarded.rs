@@ -14,7 +14,7 @@ use crate::discarded_objects::{DiscardedObject, DiscardedObjects};
 use crate::error::OperatorError;
 use crate::message_outcome::{MessageLabel, MessageOutcome, UnsentMessages};
 use crate::queues::StackQueue;
-use crate::stack::Stack;
+use crate::stack::{CHANGES_QUEUE, Stack};
 
 /// Send the messages of discarded records, with the same ids and bytes, and delete the objects whose messages the bus accepted.
 ///
@@ -90,7 +90,7 @@ pub async fn redrive(
     let resend = stack.bus(options.rate, options.sends).await?;
     let objects = stack.discarded().await?;
     let counts = DiscardedCounts { dry_run: !options.sends, ..DiscardedCounts::default() };
-    let (changes_queue, unsent) = (stack.changes_queue_if_set().await?, UnsentMessages::default());
+    let (changes_queue, unsent) = (stack.queue_if_set(CHANGES_QUEUE).await?, UnsentMessages::default());
     let mut redrive = Redrive { stack, options, objects, resend, changes_queue, report, counts, unsent };
     redrive.run().await?;
     let Redrive { counts, unsent, .. } = redrive;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use aws_smithy_xml::decode::XmlDecodeError;
 use daybook_settings::Environment;
 use daybook_stream_relay::{BatchRows, StreamBatch};
 use daybook_table::keys::partition_name;
@@ -68,14 +67,6 @@ pub struct BatchInfo {
     pub approximate_arrival_of_last_record: String,
 }
 
-impl BatchInfo {
-    /// The order of the stream: sequence numbers are decimal numbers of up to 40 digits.
-    fn order(&self) -> (usize, String) {
-        let digits = self.start_sequence_number.trim_start_matches('0');
-        (digits.len(), digits.to_owned())
-    }
-}
-
 impl DiscardedObject {
     fn batch_rows(&self) -> Option<&BatchRows> {
         self.content.as_ref().ok()?.rows.as_ref()
@@ -96,10 +87,10 @@ impl DiscardedObject {
         if self.content.is_err() { 1 } else { self.batch_rows().map_or(0, |rows| rows.unreadable.len()) }
     }
 
-    /// The order of the stream; objects that cannot be read come last.
+    /// The order of the stream, in which numbers have up to 40 digits; objects that cannot be read come last.
     pub fn order(&self) -> impl Ord + use<> {
-        let order = self.content.as_ref().ok().map(|content| content.batch.order());
-        (order.is_none(), order)
+        let order = self.content.as_ref().map(|content| format!("{:0>40}", content.batch.start_sequence_number));
+        (order.is_err(), order.ok())
     }
 
     /// Why its messages cannot all be sent, and what to do.
@@ -182,9 +173,14 @@ impl DiscardedObjects {
             let prefix = utf8_percent_encode(PREFIX, VALUE);
             let path = format!("/{}?list-type=2&prefix={prefix}{}", self.bucket, after.unwrap_or_default());
             let page = self.calls.text("GET", &path).await?;
-            let page = list_page(&page).map_err(|error| self.calls.failed(error.to_string()))?;
-            keys.extend(page.0);
-            token = page.1;
+            let found = texts(&page, &["Key", "NextContinuationToken"]);
+            token = None;
+            for (name, text) in found.map_err(|error| self.calls.failed(error.to_string()))? {
+                match name {
+                    "Key" => keys.push(text),
+                    _ => token = Some(text),
+                }
+            }
             if token.is_none() {
                 return Ok(keys);
             }
@@ -226,30 +222,5 @@ impl DiscardedRecords {
             .map_err(|error| format!("its payload is not a batch of stream records: {error}"))?;
         this.rows = Some(BatchRows::of(&batch));
         Ok(this)
-    }
-}
-
-fn list_page(xml: &str) -> Result<(Vec<String>, Option<String>), XmlDecodeError> {
-    let (mut keys, mut token) = (Vec::new(), None);
-    for (name, text) in texts(xml, &["Key", "NextContinuationToken"])? {
-        match name {
-            "Key" => keys.push(text),
-            _ => token = Some(text),
-        }
-    }
-    Ok((keys, token))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_of_a_list_are_read_without_escapes() {
-        let xml = "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Contents><Key>a/b&amp;c\
-                   </Key><Size>1</Size></Contents><Contents><Key>d</Key></Contents><NextContinuationToken>t==\
-                   </NextContinuationToken></ListBucketResult>";
-        assert_eq!(list_page(xml).unwrap(), (vec!["a/b&c".to_owned(), "d".to_owned()], Some("t==".to_owned())));
-        assert!(list_page("").is_err());
     }
 }

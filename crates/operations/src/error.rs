@@ -39,3 +39,18 @@ pub enum OperatorError {
     #[error("cannot write the output")]
     Output(#[from] io::Error),
 }
+
+/// The beginning of a text that may be too long to print.
+pub(crate) fn shortened(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+impl OperatorError {
+    /// The error of an operation that cannot do this, because of the table.
+    pub(crate) fn store(doing: &str) -> impl Fn(StoreError) -> Self {
+        move |source| Self::Store { doing: doing.to_owned(), source }
+    }
+}

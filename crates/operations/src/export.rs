@@ -30,6 +30,8 @@ const READS: usize = 20;
 
 const BETWEEN_READS: Duration = Duration::from_millis(50);
 
+const UNREADABLE: &str = "cannot read the table";
+
 pub enum HistoryTarget<'a> {
     Writer(&'a mut (dyn Write + Send)),
     /// A file of this name, which must not exist.
@@ -79,8 +81,7 @@ pub async fn export(
         File::options().append(true).open(name).and_then(|file| file.sync_all()).map_err(cannot_write)?;
     }
     if let Some(source) = failure {
-        let next = summary.go_on.unwrap_or_default();
-        return Err(OperatorError::Store { doing: format!("stopped early, {next}"), source });
+        return Err(OperatorError::store(&format!("stopped early, {}", summary.go_on.unwrap_or_default()))(source));
     }
     Ok(Exported { summary, unreadable })
 }
@@ -117,7 +118,7 @@ impl<R: FnMut(Finding) -> io::Result<()>> Export<'_, '_, R> {
     async fn write_all(&mut self, listing: Listing<'_>) -> Result<(), OperatorError> {
         let (store, rate, interrupt) = (self.store, self.options.rate, &self.stack.interrupt);
         let pacer = Pacer::new(rate, interrupt.clone());
-        let has_fractions = matches!(listing, Listing::Indexed(_));
+        let unavailable = OperatorError::store(UNREADABLE);
         let visits = listing.aggregates(interrupt).map(async |listed| {
             let aggregate = listed?;
             let Some(key) = aggregate.key.as_ref().filter(|_| aggregate.unreadable.is_none()) else {
@@ -133,9 +134,9 @@ impl<R: FnMut(Finding) -> io::Result<()>> Export<'_, '_, R> {
         // A pacer of its own: while later pages are read, the visits make no progress, and one of them may wait for its turn.
         let following = Pacer::new(rate, interrupt.clone());
         while let Some(visit) = visits.next().await {
-            let Some((aggregate, first)) = visit.map_err(unavailable)? else { break };
+            let Some((aggregate, first)) = visit.map_err(&unavailable)? else { break };
             let doing = format!("{} aggregates, at {}", self.history.aggregates(), aggregate.name);
-            (self.stack.progress)(has_fractions.then_some(aggregate.fraction), doing);
+            (self.stack.progress)(aggregate.fraction, doing);
             match (&aggregate.key, &aggregate.unreadable, first) {
                 (Some(key), None, Some(first)) => self.write_aggregate(key, first, &following).await?,
                 (_, Some(row), _) => {
@@ -175,7 +176,7 @@ impl<R: FnMut(Finding) -> io::Result<()>> Export<'_, '_, R> {
                 Ok(Err(reason)) => return self.write_incomplete(key, reason),
                 Err(error) => {
                     self.write_incomplete(key, "the export stopped within it".to_owned())?;
-                    return Err(unavailable(error));
+                    return Err(OperatorError::store(UNREADABLE)(error));
                 }
             };
         }
@@ -193,10 +194,6 @@ impl<R: FnMut(Finding) -> io::Result<()>> Export<'_, '_, R> {
     fn report(&mut self, kind: &'static str, name: String, reason: String) -> io::Result<()> {
         (self.report)(Finding { kind, name, reason })
     }
-}
-
-fn unavailable(source: StoreError) -> OperatorError {
-    OperatorError::Store { doing: "cannot read the table".to_owned(), source }
 }
 
 async fn first_page(store: &EventStore, key: &AggregateKey) -> Result<FirstPage, StoreError> {

@@ -213,7 +213,7 @@ async fn import_file(
     let again = "run it again: it compares what is in the table and writes the rest";
     let next = checkpoint.how_to_go_on(again.to_owned());
     match failure {
-        Some(source) => Err(OperatorError::Store { doing: format!("stopped early, {next}"), source }),
+        Some(error) => Err(OperatorError::store(&format!("stopped early, {next}"))(error)),
         None => Ok(ImportEnd::Done { counts, how_to_go_on: Some(next), file_goes_on }),
     }
 }

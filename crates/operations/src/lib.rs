@@ -8,7 +8,7 @@
 //!
 //! In reading order:
 //! - [`stack`]: the stack of an operation, and its clients. [`signed_calls`], `query_xml`: the account that it is in, and calls
-//!   to services of which a few operations are needed. [`cloudformation`], [`deploy`]: describe, update and deploy a stack.
+//!   to services of which a few operations are needed. [`cloudformation`]: describes and updates a stack.
 //!   `error`: why an operation fails.
 //! - [`selection`], [`listing`]: which aggregates, and their pages. [`moment`]: times before now.
 //! - [`pacing`]: the rate limit, and whether an operation ends early. [`checkpoint`]: the file from which a later run continues.
@@ -27,7 +27,6 @@ pub mod cloudformation;
 pub mod dead_letter_message;
 pub mod dead_letters;
 pub mod deadlines;
-pub mod deploy;
 pub mod derived;
 pub mod discarded;
 pub mod discarded_objects;

@@ -108,8 +108,8 @@ pub struct ListedAggregate {
     pub name: String,
     /// The position of the listing after this aggregate, if it can be continued there.
     pub mark: Option<Mark>,
-    /// The estimated fraction of the listing before it, from 0 to 1.
-    pub fraction: f64,
+    /// The estimated fraction of the listing before it, from 0 to 1, if it is listed in the index.
+    pub fraction: Option<f64>,
     /// In place of an aggregate, a row of the index that cannot be read. It may be the first event of an aggregate, which is
     /// then not listed.
     pub unreadable: Option<UnreadableRow>,
@@ -121,7 +121,7 @@ impl ListedAggregate {
     }
 
     fn unknown(name: String) -> Self {
-        Self { key: None, name, mark: None, fraction: 0.0, unreadable: None }
+        Self { key: None, name, mark: None, fraction: None, unreadable: None }
     }
 }
 
@@ -218,12 +218,12 @@ impl Paged for IndexListing<'_> {
         };
         let listed = page.items.into_iter().filter(|entry| entry.seq_num == 1).map(|entry| ListedAggregate {
             mark: Some(Mark::Index(Cursor { partition: partition.to_string(), after: entry.event_id })),
-            fraction: fraction(entry.event_id),
+            fraction: Some(fraction(entry.event_id)),
             ..ListedAggregate::new(entry.aggregate)
         });
         let unreadable = page.unreadable.into_iter().map(|row| {
             let name = keys::partition_name(&row.pk);
-            let fraction = self.at as f64 / self.partitions.len() as f64;
+            let fraction = Some(self.at as f64 / self.partitions.len() as f64);
             ListedAggregate { fraction, unreadable: Some(row), ..ListedAggregate::unknown(name) }
         });
         let listed = unreadable.chain(listed).collect();

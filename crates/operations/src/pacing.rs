@@ -29,11 +29,11 @@ impl Pacer {
     }
 
     /// Waits for a turn, and takes the `count - 1` turns after it too; returns `None` after Ctrl-C.
-    pub async fn turns(&self, count: u32) -> Option<()> {
+    pub async fn turns(&self, count: usize) -> Option<()> {
         let at = {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
             let at = (*next).max(Instant::now());
-            *next = at + self.period * count;
+            *next = at + self.period * u32::try_from(count).unwrap_or(u32::MAX);
             at
         };
         tokio::select! {

@@ -21,7 +21,7 @@ use crate::error::OperatorError;
 use crate::pacing::{Interrupt, Pacer};
 use crate::queues::QueueCounts;
 use crate::selection::AggregateName;
-use crate::stack::Stack;
+use crate::stack::{CHANGES_QUEUE, Stack};
 
 const DELETED_TOGETHER: usize = 25;
 
@@ -63,7 +63,7 @@ pub async fn status(stack: &Stack, names: &[String]) -> Result<(Vec<VersionStatu
     for name in names {
         versions(&projections, name)?;
     }
-    let (views, queue) = (stack.views().await?, stack.changes_queue().await?);
+    let (views, queue) = (stack.views().await?, stack.queue(CHANGES_QUEUE).await?);
     let mut all = Vec::new();
     for name in projections.names().filter(|name| names.is_empty() || names.iter().any(|of| of == name)) {
         let stored = views.projection_versions(name).await.map_err(views_error("cannot read the versions"))?;
@@ -146,7 +146,7 @@ pub async fn resume(
     mut report: impl FnMut(&View, &AggregateKey) -> io::Result<()>,
 ) -> Result<(), OperatorError> {
     let (projections, views) = ((stack.projections)()?, stack.views().await?);
-    let queue = stack.changes_queue().await?;
+    let queue = stack.queue(CHANGES_QUEUE).await?;
     let named = aggregates.iter().flat_map(|AggregateName(key)| {
         let following = projections.following(&key.aggregate_type);
         following.map(move |model| (View::new(model.name(), model.version()), key.clone()))
@@ -206,7 +206,7 @@ async fn drop_segment(
         let page = views.items_to_drop(view, (segment, SEGMENTS), after).await?;
         for keys in page.keys.chunks(DELETED_TOGETHER) {
             if let Some(pacer) = pacer {
-                if pacer.turns(u32::try_from(keys.len()).unwrap_or(u32::MAX)).await.is_none() {
+                if pacer.turns(keys.len()).await.is_none() {
                     return Ok(items);
                 }
                 views.delete_items(keys).await?;
@@ -255,6 +255,6 @@ fn views_error(doing: &str) -> impl Fn(StoreError) -> OperatorError {
                          AWS_ENDPOINT_URL_DYNAMODB";
             return OperatorError::Failed(cause.to_owned());
         }
-        OperatorError::Store { doing: doing.to_owned(), source }
+        OperatorError::store(doing)(source)
     }
 }

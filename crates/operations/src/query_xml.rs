@@ -14,3 +14,19 @@ pub(crate) fn texts<'n>(xml: &str, names: &[&'n str]) -> Result<Vec<(&'n str, St
     }
     Ok(texts)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_read_without_escapes() {
+        let xml = "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Contents><Key>a/b&amp;c\
+                   </Key><Size>1</Size></Contents><Contents><Key>d</Key></Contents><NextContinuationToken>t==\
+                   </NextContinuationToken></ListBucketResult>";
+        let found = texts(xml, &["Key", "NextContinuationToken"]).unwrap();
+        let found: Vec<_> = found.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        assert_eq!(found, [("Key", "a/b&c"), ("Key", "d"), ("NextContinuationToken", "t==")]);
+        assert!(texts("", &["Key"]).is_err());
+    }
+}

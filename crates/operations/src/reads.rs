@@ -40,7 +40,7 @@ pub struct EventPage {
     pub has_next: bool,
 }
 
-/// The members of an event that a line of text contains.
+/// The members of an event that a line of text contains; without the aggregate if all events are of one.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct EventLine<'a> {
@@ -105,7 +105,7 @@ impl StackReads {
                 // The API does not return the cause. A read of the table does.
                 let probe = daybook_table::AggregateKey::new("daybook", "probe");
                 match self.store.events(&probe, 0, 1).await {
-                    Err(source) => Err(OperatorError::Store { doing: "cannot read the table".to_owned(), source }),
+                    Err(error) => Err(OperatorError::store("cannot read the table")(error)),
                     Ok(_) => Err(unexpected(&problem())),
                 }
             }
@@ -113,21 +113,12 @@ impl StackReads {
     }
 }
 
-impl fmt::Display for EventLine<'_> {
-    /// `2026-11-20T08:00:00.000Z account/123 2 accountOverdrawn {...}`; without the aggregate if all are of one.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { aggregate_type, aggregate_id, seq_num, event_type, occurred_at, data } = self;
-        write!(f, "{occurred_at} ")?;
-        if let (Some(aggregate_type), Some(id)) = (aggregate_type, aggregate_id) {
-            write!(f, "{aggregate_type}/{id} ")?;
-        }
-        write!(f, "{seq_num} {event_type} {data}")
-    }
-}
-
+/// `2026-11-20T08:00:00.000Z account/123 2 accountOverdrawn {...}`.
 pub fn event_text(event: &RawValue) -> Result<String, OperatorError> {
     let event: EventLine<'_> = serde_json::from_str(event.get()).map_err(|error| unexpected(&error))?;
-    Ok(event.to_string())
+    let EventLine { aggregate_type, aggregate_id, seq_num, event_type, occurred_at, data } = event;
+    let aggregate = aggregate_type.zip(aggregate_id).map(|(name, id)| format!("{name}/{id} ")).unwrap_or_default();
+    Ok(format!("{occurred_at} {aggregate}{seq_num} {event_type} {data}"))
 }
 
 fn unexpected(error: &dyn fmt::Display) -> OperatorError {

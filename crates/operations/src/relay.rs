@@ -7,6 +7,7 @@ use daybook_console::stack::RelayMapping;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::alarms::latest_value;
 use crate::error::OperatorError;
 use crate::signed_calls::{CLOUDWATCH, CLOUDWATCH_LOGS, LAMBDA, SignedCalls};
 use crate::stack::Stack;
@@ -56,21 +57,15 @@ pub async fn relay_mappings(lambda: &SignedCalls, function: &str) -> Result<Vec<
 
 /// The age in the last minute for which CloudWatch has one; `None` if it has none for ten minutes.
 pub async fn iterator_age(cloudwatch: &SignedCalls, function: &str) -> Result<Option<IteratorAge>, OperatorError> {
-    let now = Timestamp::now();
     let metric = json!({
         "Namespace": "AWS/Lambda", "MetricName": "IteratorAge",
         "Dimensions": [{"Name": "FunctionName", "Value": function}],
     });
-    let request = json!({
-        "StartTime": (now - METRIC_WINDOW).as_second(), "EndTime": now.as_second(), "ScanBy": "TimestampDescending",
-        "MetricDataQueries": [{"Id": "age", "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Maximum"}}],
-    });
-    let response = cloudwatch.post("GetMetricData", &request).await?;
-    let values = &response["MetricDataResults"][0];
-    let found = values["Values"][0].as_f64().zip(values["Timestamps"][0].as_f64());
+    let age = json!([{"Id": "age", "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Maximum"}}]);
+    let found = latest_value(cloudwatch, METRIC_WINDOW, age).await?;
     Ok(found.map(|(milliseconds, at)| {
         #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
-        let at = Timestamp::from_second(at as i64).unwrap_or(now);
+        let at = Timestamp::from_second(at as i64).unwrap_or_default();
         IteratorAge { milliseconds, at }
     }))
 }

@@ -191,14 +191,9 @@ impl RepublishProgress {
     fn begin(options: &RepublishOptions, now: Timestamp, settled_up_to: Timestamp) -> Result<Self, OperatorError> {
         let (from, to) = (options.window.from.resolve(now), options.window.to.resolve(now));
         let incomplete_from = (settled_up_to < to).then(|| timestamp(settled_up_to.max(from)));
-        let (from_text, to_text) = (timestamp(from), timestamp(to));
-        let counts = RepublishCounts {
-            dry_run: !options.sends,
-            from: from_text,
-            to: to_text,
-            incomplete_from,
-            ..RepublishCounts::default()
-        };
+        let (dry_run, of_counts) = (!options.sends, RepublishCounts::default());
+        let counts =
+            RepublishCounts { dry_run, from: timestamp(from), to: timestamp(to), incomplete_from, ..of_counts };
         Ok(Self { window: ids_between(from, to)?, done: None, counts })
     }
 
@@ -292,7 +287,7 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
         }
         self.checkpoint.write_now(&self.progress)?;
         let failure = match read_error {
-            Some(source) => Some(OperatorError::Store { doing: format!("stopped early, {next}"), source }),
+            Some(error) => Some(OperatorError::store(&format!("stopped early, {next}"))(error)),
             None if interrupted => None,
             None => self.unsent.into_result(next.clone()).err(),
         };

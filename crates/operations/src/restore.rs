@@ -395,11 +395,11 @@ impl Restore<'_> {
         let since = self.options.at.unwrap_or_default() - CLOCKS;
         let mut after = Ulid::from_parts(u64::try_from(since.as_millisecond()).unwrap_or_default(), 0);
         let settled_up_to = old.settled_up_to(Timestamp::now());
-        let failed = |source| OperatorError::Store { doing: "cannot compare the tables".to_owned(), source };
+        let failed = OperatorError::store("cannot compare the tables");
         loop {
-            let page = old.merged_feed(&types, Some(after), PAGE, settled_up_to).await.map_err(failed)?;
+            let page = old.merged_feed(&types, Some(after), PAGE, settled_up_to).await.map_err(&failed)?;
             for (aggregate, event) in page.items.iter().map(|found| (&found.aggregate, &found.event)) {
-                let now = new.events(aggregate, event.seq_num - 1, 1).await.map_err(failed)?;
+                let now = new.events(aggregate, event.seq_num - 1, 1).await.map_err(&failed)?;
                 if now.items.first().is_none_or(|now| now.event_id != event.event_id) {
                     let (number, name, id) = (event.seq_num, &event.event_type, event.event_id);
                     self.report("lost", &format!("{aggregate} event {number} {name} {id} of {}", event.occurred_at))?;

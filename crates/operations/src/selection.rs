@@ -119,10 +119,7 @@ pub async fn check_shards(store: &EventStore, event_types: &[&str]) -> Result<()
         .try_filter_map(async |used| Ok(used))
         .try_collect()
         .await
-        .map_err(|source| OperatorError::Store {
-            doing: "cannot check EVENT_TYPE_SHARDS against the index".to_owned(),
-            source,
-        })?;
+        .map_err(OperatorError::store("cannot check EVENT_TYPE_SHARDS against the index"))?;
     let Some((shard, partition)) = found.into_iter().max_by_key(|(shard, _)| *shard) else { return Ok(()) };
     let (given, least) = (store.settings().event_type_shards, shard + 1);
     Err(OperatorError::Usage(format!(

@@ -14,7 +14,7 @@ use daybook_settings::Environment;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::error::OperatorError;
+use crate::error::{OperatorError, shortened};
 use crate::query_xml::texts;
 
 /// Maximum attempts of a call that AWS throttles or cannot complete, and the pause before the next.
@@ -60,7 +60,7 @@ pub const S3: AwsService = service("s3", "AWS_ENDPOINT_URL_S3", ("", ""));
 
 pub struct SignedCalls {
     pub service: AwsService,
-    pub(crate) region: String,
+    pub region: String,
     endpoint: String,
     http: HttpClient,
 }
@@ -86,7 +86,7 @@ impl SignedCalls {
     }
 
     /// Calls an operation of the Query protocol. Returns the texts of all elements of its response with one of these names.
-    pub(crate) async fn query<'n>(
+    pub async fn query<'n>(
         &self,
         operation: &str,
         parameters: &[(impl Display, &str)],
@@ -144,7 +144,7 @@ impl SignedCalls {
             let (cause, is_transient) = match self.send(method, path, operation, body.clone()).await {
                 Ok(response) if (200..300).contains(&response.status) => return Ok(response.body),
                 Ok(TextResponse { status, body, .. }) => {
-                    let text: String = body.chars().take(MAX_ERROR).collect();
+                    let text = shortened(&body, MAX_ERROR);
                     let is_transient = status == 429 || status >= 500 || text.contains("Throttl");
                     (format!("status {status}: {text}"), is_transient)
                 }

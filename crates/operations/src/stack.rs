@@ -53,6 +53,11 @@ pub const SETTINGS_TO_IMPORT: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EV
 pub const SETTINGS_TO_IMPORT_MESSAGES: SettingNames =
     &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "EPOCH", "OUTBOX_TTL_DAYS"];
 
+/// The environment variables of the queues: the dead-letter queue, and those of the projector and of the reactor.
+pub const DEAD_LETTERS: &str = "DLQ_URL";
+pub const CHANGES_QUEUE: &str = "CHANGES_QUEUE_URL";
+pub const REACTIONS_QUEUE: &str = "REACTIONS_QUEUE_URL";
+
 impl Stack {
     /// The stack that the environment names. Nothing shows the progress.
     pub fn new(
@@ -132,10 +137,6 @@ impl Stack {
         Ok(resend)
     }
 
-    pub async fn dead_letters(&self) -> Result<StackQueue, OperatorError> {
-        self.queue("DLQ_URL").await
-    }
-
     pub async fn discarded(&self) -> Result<DiscardedObjects, OperatorError> {
         DiscardedObjects::connect(&self.environment, self.required("DISCARDED_RECORDS_BUCKET")?).await
     }
@@ -149,28 +150,15 @@ impl Stack {
         Ok(ViewStore::new(&self.config(DYNAMODB_ENDPOINT).await?, name))
     }
 
-    pub async fn changes_queue(&self) -> Result<StackQueue, OperatorError> {
-        self.queue("CHANGES_QUEUE_URL").await
-    }
-
-    /// The projector's queue; `None` if it is not set, as for a stack without read models.
-    pub async fn changes_queue_if_set(&self) -> Result<Option<StackQueue>, OperatorError> {
-        self.queue_if_set("CHANGES_QUEUE_URL").await
-    }
-
-    /// The reactor's queue; `None` if it is not set, as for a stack without a reactor.
-    pub async fn reactions_queue_if_set(&self) -> Result<Option<StackQueue>, OperatorError> {
-        self.queue_if_set("REACTIONS_QUEUE_URL").await
-    }
-
-    async fn queue_if_set(&self, variable: &'static str) -> Result<Option<StackQueue>, OperatorError> {
+    /// The queue; `None` if it is not set, as for a stack without read models or without a reactor.
+    pub async fn queue_if_set(&self, variable: &'static str) -> Result<Option<StackQueue>, OperatorError> {
         match self.optional(variable) {
             Some(_) => self.queue(variable).await.map(Some),
             None => Ok(None),
         }
     }
 
-    async fn queue(&self, variable: &'static str) -> Result<StackQueue, OperatorError> {
+    pub async fn queue(&self, variable: &'static str) -> Result<StackQueue, OperatorError> {
         let url = self.required(variable)?;
         Ok(StackQueue::new(aws_sdk_sqs::Client::new(&self.config(SQS_ENDPOINT).await?), url))
     }

@@ -89,7 +89,6 @@ impl WalkOptions {
         let listing = selection.list(store, registry, &progress.position)?;
         selection.check(store, registry).await?;
         let listing = if scan { Listing::scan(store, &progress.position) } else { listing };
-        let has_fractions = matches!(listing, Listing::Indexed(_));
         checkpoint.write_now(&progress)?;
         let visits = listing.aggregates(interrupt).map(async |listed| {
             let aggregate = listed?;
@@ -113,7 +112,7 @@ impl WalkOptions {
             report(&mut progress.counts, &aggregate, result)?;
             visited += 1;
             let doing = format!("{visited} aggregates, at {}", aggregate.name);
-            (stack.progress)(has_fractions.then_some(aggregate.fraction), doing);
+            (stack.progress)(aggregate.fraction, doing);
             progress.position.advance(&aggregate);
             checkpoint.write(&progress)?;
         }
@@ -124,7 +123,7 @@ impl WalkOptions {
         checkpoint.write_now(&progress)?;
         let next = checkpoint.how_to_go_on(progress.position.how_to_go_on());
         match failure {
-            Some(source) => Err(OperatorError::Store { doing: format!("stopped early, {next}"), source }),
+            Some(error) => Err(OperatorError::store(&format!("stopped early, {next}"))(error)),
             None => Ok(Walked { counts: progress.counts, how_to_go_on: Some(next) }),
         }
     }

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use daybook_deployment_check::{FirstMessage, first_message};
-use daybook_operations::deploy::StackDeployment;
+use daybook_deployment_check::{FirstMessage, StackDeployment, first_message};
 
 use crate::operator::{Ended, Exit, Session};
 

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use daybook_operations::dead_letter_message::{DeadLetterMessage, MessageFilter};
 use daybook_operations::dead_letters::{self, RedriveCounts, RedriveOptions, Redriven};
 use daybook_operations::queue_reading::NotSeen;
+use daybook_operations::stack::DEAD_LETTERS;
 use jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 
@@ -206,7 +207,7 @@ async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) ->
     let path = args.file.display();
     let failed = |source| OperatorError::File { doing: format!("cannot write the file {path}"), source };
     // A wrong setting creates no file.
-    stack.dead_letters().await?;
+    stack.queue(DEAD_LETTERS).await?;
     // Dead-letter messages may contain personal data, and a file that exists may be an earlier export.
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);

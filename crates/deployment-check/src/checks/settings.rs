@@ -2,7 +2,6 @@
 //! after it was restored until an operator sets them.
 
 use daybook_operations::alarms::alarm_names;
-use daybook_operations::deploy::unaccepted_gaps;
 use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA};
 use daybook_table::attributes::{self, SK, SNAPSHOT_DUE, SOON};
 use daybook_table::keys::{DEADLINE_PREFIX, EVENT_PREFIX, METADATA, OUTBOX_PREFIX};
@@ -10,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::aws_calls::CallError;
 use crate::check::{Check, CheckResult};
+use crate::deploy::unaccepted_gaps;
 use crate::deployment::Deployment;
 
 pub(super) fn checks() -> Vec<Check> {

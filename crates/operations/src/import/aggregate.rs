@@ -12,6 +12,7 @@ use daybook_table::AggregateKey;
 use jiff::Timestamp;
 
 use super::replay::Replay;
+use crate::error::shortened;
 use crate::export::page;
 use crate::history::source::{AggregateLines, HistoryFile, LineError};
 use crate::pacing::Pacer;
@@ -284,13 +285,7 @@ fn difference(stored: &RecordedEvent, event: &RecordedEvent) -> Option<String> {
     let (found, expected) = (facts(stored), facts(event));
     let different = found.iter().zip(&expected).find(|(found, expected)| found != expected);
     different.map(|((name, found), (_, expected))| {
-        format!("{name} in the table is {}, in the file {}", shown(found), shown(expected))
+        let [found, expected] = [found, expected].map(|value| shortened(value, SHOWN));
+        format!("{name} in the table is {found}, in the file {expected}")
     })
-}
-
-fn shown(value: &str) -> String {
-    match value.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", &value[..end]),
-        None => value.to_owned(),
-    }
 }

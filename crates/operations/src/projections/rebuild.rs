@@ -26,10 +26,10 @@ use tokio::time::{Instant, sleep};
 use crate::error::OperatorError;
 use crate::listing::{Listing, Position};
 use crate::pacing::Pacer;
-use crate::projections::visit::{Visited, Visitor, stopped};
+use crate::projections::visit::{STOPPED, Visited, Visitor};
 use crate::projections::{version, views_error};
 use crate::selection::Selection;
-use crate::stack::{SETTINGS_TO_FIND, Stack};
+use crate::stack::{CHANGES_QUEUE, SETTINGS_TO_FIND, Stack};
 use crate::walk::Finding;
 
 /// Maximum batches of aggregates on which the projector may work at the same time. It bounds the messages that wait for
@@ -96,7 +96,7 @@ pub async fn rebuild(
     let meter = CallMeter::default();
     let stack = &Stack { meter: Some(meter.clone()), ..stack.clone() };
     let (store, views) = (stack.store(SETTINGS_TO_FIND).await?, stack.views().await?);
-    let queue = stack.changes_queue().await?;
+    let queue = stack.queue(CHANGES_QUEUE).await?;
     let error = views_error(STORING);
     let mut progress = begin(options.restart, &views, &view).await?;
     let visitor = Visitor {
@@ -201,7 +201,7 @@ async fn walk(
 ) -> Result<(), OperatorError> {
     let batches = listing.aggregates(&visitor.interrupt).chunks(ChangedAggregates::MAX);
     let visits = batches.map(async |batch| {
-        let aggregates = batch.into_iter().collect::<Result<Vec<_>, _>>().map_err(stopped)?;
+        let aggregates = batch.into_iter().collect::<Result<Vec<_>, _>>().map_err(OperatorError::store(STOPPED))?;
         visitor.visit(aggregates).await
     });
     let mut visits = pin!(visits.buffered(MAX_OPEN));
@@ -210,7 +210,7 @@ async fn walk(
         let Some(visited) = visited? else { break };
         progress.add(&visited).into_iter().try_for_each(|found| report(visitor.view, found))?;
         if let Some(last) = visited.aggregates.last() {
-            (stack.progress)(Some(last.fraction), format!("{}, at {}", progress.text(), last.name));
+            (stack.progress)(last.fraction, format!("{}, at {}", progress.text(), last.name));
         }
         if written_at.is_none_or(|at| at.elapsed() >= WRITE_INTERVAL) {
             progress.usage += meter.take();

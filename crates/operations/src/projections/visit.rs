@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use daybook_admin::AdminCalls;
-use daybook_event_store::{EventStore, StoreError};
+use daybook_event_store::EventStore;
 use daybook_table::AggregateKey;
 use daybook_view_store::keys::shard_of;
 use daybook_view_store::{View, ViewStore};
@@ -54,15 +54,15 @@ impl Visitor<'_> {
     pub(super) async fn visit(&self, aggregates: Vec<ListedAggregate>) -> Result<Option<Visited>, OperatorError> {
         let keys: BTreeSet<_> = aggregates.iter().filter_map(|listed| listed.key.clone()).collect();
         let Some(mut permit) = self.permit().await else { return Ok(None) };
-        if self.pacer.turns(turns(keys.len().div_ceil(COMPARED_PER_SENT))).await.is_none() {
+        if self.pacer.turns(keys.len().div_ceil(COMPARED_PER_SENT)).await.is_none() {
             return Ok(None);
         }
-        let mut to_reach = self.store.admin().versions(&keys).await.map_err(stopped)?;
+        let mut to_reach = self.store.admin().versions(&keys).await.map_err(OperatorError::store(STOPPED))?;
         let without_metadata = keys.iter().filter(|key| !to_reach.contains_key(*key)).cloned().collect();
         let mut visited = Visited { aggregates, sent: 0, messages: 0, suspended: Vec::new(), without_metadata };
         self.take_reached(&mut to_reach, &mut visited).await?;
         while !to_reach.is_empty() {
-            if self.pacer.turns(turns(to_reach.len())).await.is_none() {
+            if self.pacer.turns(to_reach.len()).await.is_none() {
                 return Ok(None);
             }
             visited.messages += self.queue.send_changed(&to_reach).await?;
@@ -141,13 +141,4 @@ impl Visitor<'_> {
     }
 }
 
-const STOPPED: &str = "stopped early, run it again to go on";
-
-/// The error of a rebuild that stopped early, because the table could not be read.
-pub(super) fn stopped(source: StoreError) -> OperatorError {
-    OperatorError::Store { doing: STOPPED.to_owned(), source }
-}
-
-fn turns(aggregates: usize) -> u32 {
-    u32::try_from(aggregates).unwrap_or(u32::MAX)
-}
+pub(super) const STOPPED: &str = "stopped early, run it again to go on";

@@ -8,6 +8,7 @@ use daybook_operations::alarms::alarm_figures;
 use daybook_operations::queues::QueueCounts;
 use daybook_operations::relay::{iterator_age, relay_mappings};
 use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA, SignedCalls};
+use daybook_operations::stack::{CHANGES_QUEUE, DEAD_LETTERS, REACTIONS_QUEUE};
 use daybook_operations::{OperatorError, Stack, StackQueue};
 use futures_util::future::try_join_all;
 
@@ -27,8 +28,10 @@ pub(super) struct DeployedStack {
 impl DeployedStack {
     /// Connects to the queues. Only the dead-letter queue is required.
     pub(super) async fn connect(stack: &Stack, writes: Option<Writes>) -> Result<Self, OperatorError> {
-        let (changes, reactions) = (stack.changes_queue_if_set().await?, stack.reactions_queue_if_set().await?);
-        Ok(Self { dead_letters: stack.dead_letters().await?, changes, reactions, stack: stack.clone(), writes })
+        let dead_letters = stack.queue(DEAD_LETTERS).await?;
+        let (changes, reactions) =
+            (stack.queue_if_set(CHANGES_QUEUE).await?, stack.queue_if_set(REACTIONS_QUEUE).await?);
+        Ok(Self { dead_letters, changes, reactions, stack: stack.clone(), writes })
     }
 
     async fn dead_letter_counts(&self) -> Result<Queue, OperatorError> {

@@ -7,14 +7,13 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use daybook_operations::OperatorError;
+use daybook_operations::cloudformation::StackDescription;
+use daybook_operations::signed_calls::{CLOUDFORMATION, LAMBDA, SNS, SignedCalls};
 use daybook_settings::Environment;
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
 use toml_edit::{DocumentMut, Item};
-
-use crate::cloudformation::StackDescription;
-use crate::error::OperatorError;
-use crate::signed_calls::{CLOUDFORMATION, LAMBDA, SNS, SignedCalls};
 
 /// What `sam build` writes, in the folder of the project.
 const BUILD: &str = ".aws-sam/build";
@@ -185,7 +184,7 @@ impl StackDeployment {
 }
 
 /// The gaps of the alarms of a stack that is deployed, unless its `AlarmEmail` says that somebody subscribes by other means.
-pub async fn unaccepted_gaps(environment: &Environment, name: &str) -> Result<Vec<String>, OperatorError> {
+pub(crate) async fn unaccepted_gaps(environment: &Environment, name: &str) -> Result<Vec<String>, OperatorError> {
     let cloudformation = SignedCalls::connect(environment, CLOUDFORMATION).await?;
     let stack = StackDescription::read(&cloudformation, name).await?.unwrap_or_default();
     match stack.parameter("AlarmEmail") {
