@@ -1,5 +1,6 @@
 //! The table, in this process, behind a simulated network that loses calls and responses.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use daybook_test_support::engine::Engine;
 use futures_util::future::{BoxFuture, FutureExt};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use ulid::Ulid;
 
 use crate::clock::Clock;
@@ -17,7 +18,7 @@ use crate::dice::Dice;
 use crate::log::Log;
 use crate::network::{self, AwsCall, ConnectionLost, Reply, Service};
 use crate::process::Process;
-use crate::read_models::torn::TornTables;
+use crate::torn::TornTables;
 use crate::writers::CLOCK_ERROR;
 
 /// The longest usual time of a call.
@@ -97,13 +98,17 @@ struct State {
     rate: f64,
     kinds: Vec<InjectedFault>,
     reads_failed: u32,
+    /// When all transactions fail.
+    outage: Range<Instant>,
 }
 
 impl Database {
     /// A database without faults until [`start_faults`](Self::start_faults).
     pub(crate) fn new(seed: u64, clock: Clock, log: Arc<Log>) -> Self {
         let engine = Engine::in_memory(move || clock.now()).unwrap();
-        let state = State { dice: Dice::new(seed, "database"), rate: 0.0, kinds: vec![], reads_failed: 0 };
+        let now = Instant::now();
+        let state =
+            State { dice: Dice::new(seed, "database"), rate: 0.0, kinds: vec![], reads_failed: 0, outage: now..now };
         Self(Arc::new(Inner { engine, clock, log, state: Mutex::new(state), torn: OnceLock::new() }))
     }
 
@@ -122,8 +127,14 @@ impl Database {
         state.kinds = kinds;
     }
 
+    /// All transactions fail meanwhile, unless the faults stop before.
+    pub(crate) fn fail_transactions(&self, meanwhile: Range<Instant>) {
+        self.0.state.lock().unwrap().outage = meanwhile;
+    }
+
     pub(crate) fn stop_faults(&self) {
-        self.0.state.lock().unwrap().rate = 0.0;
+        let state = &mut *self.0.state.lock().unwrap();
+        (state.rate, state.outage.end) = (0.0, state.outage.start);
     }
 
     /// The configuration of a process's clients.
@@ -272,7 +283,11 @@ impl Service for Connection {
 impl Inner {
     fn draw(&self, operation: &str) -> Option<InjectedFault> {
         let mut state = self.state.lock().unwrap();
-        let State { dice, rate, kinds, reads_failed } = &mut *state;
+        let State { dice, rate, kinds, reads_failed, outage } = &mut *state;
+        if operation == "TransactWriteItems" && outage.contains(&Instant::now()) {
+            self.log.count("transaction in an outage");
+            return Some(InjectedFault::Exceeded);
+        }
         let writes = ["TransactWriteItems", "PutItem", "UpdateItem"].contains(&operation);
         if !dice.chance(*rate) || (!writes && *reads_failed >= 2) {
             *reads_failed = 0;

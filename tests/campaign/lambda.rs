@@ -15,7 +15,7 @@ use crate::evidence::Evidence;
 use crate::faults::ServiceFaults;
 use crate::ledger::{Delivery, Ledger, MARGIN, retry_policy};
 use crate::log::Log;
-use crate::process::{Crash, Process, until_poll};
+use crate::process::{Crash, Process};
 use crate::services::{Effect, Services};
 use crate::shard::StreamFunction;
 use crate::stream::{Content, MessageKind, ShardRecord};
@@ -150,11 +150,9 @@ async fn run(
 
     let payload = json!({"Records": records.into_iter().map(|delivery| delivery.json).collect::<Vec<_>>()}).to_string();
     let batch: StreamBatch = serde_json::from_str(&payload).unwrap();
-    let polls = if let Some(Crash::AtPoll(polls)) = injected.crash { polls } else { usize::MAX };
     let response = tokio::select! {
         biased;
-        response = until_poll(instance.relay.handle(batch, deadline), polls) => response,
-        () = instance.process.crashed() => None,
+        response = instance.process.run(instance.relay.handle(batch, deadline)) => response,
         () = sleep(end.saturating_duration_since(Instant::now())), if !injected.overestimate.is_zero() => None,
     };
     let ledger = instance.ledger.lock().unwrap().take().unwrap();

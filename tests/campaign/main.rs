@@ -5,7 +5,7 @@
 //!   failures. The seeds are always the same, so that a failure is the change's own. `.ci/run` sets
 //!   `CAMPAIGN_FIRST_SEED` to the time and so runs new schedules each time. Each night, 20,000 new ones run.
 //! - `CAMPAIGN_SCHEDULES=100000 cargo test --profile campaign -p suite-tests --test campaign schedules` runs that many.
-//!   Every second schedule is followed by one of read models; with `CAMPAIGN_READ_MODELS_EVERY=1` each one is.
+//!   With `CAMPAIGN_PART="read models"`, each is one of this part alone; otherwise some seeds have schedules of several parts.
 //! - `CAMPAIGN_SEED=7 cargo test -p suite-tests --test campaign schedules -- --nocapture` runs one, and prints its log.
 //!
 //! Guarantees that are checked after each schedule:
@@ -47,6 +47,7 @@
 //!
 //! - Decisions over several aggregates: [`joint`] has a schedule of its own for some of the seeds, with its guarantees.
 //! - Read models: [`read_models`] has a schedule of its own for some of the seeds, with its guarantees.
+//! - Deadlines: [`deadlines`] has a schedule of its own for some of the seeds, with its guarantees.
 //!
 //! In reading order:
 //! - [`schedule`]: the schedule of a seed; [`dice`], [`clock`], [`log`]: random numbers, time and log.
@@ -58,6 +59,8 @@
 //!   [`evidence`] of earlier invocations.
 //! - [`operator`], [`early_republish`]: commands of the `daybook` binary.
 //! - [`schedules`]: runs all schedules.
+//! - [`joint_requests`]: the clients of joint schedules and those of deadlines. [`torn`] tables, their [`live_stream`], a
+//!   [`hint_queue`] and the [`queue_function`] behind it: what the schedules of read models and of [`reactions`] share.
 //! - [`checks`], [`expiry`]: the checks at the end of a schedule.
 //! - [`network`], [`process`]: calls without a network, and processes that crash.
 //! - [`counts`], [`outage`], [`one_message`]: the cost of failures, an hour without a bus, and a message that holds a shard.
@@ -73,15 +76,19 @@ mod clock;
 mod contention;
 mod counts;
 mod database;
+mod deadlines;
 mod delivery;
 mod dice;
 mod early_republish;
 mod evidence;
 mod expiry;
 mod faults;
+mod hint_queue;
 mod joint;
+mod joint_requests;
 mod lambda;
 mod ledger;
+mod live_stream;
 mod log;
 mod network;
 mod one_message;
@@ -89,7 +96,9 @@ mod operator;
 mod outage;
 mod own_feed;
 mod process;
+mod queue_function;
 mod queue_kinds;
+mod reactions;
 mod read_models;
 mod requests;
 mod schedule;
@@ -99,4 +108,5 @@ mod shard;
 mod shared_row;
 mod snapshots;
 mod stream;
+mod torn;
 mod writers;

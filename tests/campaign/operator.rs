@@ -243,11 +243,7 @@ pub(crate) fn sender(config: &SdkConfig) -> Resend {
 }
 
 async fn until_crash<T>(command: impl Future<Output = T>, process: &Process) -> Option<T> {
-    tokio::select! {
-        biased;
-        ended = timeout(PATIENCE, command) => ended.ok(),
-        () = process.crashed() => None,
-    }
+    timeout(PATIENCE, process.run(command)).await.ok().flatten()
 }
 
 /// The stack of the schedule. Nothing interrupts the command.

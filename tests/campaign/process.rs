@@ -1,6 +1,7 @@
 //! A function instance that can crash: at one of its calls, before or after the call took effect.
 
 use std::sync::Mutex;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -67,28 +68,28 @@ impl Process {
         (state.crash == Some(Crash::BeforeCall(number)), state.crash == Some(Crash::AfterCall(number)))
     }
 
-    /// Crashes: the caller of the process sees [`crashed`](Self::crashed), and this future never continues.
+    /// Crashes: [`run`](Self::run) ends, and this future never continues.
     pub(crate) async fn crash(&self) -> ! {
         self.crashed.notify_one();
         match std::future::pending::<std::convert::Infallible>().await {}
     }
 
-    /// Ends when the process crashes.
-    pub(crate) async fn crashed(&self) {
-        self.crashed.notified().await;
-    }
-}
-
-/// Ends with `None` instead of polling `future` for the `polls`th time.
-pub(crate) async fn until_poll<F: Future>(future: F, polls: usize) -> Option<F::Output> {
-    let mut future = std::pin::pin!(future);
-    let mut left = polls;
-    std::future::poll_fn(move |context| {
-        if left == 0 {
-            return std::task::Poll::Ready(None);
+    /// Runs an invocation or a command that has [begun](Self::begin). Without a result, it has crashed.
+    pub(crate) async fn run<F: Future>(&self, running: F) -> Option<F::Output> {
+        let crash = self.state.lock().unwrap().crash;
+        let mut polls = if let Some(Crash::AtPoll(polls)) = crash { polls } else { usize::MAX };
+        let mut running = std::pin::pin!(running);
+        let polled = std::future::poll_fn(|context| {
+            if polls == 0 {
+                return Poll::Ready(None);
+            }
+            polls -= 1;
+            running.as_mut().poll(context).map(Some)
+        });
+        tokio::select! {
+            biased;
+            result = polled => result,
+            () = self.crashed.notified() => None,
         }
-        left -= 1;
-        future.as_mut().poll(context).map(Some)
-    })
-    .await
+    }
 }

@@ -11,15 +11,11 @@
 //! - An event that cannot be folded suspends its aggregate before it, and nothing else: in the end, the views show all
 //!   other events. After the code was repaired and the aggregate resumed, they show all events.
 //!
-//! In reading order: [`torn`]: transactions that take time. [`live_stream`]: the stream and the relay. [`changes_queue`]: the
-//! queue. [`projectors`]: the projector. [`strokes`]: a projection of the campaign's own.
+//! In reading order: [`projectors`]: the projector. [`strokes`]: a projection of the campaign's own.
 
-pub(crate) mod changes_queue;
-mod live_stream;
 mod projectors;
 mod readers;
 mod strokes;
-pub(crate) mod torn;
 mod view_ledger;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,18 +34,19 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use crate::bell::registry;
-use crate::clock::{Clock, in_virtual_time};
-use crate::database::{Database, TABLE};
+use crate::clock::in_virtual_time;
+use crate::database::TABLE;
 use crate::dice::Dice;
-use crate::log::{Log, LogContents};
+use crate::hint_queue::{HintQueue, Hints};
+use crate::live_stream::LiveStream;
+use crate::log::LogContents;
+use crate::queue_function::QueueFunction;
+use crate::torn::TornTables;
 use crate::writers::Work;
 
-use self::changes_queue::ChangesQueue;
-use self::live_stream::LiveStream;
-use self::projectors::Projectors;
+use self::projectors::ProjectorCode;
 use self::readers::read_views;
 use self::strokes::projections;
-use self::torn::{Committed, TornTables};
 use self::view_ledger::{ViewLedger, view_of};
 
 pub(crate) const VIEWS_TABLE: &str = "daybook-campaign-views";
@@ -63,15 +60,11 @@ const RESUMPTIONS: usize = 5;
 /// Runs the schedule of a seed and returns its log.
 pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
     in_virtual_time(async {
-        fastrand::seed(seed);
-        let clock = Clock::start();
-        let log = Arc::new(Log::new(clock, verbose));
         let mut dice = Dice::new(seed, "read models");
-        let database = Database::new(seed, clock, Arc::clone(&log));
         let keys = aggregates(&mut dice);
-        let work = Work { seed, clock, log: Arc::clone(&log), database, keys, registry: registry(), volume: 20 };
-        Schedule::start(work, &mut dice).await.run(&mut dice).await;
-        log.contents()
+        let work = Arc::new(Work::begin(seed, verbose, registry(), keys));
+        Schedule::start(&work, &mut dice).await.run(&mut dice).await;
+        work.log.contents()
     })
 }
 
@@ -93,44 +86,28 @@ struct Schedule {
     work: Arc<Work>,
     ledger: Arc<ViewLedger>,
     tables: Arc<TornTables>,
-    queue: ChangesQueue,
-    projectors: Projectors,
-    commits: Arc<Commits>,
+    queue: HintQueue,
+    function: Arc<QueueFunction<ProjectorCode>>,
     until: Instant,
 }
 
-/// Passes on transactions that have taken effect.
-struct Commits {
-    ledger: Arc<ViewLedger>,
-    visible: Arc<Notify>,
-}
-
-impl Committed for Arc<Commits> {
-    fn took_effect(&self, request: &Value) {
-        self.ledger.committed(request);
-    }
-
-    fn is_visible(&self) {
-        self.visible.notify_one();
-    }
-}
-
 impl Schedule {
-    async fn start(work: Work, dice: &mut Dice) -> Self {
+    async fn start(work: &Arc<Work>, dice: &mut Dice) -> Self {
         let ledger = Arc::new(ViewLedger::new(Arc::clone(&work.log)));
-        let commits = Arc::new(Commits { ledger: Arc::clone(&ledger), visible: Arc::default() });
-        let tables = TornTables::new(work.seed, Arc::clone(&work.log), Box::new(Arc::clone(&commits)));
-        let tables = Arc::new(tables);
+        let events = Arc::clone(&ledger);
+        let committed = Box::new(move |request: &Value| events.committed(request));
+        let tables = Arc::new(TornTables::new(work.seed, Arc::clone(&work.log), committed));
         let config = work.database.config(Arc::default());
         EventStore::new(&config, StoreSettings::new(TABLE)).admin().create_table().await.unwrap();
         ViewStore::new(&config, VIEWS_TABLE).create_table().await.unwrap();
         work.database.tear(Arc::clone(&tables));
         work.database.start_faults();
         let until = Instant::now() + Duration::from_secs(dice.one_of(&[0, 1, 5, 30]));
-        let work = Arc::new(work);
-        let queue = ChangesQueue::new(work.seed, Arc::clone(&work.log), until);
-        let projectors = Projectors::new(&work, &queue, &ledger, &tables, until);
-        Self { work, ledger, tables, queue, projectors, commits, until }
+        let queue = HintQueue::new(Hints::Changes, work.seed, Arc::clone(&work.log), until);
+        let (of_code, events) = (Arc::clone(work), Arc::clone(&ledger));
+        let code = ProjectorCode { work: of_code, ledger: events, tables: Arc::clone(&tables), is_repaired: false };
+        let function = QueueFunction::new(work, &queue, code, until);
+        Self { work: Arc::clone(work), ledger, tables, queue, function: Arc::new(function), until }
     }
 
     async fn run(mut self, dice: &mut Dice) {
@@ -142,7 +119,7 @@ impl Schedule {
             return;
         }
         self.work.log.count("schedule with a suspension");
-        self.projectors.deploy_repair();
+        self.function.deploy(|code| code.is_repaired = true);
         for _ in 0..RESUMPTIONS {
             self.write_and_project(1, dice.size(0..=2), &suspended).await;
             suspended = self.suspended().await;
@@ -157,25 +134,16 @@ impl Schedule {
 
     /// Runs writers, and everything else until the queue is empty. Meanwhile, an operator resumes these aggregates.
     async fn write_and_project(&mut self, writers: u64, requests: usize, suspended: &[SuspendedAggregate]) {
-        let (written, delivered) = (Arc::new(Notify::new()), Notify::new());
-        let stream = LiveStream::new(&self.work, &self.queue, &self.tables, self.until);
-        let stream = stream.run(Arc::clone(&self.commits.visible), Arc::clone(&written));
-        let (work, until, queue) = (Arc::clone(&self.work), self.until, self.queue.clone());
-        let ledger = Arc::clone(&self.ledger);
+        let (work, until, queue, delivered) = (Arc::clone(&self.work), self.until, &self.queue, Notify::new());
         let write = async {
-            resume(&work, &ledger, &queue, suspended).await;
+            resume(&work, &self.ledger, queue, suspended).await;
             work.run(writers, requests).await;
-            tokio::time::sleep_until(until).await;
-            work.database.stop_faults();
-            // Calls that were sent still arrive.
-            sleep(Duration::from_secs(60)).await;
-            written.notify_one();
         };
         let deliver = async {
-            let discarded = stream.await;
+            let discarded = LiveStream::new(&work, queue, &self.tables, until).run(write).await;
             if !discarded.is_empty() {
                 work.log.count("operator rings discarded changes");
-                queue.send(message(discarded));
+                queue.send(message(discarded), Duration::ZERO);
             }
             delivered.notify_one();
         };
@@ -184,7 +152,7 @@ impl Schedule {
         let deadline = until + PATIENCE;
         tokio::select! {
             biased;
-            _ = async { tokio::join!(write, deliver, self.projectors.run(&delivered, deadline)) } => {}
+            _ = async { tokio::join!(deliver, self.function.run(&delivered, deadline)) } => {}
             _ = readers => {}
             () = ring_needlessly(&self.work, &self.queue) => {}
             () = tokio::time::sleep_until(deadline + Duration::from_secs(60)) => {
@@ -230,12 +198,12 @@ impl Schedule {
 
 /// Resumes aggregates and rings them, as `daybook projection resume` does. They are rung before, too: until they are resumed,
 /// nothing of them may be folded.
-async fn resume(work: &Work, ledger: &ViewLedger, queue: &ChangesQueue, suspended: &[SuspendedAggregate]) {
+async fn resume(work: &Work, ledger: &ViewLedger, queue: &HintQueue, suspended: &[SuspendedAggregate]) {
     if suspended.is_empty() {
         return;
     }
     let aggregates: BTreeSet<_> = suspended.iter().map(|one| one.aggregate.clone()).collect();
-    queue.send(message(aggregates.clone()));
+    queue.send(message(aggregates.clone()), Duration::ZERO);
     sleep(Duration::from_secs(10)).await;
     let store = ViewStore::new(&work.database.config(Arc::default()), VIEWS_TABLE);
     for SuspendedAggregate { view, aggregate, .. } in suspended {
@@ -244,17 +212,17 @@ async fn resume(work: &Work, ledger: &ViewLedger, queue: &ChangesQueue, suspende
         work.log.expect(failed_event.is_some(), || format!("{view}: {aggregate} is not suspended any more"));
         work.log.count("aggregate resumed");
     }
-    queue.send(message(aggregates));
+    queue.send(message(aggregates), Duration::ZERO);
 }
 
 /// Rings aggregates at any time, as an operator may do. Never ends.
-async fn ring_needlessly(work: &Work, queue: &ChangesQueue) {
+async fn ring_needlessly(work: &Work, queue: &HintQueue) {
     let mut dice = Dice::new(work.seed, "needless rings");
     let longest = dice.one_of(&[10, 100]);
     for _ in 0..dice.size(0..=12) {
         sleep(dice.milliseconds(0..=longest)).await;
         work.log.count("needless ring");
-        queue.send(message(BTreeSet::from([dice.one_of(&work.keys)])));
+        queue.send(message(BTreeSet::from([dice.one_of(&work.keys)])), Duration::ZERO);
     }
     std::future::pending().await
 }

@@ -14,13 +14,13 @@ use tokio::time::sleep;
 
 use crate::bell::registry;
 use crate::checks::{check_responses, check_table};
-use crate::clock::{Clock, in_virtual_time};
+use crate::clock::in_virtual_time;
 use crate::database::{Database, TABLE};
 use crate::delivery::deliver;
 use crate::dice::Dice;
 use crate::early_republish::EarlyRepublish;
 use crate::expiry::check_expiry;
-use crate::log::{Log, LogContents};
+use crate::log::LogContents;
 use crate::requests::Written;
 use crate::snapshots::SnapshotFunction;
 use crate::writers::{EMAILS, Work};
@@ -28,12 +28,8 @@ use crate::writers::{EMAILS, Work};
 /// Runs the schedule of a seed and returns its log.
 pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
     in_virtual_time(async {
-        fastrand::seed(seed);
-        let clock = Clock::start();
-        let log = Arc::new(Log::new(clock, verbose));
         let mut dice = Dice::new(seed, "schedule");
-        let database = Database::new(seed, clock, Arc::clone(&log));
-        let work = Arc::new(work(seed, &mut dice, clock, &log, &database));
+        let work = Arc::new(work(seed, verbose, &mut dice));
         let snapshotter = dice.chance(0.25).then(|| SnapshotFunction::new(Arc::clone(&work)));
         let written = write(&work, &mut dice, snapshotter.as_ref()).await;
         let messages = deliver(&work, &mut dice, &written.attempts, snapshotter.as_ref()).await;
@@ -42,17 +38,17 @@ pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
             check_expiry(&work, &mut dice, &messages).await;
         }
         if expires || snapshotter.is_some() {
-            verify(&work).await;
+            verify(&work, &store(&work.database), &work.keys).await;
         }
         if let Some(snapshotter) = snapshotter {
             snapshotter.check().await;
         }
-        log.contents()
+        work.log.contents()
     })
 }
 
 /// The aggregates of a schedule.
-fn work(seed: u64, dice: &mut Dice, clock: Clock, log: &Arc<Log>, database: &Database) -> Work {
+fn work(seed: u64, verbose: bool, dice: &mut Dice) -> Work {
     // Large: the messages of a few aggregates exceed the size of a request. Many: they exceed its number of entries.
     // Claims: customers take the same few addresses.
     let (large, many, claims) = (dice.chance(0.028), dice.chance(0.03), dice.chance(0.15));
@@ -65,15 +61,8 @@ fn work(seed: u64, dice: &mut Dice, clock: Clock, log: &Arc<Log>, database: &Dat
     let mut keys: Vec<_> = types.iter().zip(0..).map(|(&of, id)| AggregateKey::new(of, format!("{id}"))).collect();
     dice.shuffle(&mut keys);
     keys.truncate(if large || many { keys.len() } else { dice.size(1..=4) });
-    Work {
-        seed,
-        clock,
-        log: Arc::clone(log),
-        database: database.clone(),
-        keys,
-        registry: registry(),
-        volume: if large { 300_000 } else { 20 },
-    }
+    let work = Work::begin(seed, verbose, registry(), keys);
+    Work { volume: if large { 300_000 } else { work.volume }, ..work }
 }
 
 /// The part of the writers: runs them, with the snapshotter and an operator beside them, and checks the table.
@@ -106,14 +95,14 @@ async fn write(work: &Arc<Work>, dice: &mut Dice, snapshotter: Option<&SnapshotF
     if let Some(republish) = republish {
         republish.check(work);
     }
-    verify(work).await;
+    verify(work, &store, &work.keys).await;
     written
 }
 
-/// Verifies every aggregate as an operator does. Each finding is a violation.
-pub(crate) async fn verify(work: &Work) {
-    let (store, log) = (store(&work.database), &work.log);
-    for key in &work.keys {
+/// Verifies aggregates as an operator does. Each finding is a violation.
+pub(crate) async fn verify(work: &Work, store: &EventStore, keys: &[AggregateKey]) {
+    let log = &work.log;
+    for key in keys {
         let model = work.registry.get(&key.aggregate_type).unwrap();
         let verified = store.admin().verify(model, key, work.clock.timestamp()).await.unwrap();
         log.expect(verified.findings.is_empty(), || format!("{key}: {:?}", verified.findings));

@@ -20,7 +20,7 @@ use crate::bell::registry;
 use crate::database::{Database, TABLE};
 use crate::dice::Dice;
 use crate::ledger::Delivery;
-use crate::process::{Crash, Process, until_poll};
+use crate::process::{Crash, Process};
 use crate::shard::StreamFunction;
 use crate::stream::{Content, STREAM, ShardRecord};
 use crate::writers::Work;
@@ -198,14 +198,8 @@ impl StreamFunction for SnapshotFunction {
         let records: Vec<_> = records.into_iter().map(|delivery| delivery.json).collect();
         log.line(|| format!("snapshotter with {} records: {crash:?}, unreachable {unreachable:?}", records.len()));
         let batch: StreamBatch = serde_json::from_str(&json!({ "Records": records }).to_string()).unwrap();
-        let polls = if let Some(Crash::AtPoll(polls)) = crash { polls } else { usize::MAX };
         let deadline = Instant::now() + TIMEOUT;
-        let response = tokio::select! {
-            biased;
-            response = until_poll(instance.snapshotter.handle(batch, deadline), polls) => response,
-            () = instance.process.crashed() => None,
-        };
-        let Some(response) = response else {
+        let Some(response) = instance.process.run(instance.snapshotter.handle(batch, deadline)).await else {
             log.count("snapshotter crash");
             return InvocationOutcome::FunctionError;
         };

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::database::{Database, TABLE};
 use crate::dice::Dice;
 use crate::log::Log;
-use crate::process::{Crash, Process, until_poll};
+use crate::process::{Crash, Process};
 use crate::requests::{Request, Written, execute};
 
 /// The maximum by which the clock of a writer is ahead or behind.
@@ -37,6 +37,15 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// The work of a schedule that begins.
+    pub(crate) fn begin(seed: u64, verbose: bool, registry: Registry, keys: Vec<AggregateKey>) -> Self {
+        fastrand::seed(seed);
+        let clock = Clock::start();
+        let log = Arc::new(Log::new(clock, verbose));
+        let database = Database::new(seed, clock, Arc::clone(&log));
+        Self { seed, clock, log, database, keys, registry, volume: 20 }
+    }
+
     /// Whether the messages of a few aggregates exceed the size of a request.
     pub(crate) fn is_large(&self) -> bool {
         self.volume > 1_000
@@ -188,12 +197,7 @@ impl Writer {
         self.used.lock().unwrap().extend(with_keys);
         let execute = |request| execute(Arc::clone(&work), Arc::clone(&store), Arc::clone(&self.written), request);
         let executing = join_all(requests.into_iter().map(execute)).map(|answered| answered[0]);
-        let polls = if let Some(Crash::AtPoll(polls)) = crash { polls } else { usize::MAX };
-        let done = tokio::select! {
-            biased;
-            done = until_poll(executing, polls) => done,
-            () = self.process.crashed() => None,
-        };
+        let done = self.process.run(executing).await;
         if done.is_none() {
             self.work.log.count("writer crash");
             self.work.log.line(|| format!("writer {} crashes: {crash:?}", self.number));

@@ -10,30 +10,32 @@ use daybook_stream_relay::{BatchResponse, Relay, RelaySettings, SequenceNumber, 
 use daybook_table::{AggregateKey, keys};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::database::TABLE;
 use crate::dice::Dice;
+use crate::hint_queue::{HintQueue, Hints, URL};
 use crate::ledger::retry_policy;
 use crate::network;
-use crate::process::{Crash, Process, until_poll};
-use crate::read_models::changes_queue::{ChangesQueue, URL};
-use crate::read_models::torn::TornTables;
+use crate::process::{Crash, Process};
 use crate::stream::STREAM;
+use crate::torn::TornTables;
 use crate::writers::Work;
 
-/// The filters of the template.
-const FILTERS: [&str; 2] = [
+/// The filters of the template: of messages, of changes and of deadlines.
+const FILTERS: [&str; 3] = [
     r#"{"eventName":["INSERT"],"dynamodb":{"Keys":{"sk":{"S":[{"prefix":"OUTBOX#"}]}}}}"#,
     r##"{"eventName":["INSERT","MODIFY"],"dynamodb":{"Keys":{"sk":{"S":["#METADATA"]}}}}"##,
+    r##"{"eventName":["INSERT","MODIFY"],"dynamodb":{"Keys":{"sk":{"S":[{"prefix":"DEADLINE#"}]}},"NewImage":{"soon":{"BOOL":[true]}}}}"##,
 ];
 
 /// The stream.
 pub(crate) struct LiveStream {
     work: Arc<Work>,
-    queue: ChangesQueue,
+    queue: HintQueue,
     /// The time at which the faults end.
     until: Instant,
     dice: Dice,
@@ -62,18 +64,19 @@ pub(crate) struct LiveStream {
 struct Instance {
     process: Arc<Process>,
     relay: Relay,
-    /// The event ids of the changes that the queue accepted from it.
+    /// The event ids of the records whose hints the queue accepted from it.
     queued: BTreeSet<String>,
 }
 
 type Running = FuturesUnordered<BoxFuture<'static, (usize, Batch, InvocationOutcome)>>;
 
 impl LiveStream {
-    pub(crate) fn new(work: &Arc<Work>, queue: &ChangesQueue, tables: &Arc<TornTables>, until: Instant) -> Self {
+    pub(crate) fn new(work: &Arc<Work>, queue: &HintQueue, tables: &Arc<TornTables>, until: Instant) -> Self {
         let mut dice = Dice::new(work.seed, "live stream");
         let mut filter = RecordFilter::default();
-        let filters = if dice.chance(0.5) { &FILTERS[..] } else { &FILTERS[1..] };
-        filters.iter().for_each(|pattern| filter.add(pattern).unwrap());
+        let messages = if dice.chance(0.5) { Some(FILTERS[0]) } else { None };
+        let hints = FILTERS[if queue.hints() == Hints::Changes { 1 } else { 2 }];
+        messages.into_iter().chain([hints]).for_each(|pattern| filter.add(pattern).unwrap());
         let timeout = Duration::from_millis(dice.one_of(&[1_500, 1_500, 10_000, 60_000]));
         // The messages of an aggregate are sent one after the other. An invocation must have time for a whole batch of them.
         let longest = if timeout < Duration::from_secs(10) { 5 } else { 100 };
@@ -105,9 +108,23 @@ impl LiveStream {
         }
     }
 
-    /// Delivers the records until `written` says that there are no more, and all are settled. `committed` is notified of
-    /// new ones. Returns the aggregates whose records were discarded.
-    pub(crate) async fn run(mut self, committed: Arc<Notify>, written: Arc<Notify>) -> BTreeSet<AggregateKey> {
+    /// Runs writers, and delivers the records until all are settled. The faults of the table end with the writers. Returns the
+    /// aggregates whose records were discarded.
+    pub(crate) async fn run(self, writers: impl Future<Output = ()>) -> BTreeSet<AggregateKey> {
+        let (written, database, until) = (Notify::new(), self.work.database.clone(), self.until);
+        let write = async {
+            writers.await;
+            sleep_until(until).await;
+            database.stop_faults();
+            // Calls that were sent still arrive.
+            sleep(Duration::from_secs(60)).await;
+            written.notify_one();
+        };
+        tokio::join!(write, self.deliver(&written)).1
+    }
+
+    /// Delivers the records until `written` says that there are no more, and all are settled.
+    async fn deliver(mut self, written: &Notify) -> BTreeSet<AggregateKey> {
         let clock = self.work.clock;
         let mut mappings: Vec<_> = (0..self.dice.size(1..=2)).map(|_| Mapping::new(self.settings.clone())).collect();
         let (mut running, mut ends, mut number) = (Running::new(), false, 0_u64);
@@ -148,7 +165,7 @@ impl LiveStream {
                 Some((shard, batch, outcome)) = running.next(), if !running.is_empty() => {
                     mappings[shard].settle(batch, outcome, clock.now());
                 }
-                () = committed.notified() => self.has_more = true,
+                () = self.tables.visible.notified() => self.has_more = true,
                 () = written.notified(), if !ends => ends = true,
                 () = sleep_until(wake) => {}
             }
@@ -196,14 +213,8 @@ impl LiveStream {
             let began = Instant::now();
             let payload = json!({ "Records": records }).to_string();
             let payload: StreamBatch = serde_json::from_str(&payload).unwrap();
-            let polls = if let Some(Crash::AtPoll(polls)) = crash { polls } else { usize::MAX };
-            let response = tokio::select! {
-                biased;
-                response = until_poll(instance.relay.handle(payload, began + timeout), polls) => response,
-                () = instance.process.crashed() => None,
-                () = sleep(timeout) => None,
-            };
-            let outcome = match response {
+            let handled = instance.process.run(instance.relay.handle(payload, began + timeout));
+            let outcome = match tokio::time::timeout(timeout, handled).await.ok().flatten() {
                 Some(Ok(response)) => {
                     check_settled(&work, &queue, &records, &response, began, &mut instance.queued);
                     relays.lock().unwrap().push(instance);
@@ -234,15 +245,20 @@ impl LiveStream {
             retry: retry_policy(),
         };
         let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
-        let relay = relay.with_changes_queue(clients::sqs(&config), URL.to_owned());
+        let clock = self.work.clock;
+        let relay = match self.queue.hints() {
+            Hints::Changes => relay.with_changes_queue(clients::sqs(&config), URL.to_owned()),
+            Hints::Deadlines => relay.with_reactions_queue(clients::sqs(&config), URL.to_owned()),
+        };
+        let relay = relay.with_clock(daybook_table::Clock::new(move || clock.timestamp()));
         Instance { process, relay, queued: BTreeSet::new() }
     }
 }
 
-/// Checks that the queue has accepted the aggregate of each record that a response settles, from this process.
+/// Checks that the queue has accepted the hint of each record that a response settles, from this process.
 fn check_settled(
     work: &Work,
-    queue: &ChangesQueue,
+    queue: &HintQueue,
     records: &[Value],
     response: &BatchResponse,
     began: Instant,
@@ -251,14 +267,23 @@ fn check_settled(
     let number = |record: &Value| record["dynamodb"]["SequenceNumber"].as_str().and_then(SequenceNumber::parse);
     let is_settled = |record: &&Value| response.checkpoint().is_none_or(|first| number(record).as_ref() < Some(first));
     for record in records {
-        let Some(key) = moved_aggregate(record) else { continue };
+        let Some(hint) = hint(record) else { continue };
         let event_id = record["eventID"].as_str().unwrap();
-        if queue.accepted(&key).is_some_and(|at| at >= began) {
+        if queue.accepted(&hint).is_some_and(|at| at >= began) {
             queued.insert(event_id.to_owned());
         }
         let is_queued = !is_settled(&record) || queued.contains(event_id);
-        work.log.expect(is_queued, || format!("the change of {key} is settled, and the queue has not accepted it"));
+        work.log.expect(is_queued, || format!("the record of {hint} is settled, and the queue has not accepted it"));
     }
+}
+
+/// The change or the deadline that a record is about.
+fn hint(record: &Value) -> Option<String> {
+    let row = &record["dynamodb"]["NewImage"];
+    let name = keys::deadline_name(row["sk"]["S"].as_str()?);
+    let key = keys::aggregate_of_pk(row["pk"]["S"].as_str()?)?;
+    let deadline = || Some(format!("{key} {name} {}", row["due"]["S"].as_str()?.parse::<Timestamp>().unwrap()));
+    moved_aggregate(record).map(|moved| moved.to_string()).or_else(deadline)
 }
 
 /// The aggregate whose metadata a record is about.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use daybook_table::{AggregateKey, keys};
 use daybook_test_support::engine::{Engine, EngineResponse};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::dice::Dice;
@@ -17,17 +18,15 @@ use crate::network::AwsCall;
 /// A table, a partition and a sort key.
 type ItemKey = (String, String, String);
 
-/// Receives the request of each transaction: when it has taken effect, and when all of it is visible.
-pub(crate) trait Committed: Send + Sync {
-    fn took_effect(&self, request: &Value);
-
-    fn is_visible(&self);
-}
+/// Receives the request of each transaction that has taken effect.
+type Committed = Box<dyn Fn(&Value) + Send + Sync>;
 
 /// The transactions in progress.
 pub(crate) struct TornTables {
     log: Arc<Log>,
-    committed: Box<dyn Committed>,
+    committed: Committed,
+    /// Is notified of a transaction that is visible.
+    pub(crate) visible: Notify,
     state: Mutex<State>,
 }
 
@@ -37,6 +36,8 @@ struct State {
     rate: f64,
     /// The share of reads of several keys of which some are left for another call.
     unprocessed: f64,
+    /// The size of the pages of an index, if they are smaller than requested: DynamoDB limits their bytes.
+    index_page: Option<usize>,
     /// The items of transactions in progress, each with the transaction's token.
     held: BTreeMap<ItemKey, String>,
     /// The items whose change is not visible yet, as reads see them.
@@ -52,11 +53,13 @@ impl fmt::Debug for TornTables {
 }
 
 impl TornTables {
-    pub(crate) fn new(seed: u64, log: Arc<Log>, committed: Box<dyn Committed>) -> Self {
+    pub(crate) fn new(seed: u64, log: Arc<Log>, committed: Committed) -> Self {
         let mut dice = Dice::new(seed, "torn tables");
         let (rate, unprocessed) = (dice.one_of(&[0.0, 0.3, 0.8]), dice.one_of(&[0.0, 0.0, 0.2]));
+        let index_page = dice.one_of(&[None, None, Some(1), Some(2)]);
         let (held, hidden, tokens) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { log, committed, state: Mutex::new(State { dice, rate, unprocessed, held, hidden, tokens }) }
+        let state = Mutex::new(State { dice, rate, unprocessed, index_page, held, hidden, tokens });
+        Self { log, committed, visible: Notify::new(), state }
     }
 
     /// Whether a change of this table is not visible yet.
@@ -86,11 +89,11 @@ impl TornTables {
                     None => engine.call(&call.operation, &call.body),
                 }
             }
-            "UpdateItem" if self.conflict(&[key_of(&request)]).is_some() => {
+            "PutItem" | "UpdateItem" if self.conflict(&[key_of(&request)]).is_some() => {
                 error("TransactionConflictException", &Value::Null)
             }
             "BatchGetItem" => self.batch_get(engine, request),
-            "GetItem" | "Query" | "Scan" => self.read(engine, call, &request),
+            "GetItem" | "Query" | "Scan" => self.read(engine, call, request),
             _ => engine.call(&call.operation, &call.body),
         }
     }
@@ -119,12 +122,12 @@ impl TornTables {
             return response;
         }
         self.state.lock().unwrap().tokens.insert(token.clone());
-        self.committed.took_effect(request);
+        (self.committed)(request);
         if takes_time {
             let changed = targets.into_iter().filter(|(_, changes)| *changes).map(|(key, _)| key).collect();
             self.reveal(token, keys, changed, before).await;
         }
-        self.committed.is_visible();
+        self.visible.notify_one();
         response
     }
 
@@ -191,11 +194,13 @@ impl TornTables {
         response
     }
 
-    fn read(&self, engine: &Engine, call: &AwsCall, request: &Value) -> EngineResponse {
+    fn read(&self, engine: &Engine, call: &AwsCall, mut request: Value) -> EngineResponse {
         if request["IndexName"].is_null() {
-            self.expect_consistent(request);
+            self.expect_consistent(&request);
+        } else if let Some(page) = self.state.lock().unwrap().index_page {
+            request["Limit"] = page.into();
         }
-        let mut response = engine.call(&call.operation, &call.body);
+        let mut response = engine.call(&call.operation, &request.to_string());
         if response.status != 200 || self.state.lock().unwrap().hidden.is_empty() {
             return response;
         }
@@ -210,13 +215,24 @@ impl TornTables {
             }
         } else {
             // A deleted item that is still visible is found again if its partition is read.
-            let values = &request["ExpressionAttributeValues"];
-            let is_read = |key: &ItemKey| {
-                call.operation == "Scan" || values.as_object().unwrap().values().any(|value| value["S"] == *key.1)
+            let values =
+                request["ExpressionAttributeValues"].as_object().into_iter().flat_map(|values| values.values());
+            let texts: Vec<_> = values.filter_map(|value| value["S"].as_str()).collect();
+            let is_read = |(_, pk, sk): &ItemKey| {
+                let mut of_sk = texts.iter().filter(|text| *text != pk);
+                let (first, last) = (of_sk.next(), of_sk.next());
+                let is_in = match (first, last) {
+                    (Some(first), Some(last)) => (*first..=*last).contains(&&**sk),
+                    (Some(prefix), None) => sk.starts_with(prefix),
+                    (None, _) => true,
+                };
+                call.operation == "Scan" || texts.contains(&&**pk) && is_in
             };
             let found = body["Items"].as_array_mut().unwrap();
             self.show(table, found, |key| is_read(key) && !key.2.starts_with('#'));
-            found.sort_by_key(|item| item["sk"]["S"].as_str().unwrap_or_default().to_owned());
+            if request["IndexName"].is_null() {
+                found.sort_by_key(|item| item["sk"]["S"].as_str().unwrap_or_default().to_owned());
+            }
             body["Count"] = found.len().into();
         }
         response.body = body.to_string();

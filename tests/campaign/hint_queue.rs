@@ -1,12 +1,12 @@
-//! SQS as the projector's queue: at least once, late, in any order. A message is invisible for a while after it was
-//! received, and comes again if it was not deleted by then. After too many receptions it goes to the dead-letter queue.
-//! The bus of the relay is here too, and accepts everything when no call fails.
+//! SQS as the queue of the projector or of the reactor: at least once, late, in any order. A message is invisible for a while
+//! after it was received, and comes again if it was not deleted by then. After too many receptions it goes to the dead-letter
+//! queue. The bus of the relay is here too, and accepts everything when no call fails.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use daybook_table::{AggregateKey, ChangedAggregates};
+use daybook_table::{ChangedAggregates, DueDeadline, DueDeadlines};
 use futures_util::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -19,7 +19,10 @@ use crate::network::{AwsCall, ConnectionLost, Reply, Service};
 use crate::process::Process;
 
 /// The URL of the queue.
-pub(crate) const URL: &str = "http://in.process/1/changes";
+pub(crate) const URL: &str = "http://in.process/1/hints";
+
+/// The number of messages from which on the tick of the reactor sends no more.
+const MANY: usize = 1_000;
 
 /// The time for which a received message is invisible after the end of the faults: longer than any invocation.
 const LONG_VISIBILITY: Duration = Duration::from_secs(180);
@@ -37,12 +40,44 @@ const FAULTS: [ServiceFault; 9] = [
     ServiceFault::Slow,
 ];
 
+/// What the messages name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hints {
+    Changes,
+    /// They may also be lost: the tick of the reactor repeats them.
+    Deadlines,
+}
+
+impl Hints {
+    fn noun(self) -> &'static str {
+        match self {
+            Self::Changes => "change",
+            Self::Deadlines => "deadline",
+        }
+    }
+
+    /// Each aggregate or deadline of a message.
+    fn of(self, body: &str) -> Vec<String> {
+        match self {
+            Self::Changes => {
+                let changed: ChangedAggregates = serde_json::from_str(body).unwrap();
+                changed.keys().map(|key| key.to_string()).collect()
+            }
+            Self::Deadlines => {
+                let due: DueDeadlines = serde_json::from_str(body).unwrap();
+                due.into_iter().map(|DueDeadline { due, key, name }| format!("{key} {name} {due}")).collect()
+            }
+        }
+    }
+}
+
 /// The queue, its dead-letter queue, and the bus.
 #[derive(Clone, Debug)]
-pub(crate) struct ChangesQueue(Arc<Inner>);
+pub(crate) struct HintQueue(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    hints: Hints,
     log: Arc<Log>,
     state: Mutex<State>,
     sent: Notify,
@@ -63,8 +98,8 @@ struct State {
     next_id: u64,
     messages: BTreeMap<u64, Message>,
     dead: Vec<Message>,
-    /// The last time at which the queue accepted each aggregate from the relay.
-    accepted: BTreeMap<AggregateKey, Instant>,
+    /// The last time at which the queue accepted each aggregate or deadline from the relay.
+    accepted: BTreeMap<String, Instant>,
 }
 
 #[derive(Clone, Debug)]
@@ -79,18 +114,23 @@ struct Message {
 pub(crate) struct Received {
     pub(crate) id: u64,
     pub(crate) body: String,
+    /// How often it was received.
+    pub(crate) receives: u32,
 }
 
-impl ChangesQueue {
+impl HintQueue {
     /// A queue whose faults end at a time.
-    pub(crate) fn new(seed: u64, log: Arc<Log>, until: Instant) -> Self {
+    pub(crate) fn new(hints: Hints, seed: u64, log: Arc<Log>, until: Instant) -> Self {
         let mut dice = Dice::new(seed, "changes queue");
         let mut rate = || dice.one_of(&[0.0, 0.1, 0.5, 0.9]);
         let rates = (rate(), rate());
         let lateness = dice.one_of(&[0, 10, 500, 5_000]);
         // Shorter than an invocation, or as AWS advises.
         let visibility = Duration::from_millis(dice.one_of(&[20, 200, 3_000, 60_000]));
-        let max_receives = dice.one_of(&[1, 3, 10, 100]);
+        let max_receives = dice.one_of(match hints {
+            Hints::Changes => &[1, 3, 10, 100][..],
+            Hints::Deadlines => &[10, 100],
+        });
         let batch_size = dice.one_of(&[1, 3, 10]);
         let state = State {
             dice,
@@ -105,23 +145,39 @@ impl ChangesQueue {
             dead: Vec::new(),
             accepted: BTreeMap::new(),
         };
-        Self(Arc::new(Inner { log, state: Mutex::new(state), sent: Notify::new() }))
+        Self(Arc::new(Inner { hints, log, state: Mutex::new(state), sent: Notify::new() }))
     }
 
-    /// The connection of a relay.
+    pub(crate) fn hints(&self) -> Hints {
+        self.0.hints
+    }
+
+    fn count(&self, what: &str) {
+        self.0.log.count(&format!("{} {what}", self.0.hints.noun()));
+    }
+
+    /// The connection of a function instance.
     pub(crate) fn connection(&self, process: Arc<Process>) -> impl Service {
         Connection { queue: self.clone(), process }
     }
 
     /// Accepts a message.
-    pub(crate) fn send(&self, body: String) {
+    pub(crate) fn send(&self, body: String, delay: Duration) {
         let mut state = self.0.state.lock().unwrap();
         let State { dice, lateness, until, .. } = &mut *state;
-        let copies = if dice.chance(0.1) && Instant::now() < *until { 2 } else { 1 };
-        if copies > 1 {
-            self.0.log.count("change queued twice");
+        let fails = dice.chance(0.1) && Instant::now() < *until;
+        let copies = match self.0.hints {
+            _ if !fails => 1,
+            Hints::Deadlines if dice.chance(0.5) => 0,
+            Hints::Changes | Hints::Deadlines => 2,
+        };
+        match copies {
+            0 => self.count("lost"),
+            1 => {}
+            _ => self.count("queued twice"),
         }
-        let visible_at: Vec<_> = (0..copies).map(|_| Instant::now() + dice.milliseconds(0..=*lateness)).collect();
+        let visible_at = (0..copies).map(|_| Instant::now() + delay + dice.milliseconds(0..=*lateness));
+        let visible_at: Vec<_> = visible_at.collect();
         for visible_at in visible_at {
             state.next_id += 1;
             let (id, body) = (state.next_id, body.clone());
@@ -131,9 +187,9 @@ impl ChangesQueue {
         self.0.sent.notify_one();
     }
 
-    /// When the queue last accepted an aggregate from the relay.
-    pub(crate) fn accepted(&self, key: &AggregateKey) -> Option<Instant> {
-        self.0.state.lock().unwrap().accepted.get(key).copied()
+    /// When the queue last accepted an aggregate or a deadline from the relay.
+    pub(crate) fn accepted(&self, hint: &str) -> Option<Instant> {
+        self.0.state.lock().unwrap().accepted.get(hint).copied()
     }
 
     /// Some of the visible messages, in any order.
@@ -150,16 +206,16 @@ impl ChangesQueue {
         for id in ids {
             let message = messages.get_mut(&id).unwrap();
             if message.receives >= *max_receives {
-                self.0.log.count("change sent to the dead-letter queue");
+                self.count("sent to the dead-letter queue");
                 dead.extend(messages.remove(&id));
                 continue;
             }
             if message.receives > 0 {
-                self.0.log.count("change received again");
+                self.count("received again");
             }
             message.receives += 1;
             message.visible_at = now + visibility;
-            received.push(Received { id, body: message.body.clone() });
+            received.push(Received { id, body: message.body.clone(), receives: message.receives });
         }
         received
     }
@@ -168,7 +224,7 @@ impl ChangesQueue {
     pub(crate) fn delete(&self, id: u64) {
         let mut state = self.0.state.lock().unwrap();
         if Instant::now() < state.until && state.dice.chance(0.1) {
-            self.0.log.count("deletion of a change lost");
+            self.count("not deleted");
             return;
         }
         state.messages.remove(&id);
@@ -176,6 +232,7 @@ impl ChangesQueue {
 
     /// Makes a message visible that the function has reported.
     pub(crate) fn give_back(&self, id: u64) {
+        self.count("returned to the queue");
         let mut state = self.0.state.lock().unwrap();
         let at_once = state.dice.chance(0.5);
         if let Some(message) = state.messages.get_mut(&id)
@@ -189,7 +246,7 @@ impl ChangesQueue {
     pub(crate) fn redrive(&self) {
         let mut state = self.0.state.lock().unwrap();
         let dead = std::mem::take(&mut state.dead);
-        self.0.log.count_times("change redriven", dead.len() as u64);
+        dead.iter().for_each(|_| self.count("redriven"));
         for message in dead {
             state.next_id += 1;
             let id = state.next_id;
@@ -220,7 +277,7 @@ impl ChangesQueue {
 /// The connection of a function instance.
 #[derive(Debug)]
 struct Connection {
-    queue: ChangesQueue,
+    queue: HintQueue,
     process: Arc<Process>,
 }
 
@@ -268,7 +325,7 @@ impl Service for Connection {
     }
 }
 
-impl ChangesQueue {
+impl HintQueue {
     fn respond(&self, call: &AwsCall) -> Reply {
         let request: Value = serde_json::from_str(&call.body).unwrap();
         let body = match call.operation.as_str() {
@@ -278,13 +335,19 @@ impl ChangesQueue {
             }
             "SendMessage" if request["QueueUrl"] == URL => {
                 let body = request["MessageBody"].as_str().unwrap();
-                let changed: ChangedAggregates = serde_json::from_str(body).unwrap();
-                let accepted = changed.keys().map(|key| (key, Instant::now()));
+                let accepted = self.0.hints.of(body).into_iter().map(|hint| (hint, Instant::now()));
                 self.0.state.lock().unwrap().accepted.extend(accepted);
-                self.send(body.to_owned());
+                self.send(body.to_owned(), Duration::from_secs(request["DelaySeconds"].as_u64().unwrap_or_default()));
                 json!({"MessageId": "m"})
             }
-            other => panic!("the relay calls {other}"),
+            "GetQueueAttributes" => {
+                let mut state = self.0.state.lock().unwrap();
+                let seems_full = Instant::now() < state.until && state.dice.chance(0.1);
+                let waiting = if seems_full { MANY } else { state.messages.len() };
+                let (visible, in_flight) = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible");
+                json!({"Attributes": {visible: waiting.to_string(), in_flight: "0"}})
+            }
+            other => panic!("a function calls {other}"),
         };
         Reply { status: 200, body: body.to_string() }
     }
@@ -295,11 +358,14 @@ impl Inner {
     fn draw(&self, operation: &str) -> (Option<ServiceFault>, Option<Reply>, (Duration, Duration)) {
         let mut state = self.state.lock().unwrap();
         let State { dice, until, rates, .. } = &mut *state;
-        let is_bell = operation == "SendMessage";
-        let rate = if is_bell { rates.0 } else { rates.1 };
+        let is_bus = operation == "PutEvents";
+        let rate = if is_bus { rates.1 } else { rates.0 };
         let fault = (Instant::now() < *until && dice.chance(rate)).then(|| dice.one_of(&FAULTS));
-        if fault.is_some() {
-            self.log.count(if is_bell { "ring that fails" } else { "bus that fails beside the ring" });
+        match (fault, self.hints) {
+            (None, _) => {}
+            (Some(_), _) if is_bus => self.log.count("bus that fails beside the ring"),
+            (Some(_), Hints::Changes) => self.log.count("ring that fails"),
+            (Some(_), Hints::Deadlines) => self.log.count("deadline that cannot be sent"),
         }
         let error = fault.and_then(|fault| fault.error(dice));
         (fault, error, latency(fault, dice))
