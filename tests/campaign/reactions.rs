@@ -174,7 +174,9 @@ impl Reactions {
             if dice.chance(0.5) {
                 let key = dice.one_of(&self.work.keys);
                 let model = self.work.registry.get(&key.aggregate_type).unwrap();
-                if let Ok(corrected) = self.store.admin().correct(model, &key, Derived::Deadlines, true).await {
+                if let Ok(corrected) =
+                    self.store.admin().correct(model, &key, Derived::Deadlines { sends: true }, true).await
+                {
                     self.work.log.count("deadlines rebuilt");
                     self.work.log.expect(corrected == Corrected::default(), || format!("{key}: {corrected:?}"));
                 }

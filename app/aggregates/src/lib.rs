@@ -3,6 +3,7 @@
 //! The aggregates that ship are examples to read first. [`mod@todo`] is the smallest. [`account`] has rules, recorded
 //! rejections and messages of its own. [`order`] has a life cycle, and events whose stored form has changed. [`customer`] has a
 //! unique value. [`reservation`] expires at a time. [`subscription`] decides over several aggregates: [`course`] and [`student`].
+//! [`fulfilment`] is a process: it leads an order to its [`payment`] and its [`shipment`].
 //!
 //! To add an aggregate, write `src/<name>.rs` and add a line to [`registry`]. Before you deploy it, add an example of
 //! each of its events to `golden/<type>.json`: a test then protects their stored form, and another one the states that
@@ -11,8 +12,11 @@
 pub mod account;
 pub mod course;
 pub mod customer;
+pub mod fulfilment;
 pub mod order;
+pub mod payment;
 pub mod reservation;
+pub mod shipment;
 pub mod student;
 pub mod subscription;
 pub mod todo;
@@ -21,8 +25,11 @@ pub use account::Account;
 pub use course::Course;
 pub use customer::Customer;
 use daybook::{RegistrationError, Registry};
+pub use fulfilment::Fulfilment;
 pub use order::Order;
+pub use payment::Payment;
 pub use reservation::Reservation;
+pub use shipment::Shipment;
 pub use student::Student;
 pub use subscription::Subscription;
 pub use todo::Todo;
@@ -34,7 +41,8 @@ pub use todo::Todo;
 /// Returns an error if an aggregate contradicts itself or another one; the test below fails before you deploy.
 pub fn registry() -> Result<Registry, RegistrationError> {
     let registry = Registry::new().with::<Account>()?.with::<Customer>()?.with::<Order>()?.with::<Todo>()?;
-    registry.with::<Reservation>()?.with::<Course>()?.with::<Student>()?.with::<Subscription>()
+    let registry = registry.with::<Reservation>()?.with::<Course>()?.with::<Student>()?.with::<Subscription>()?;
+    registry.with::<Payment>()?.with::<Shipment>()?.with::<Fulfilment>()
 }
 
 #[cfg(test)]

@@ -20,8 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub enum Derived<'a> {
     /// Takes the claims that nobody has, and releases those of these suspects that the aggregate has and its state does not have.
     Claims(&'a [Claim]),
-    /// Sets the deadlines of the state, and drops all others.
-    Deadlines,
+    /// Sets the deadlines and dispatches of the state, and drops all others. Unless it `sends` the dispatches, call
+    /// [`Admin::mark_unsent`] then.
+    Deadlines { sends: bool },
 }
 
 /// What a correction has changed, or would change.
@@ -48,7 +49,9 @@ impl Admin<'_> {
             let mut corrected = Corrected::default();
             match rows {
                 Derived::Claims(of) => corrected.claims = self.claims_to_correct(model, key, &folded, of).await?,
-                Derived::Deadlines => corrected.deadlines = self.deadlines_to_correct(model, key, &folded).await?,
+                Derived::Deadlines { sends } => {
+                    corrected.deadlines = self.deadlines_to_correct(model, key, &folded, sends).await?;
+                }
             }
             if corrected == Corrected::default() {
                 return Ok(corrected);

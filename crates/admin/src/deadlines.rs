@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use daybook_decider::{AggregatePanic, DeadlineChanges, Folded, Model};
-use daybook_event_store::StoreError;
-use daybook_table::{AggregateKey, keys};
+use daybook_decider::{AggregatePanic, DeadlineChanges, DeclaredDeadline, Folded, Model};
+use daybook_event_store::{DeadlineMark, StoreError};
+use daybook_table::{AggregateKey, DeadlineState, keys};
 use jiff::Timestamp;
 
 use crate::handle::{Admin, panicked};
+
+/// The time of a dispatch that is not to be sent, until its row is marked. No deadline of an aggregate has it by chance, because
+/// code that means "never" takes the last time.
+const NEVER: Timestamp = Timestamp::constant(253_402_200_000, 1_000_000);
 
 impl Admin<'_> {
     /// The deadlines to set and to drop for an aggregate with this state.
@@ -16,22 +20,40 @@ impl Admin<'_> {
         model: &dyn Model,
         key: &AggregateKey,
         folded: &Folded,
+        sends: bool,
     ) -> Result<DeadlineChanges, StoreError> {
         let found = self.store.deadlines_of(key).await?;
         let readable = found.deadlines.iter().map(|stored| (stored.item.name().to_owned(), Some(stored.due)));
         let unreadable = found.unreadable.iter().map(|row| (keys::deadline_name(&row.sk).to_owned(), None));
-        difference(model, folded, readable.chain(unreadable).collect()).map_err(|panic| panicked(key, panic))
+        let rows = readable.chain(unreadable).collect();
+        let (set, dropped) = difference(model, folded, rows).map_err(|panic| panicked(key, panic))?;
+        let at_once = if sends { self.store.now() } else { NEVER };
+        let set = set.into_iter().map(|declared| (declared.name, declared.due.unwrap_or(at_once)));
+        Ok(DeadlineChanges { set: set.collect(), dropped })
+    }
+
+    /// Marks the dispatches that a correction has set without sending them.
+    pub async fn mark_unsent(&self, key: &AggregateKey) -> Result<(), StoreError> {
+        for stored in self.store.deadlines_of(key).await?.deadlines {
+            if stored.due == NEVER && stored.item.state() == DeadlineState::Pending {
+                self.store.mark_deadline(&stored, DeadlineMark::Fired).await?;
+            }
+        }
+        Ok(())
     }
 }
 
-/// The deadlines to set and to drop, given the times of the rows: `None` for a row that cannot be read.
+/// The deadlines and dispatches to set, and the names to drop, given the times of the rows: `None` for a row that cannot be read.
 pub(crate) fn difference(
     model: &dyn Model,
     folded: &Folded,
     mut rows: BTreeMap<String, Option<Timestamp>>,
-) -> Result<DeadlineChanges, AggregatePanic> {
-    let declared = model.deadlines(folded)?.into_iter();
-    let set = declared.filter(|declared| rows.remove(&declared.name) != Some(Some(declared.due)));
-    let set = set.map(|declared| (declared.name, declared.due)).collect();
-    Ok(DeadlineChanges { set, dropped: rows.into_keys().collect() })
+) -> Result<(Vec<DeclaredDeadline>, Vec<String>), AggregatePanic> {
+    let mut set = model.deadlines(folded)?;
+    set.retain(|declared| match rows.remove(&declared.name) {
+        // The row of a dispatch has the time at which it was set.
+        Some(Some(due)) => declared.due.is_some_and(|declared| declared != due),
+        Some(None) | None => true,
+    });
+    Ok((set, rows.into_keys().collect()))
 }

@@ -86,8 +86,9 @@ pub mod consumer;
 
 pub use daybook_decider::given;
 pub use daybook_decider::{
-    Access, Aggregate, Authorization, Caller, Claim, Commands, Context, Deadline, Decision, EventType, IamIdentity,
-    Json, Message, Meta, PoolUser, RecordedEvent, RegistrationError, Registry, Rejection, StoredEvent, Upcast,
+    Access, Aggregate, Answer, Authorization, Caller, Claim, CommandRejection, Commands, Context, Deadline, Decision,
+    Dispatch, EventType, FollowedEvent, IamIdentity, Json, Message, Meta, PoolUser, Reacts, RecordedEvent,
+    RegistrationError, Registry, Rejection, Sources, StoredEvent, Upcast,
 };
 #[cfg(feature = "golden")]
 pub use daybook_golden as golden;

@@ -15,6 +15,7 @@ use crate::claim::Claim;
 use crate::deadline::Deadline;
 use crate::involved::Exchange;
 use crate::json::{Json, tagged};
+use crate::process::{Dispatch, Sources};
 use crate::record::Meta;
 
 /// A consistency boundary: a stream of events, the state they fold into, and the rules by which commands become events.
@@ -117,6 +118,30 @@ pub trait Aggregate: Send + Sync + 'static {
     /// computed from them. If it returns other deadlines for a state than before, `daybook deadlines rebuild` is needed
     /// after the deployment.
     fn deadlines(_state: &Self::State) -> Vec<Deadline<Self::Command>> {
+        Vec::new()
+    }
+
+    /// The aggregate types whose events are input of this one, which makes it a process. It also implements
+    /// [`Reacts`](crate::Reacts) for each of them. None by default.
+    fn sources() -> Sources<Self>
+    where
+        Self: Sized,
+    {
+        Sources::none()
+    }
+
+    /// The commands to other aggregates that a process asks for in this state. Each is sent at once, once for each time that its
+    /// name appears, those that appear together in this order, each after the answer to the one before. A state that still
+    /// returns it does not send it again; one that does not return it any more withdraws it, if it was not sent. A deleted
+    /// aggregate has none. At most [`Deadline::MAX`] together with the deadlines, whose names are others.
+    ///
+    /// What the other aggregate answers comes back to [`Reacts::answered`](crate::Reacts::answered); it undoes nothing. A command
+    /// that `decide` [sends](Context::send) is another thing: it is decided in the same transaction, in which a rejection
+    /// undoes all. Send where all must happen or nothing; dispatch where each step takes its time, and can be made good later.
+    ///
+    /// Pure, like [`decide`](Self::decide). If it returns other names for a state than before, `daybook deadlines rebuild` is
+    /// needed after the deployment, which sends the new ones.
+    fn dispatches(_state: &Self::State) -> Vec<Dispatch> {
         Vec::new()
     }
 

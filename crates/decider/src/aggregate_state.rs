@@ -2,8 +2,9 @@
 
 use crate::aggregate::Aggregate;
 use crate::claim::Claim;
-use crate::deadline::Deadline;
+use crate::deadline::Declaration;
 use crate::panics::calling;
+use crate::process::Dispatch;
 
 pub(crate) struct AggregateState<A: Aggregate> {
     pub(crate) state: A::State,
@@ -31,14 +32,22 @@ impl<A: Aggregate> AggregateState<A> {
         claims
     }
 
-    /// The deadlines of an aggregate at this version, sorted by name. None before the first event and after a deletion.
-    pub(crate) fn deadlines(&self, version: u64) -> Vec<Deadline<A::Command>> {
+    /// The deadlines of an aggregate at this version, sorted by name, and then its dispatches. None before the first event and
+    /// after a deletion.
+    pub(crate) fn deadlines(&self, version: u64) -> Vec<Declaration> {
         if version == 0 || self.is_deleted() {
             return Vec::new();
         }
-        let mut deadlines = calling("deadlines", || A::deadlines(&self.state));
-        deadlines.sort_by(|one, other| (one.name(), one.due()).cmp(&(other.name(), other.due())));
-        deadlines
+        let deadlines = calling("deadlines", || A::deadlines(&self.state)).into_iter();
+        let mut declared: Vec<_> = deadlines.map(|deadline| deadline.declaration).collect();
+        declared.sort_by(|one, other| (&one.name, one.due).cmp(&(&other.name, other.due)));
+        let dispatches = calling("dispatches", || A::dispatches(&self.state));
+        if !dispatches.is_empty() {
+            let is_process = calling("sources", A::sources).is_process();
+            let of_process = |Dispatch(declaration)| if is_process { declaration } else { declaration.of_no_process() };
+            declared.extend(dispatches.into_iter().map(of_process));
+        }
+        declared
     }
 
     pub(crate) fn apply(&mut self, event: &A::Event) {

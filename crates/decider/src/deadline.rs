@@ -1,4 +1,4 @@
-//! Deadlines: what shall happen with an aggregate, and when, unless its state changes first.
+//! Deadlines: what shall happen with an aggregate, and when, unless its state changes first. Dispatches are stored like them.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::aggregate_key::AggregateKey;
 use crate::folded::CommandRequest;
 use crate::record::{MAX_NAME, check_kebab_name};
 
@@ -13,10 +14,7 @@ use crate::record::{MAX_NAME, check_kebab_name};
 /// the commands of the aggregate.
 #[derive(Clone, Debug)]
 pub struct Deadline<C> {
-    name: Cow<'static, str>,
-    due: Timestamp,
-    /// The command, or why it cannot be written.
-    command: Result<CommandRequest, String>,
+    pub(crate) declaration: Declaration,
     of: PhantomData<fn() -> C>,
 }
 
@@ -25,61 +23,76 @@ impl<C: Serialize> Deadline<C> {
     /// command is due at the time, rounded up to whole milliseconds; a time before 1970 is the beginning of 1970. Only the name
     /// and the time are stored: the command is that of the state at the time.
     pub fn new(name: impl Into<Cow<'static, str>>, due: Timestamp, command: &C) -> Self {
-        let command = serde_json::to_string(command).and_then(|command| serde_json::from_str(&command));
+        let name = name.into();
+        let command = CommandRequest::of(command).map(|command| (None, command));
+        let command = command.map_err(|error| format!("the command of {name} has no JSON form: {error}"));
         let last = Timestamp::MAX.as_second() * 1_000;
         let milliseconds = due.as_millisecond() + i64::from(due.subsec_nanosecond() % 1_000_000 > 0);
         let due = Timestamp::from_millisecond(milliseconds.clamp(0, last)).expect("it is between two times");
-        Self { name: name.into(), due, command: command.map_err(|error| error.to_string()), of: PhantomData }
+        Self { declaration: Declaration { name, due: Some(due), command }, of: PhantomData }
     }
 }
 
 impl<C> Deadline<C> {
-    /// Maximum deadlines of an aggregate.
-    pub const MAX: usize = 20;
+    /// Maximum deadlines and dispatches of an aggregate.
+    pub const MAX: usize = MAX;
 
     /// Maximum characters of a name.
     pub const MAX_NAME: usize = MAX_NAME;
+}
 
-    /// The name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
+/// Maximum deadlines and dispatches of an aggregate.
+pub(crate) const MAX: usize = 20;
 
-    /// When the command is due.
-    pub fn due(&self) -> Timestamp {
-        self.due
-    }
+/// A deadline or a dispatch as the code of an aggregate declares it.
+#[derive(Clone, Debug)]
+pub(crate) struct Declaration {
+    pub(crate) name: Cow<'static, str>,
+    /// `None` for a dispatch.
+    pub(crate) due: Option<Timestamp>,
+    /// The command, and the aggregate that gets it if it is another; or why it cannot be sent.
+    pub(crate) command: Result<(Option<AggregateKey>, CommandRequest), String>,
+}
 
+impl Declaration {
     fn check(&self) -> Result<(), String> {
         check_kebab_name(&self.name)?;
-        self.command
-            .as_ref()
-            .map(drop)
-            .map_err(|error| format!("the command of {} has no JSON form: {error}", self.name))
+        self.command.as_ref().map(drop).map_err(Clone::clone)
     }
 
-    /// The deadline without the type of its command; `None` if it cannot be stored.
+    /// What it is, if it can be stored.
     pub(crate) fn declared(self) -> Option<DeclaredDeadline> {
         self.check().ok()?;
-        Some(DeclaredDeadline { name: self.name.into_owned(), due: self.due, command: self.command.ok()? })
+        let (to, command) = self.command.ok()?;
+        Some(DeclaredDeadline { name: self.name.into_owned(), due: self.due, to, command })
+    }
+
+    /// The declaration of an aggregate that may not dispatch.
+    pub(crate) fn of_no_process(self) -> Self {
+        let reason =
+            format!("it dispatches {}, but sources() is empty, so it is no process: list what it reacts to", self.name);
+        Self { command: Err(reason), ..self }
     }
 }
 
-/// A deadline that a state declares.
+/// A deadline that a state declares, or a dispatch: a command to another aggregate, at once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeclaredDeadline {
     /// Its name.
     pub name: String,
-    /// When it is due, in whole milliseconds.
-    pub due: Timestamp,
-    /// The command that the aggregate then gets.
+    /// When it is due, in whole milliseconds; `None` for a dispatch.
+    pub due: Option<Timestamp>,
+    /// The aggregate that gets the command of a dispatch; `None` for a deadline, whose command is for the aggregate itself.
+    pub to: Option<AggregateKey>,
+    /// The command.
     pub command: CommandRequest,
 }
 
 /// The difference between the deadlines of an aggregate before and after new events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadlineChanges {
-    /// The names that are new, or have another time, each with the time that it has afterwards.
+    /// The names that are new, or have another time, each with the time that it has afterwards: that of the decision for a
+    /// dispatch, which is sent at once. They are in the order of [`Model::deadlines`](crate::Model::deadlines).
     pub set: Vec<(String, Timestamp)>,
     /// The names that exist only before. One of them may never have been stored, if commands of one request set and dropped it.
     pub dropped: Vec<String>,
@@ -101,27 +114,28 @@ impl DeadlineChanges {
         self
     }
 
-    /// The difference. Both are sorted by name.
+    /// The difference. A new dispatch is due now.
     ///
     /// # Errors
     ///
     /// When a new deadline cannot be stored. What was declared before stops no command.
-    pub(crate) fn between<C>(before: &[Deadline<C>], after: &[Deadline<C>]) -> Result<Self, String> {
-        let is_in = |deadlines: &[Deadline<C>], name: &str| deadlines.iter().any(|deadline| deadline.name == name);
-        let is_new = |new: &&Deadline<C>| !before.iter().any(|old| (&old.name, old.due) == (&new.name, new.due));
+    pub(crate) fn between(before: &[Declaration], after: &[Declaration], now: Timestamp) -> Result<Self, String> {
+        let is_in = |all: &[Declaration], name: &str| all.iter().any(|declared| declared.name == name);
+        let is_new = |new: &&Declaration| !before.iter().any(|old| (&old.name, old.due) == (&new.name, new.due));
         let new: Vec<_> = after.iter().filter(is_new).collect();
-        new.iter().try_for_each(|deadline| deadline.check())?;
-        if !new.is_empty() && after.len() > Deadline::<C>::MAX {
-            return Err(format!("it would have {} deadlines, the maximum is {}", after.len(), Deadline::<C>::MAX));
+        new.iter().try_for_each(|declared| declared.check())?;
+        if !new.is_empty() && after.len() > MAX {
+            return Err(format!("it would have {} deadlines and dispatches, the maximum is {MAX}", after.len()));
         }
-        if let Some([first, _]) = after.windows(2).find(|pair| pair[0].name == pair[1].name).filter(|_| !new.is_empty())
-        {
-            return Err(format!("the name {:?} occurs twice", first.name));
+        let twice = after.iter().enumerate().find(|(index, declared)| is_in(&after[..*index], &declared.name));
+        if let Some((_, declared)) = twice.filter(|_| !new.is_empty()) {
+            return Err(format!("the name {:?} occurs twice", declared.name));
         }
         let dropped = before.iter().filter(|old| !is_in(after, &old.name) && old.check().is_ok());
+        let now = Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now);
         Ok(Self {
-            set: new.into_iter().map(|deadline| (deadline.name.to_string(), deadline.due)).collect(),
-            dropped: dropped.map(|deadline| deadline.name.to_string()).collect(),
+            set: new.into_iter().map(|declared| (declared.name.to_string(), declared.due.unwrap_or(now))).collect(),
+            dropped: dropped.map(|declared| declared.name.to_string()).collect(),
         })
     }
 }
@@ -129,10 +143,19 @@ impl DeadlineChanges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Json;
 
-    fn deadline(name: &'static str, due: &str) -> Deadline<()> {
-        let command = serde_json::from_str(r#"{"command": "Expire"}"#).map_err(|error| error.to_string());
-        Deadline { command, ..Deadline::new(name, due.parse().unwrap(), &()) }
+    fn deadline(name: &'static str, due: &str) -> Declaration {
+        let command = CommandRequest { command: "Expire".into(), data: Json::empty_object() };
+        Declaration { command: Ok((None, command)), ..Deadline::new(name, due.parse().unwrap(), &()).declaration }
+    }
+
+    fn dispatch(name: &'static str) -> Declaration {
+        Declaration { due: None, ..deadline(name, "2026-01-01T00:00:00Z") }
+    }
+
+    fn between(before: &[Declaration], after: &[Declaration]) -> Result<DeadlineChanges, String> {
+        DeadlineChanges::between(before, after, "2026-01-01T12:00:00.0005Z".parse().unwrap())
     }
 
     fn set(name: &str, due: &str) -> (String, Timestamp) {
@@ -148,9 +171,10 @@ mod tests {
             ("1969-12-31T23:59:59.999000001Z", "1970-01-01T00:00:00Z"),
             ("-009999-01-02T01:59:59Z", "1970-01-01T00:00:00Z"),
         ] {
-            assert_eq!(deadline("hold", given).due(), due.parse().unwrap(), "{given}");
+            assert_eq!(deadline("hold", given).due, Some(due.parse().unwrap()), "{given}");
         }
-        assert_eq!(Deadline::new("hold", Timestamp::MAX, &()).due().to_string(), "9999-12-30T22:00:00Z");
+        let last = Deadline::new("hold", Timestamp::MAX, &()).declaration.due.unwrap();
+        assert_eq!(last.to_string(), "9999-12-30T22:00:00Z");
     }
 
     #[test]
@@ -158,13 +182,24 @@ mod tests {
         let [one, two, three] = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"];
         let before = [deadline("a", one), deadline("b", one), deadline("c", one)];
         let after = [deadline("a", one), deadline("b", two), deadline("d", three)];
-        let changes = DeadlineChanges::between(&before, &after).unwrap();
+        let changes = between(&before, &after).unwrap();
         assert_eq!(changes, DeadlineChanges { set: vec![set("b", two), set("d", three)], dropped: vec!["c".into()] });
-        assert!(DeadlineChanges::between(&before, &before).unwrap().is_empty());
+        assert!(between(&before, &before).unwrap().is_empty());
 
-        let back = DeadlineChanges::between(&after, &before).unwrap();
+        let back = between(&after, &before).unwrap();
         let both = DeadlineChanges { set: vec![set("b", one), set("c", one)], dropped: vec!["d".into()] };
         assert_eq!(changes.then(back), both);
+    }
+
+    #[test]
+    fn dispatch_is_due_when_its_name_appears() {
+        let (one, now) = ("2026-01-01T00:00:00Z", "2026-01-01T12:00:00Z");
+        let after = [deadline("a", one), dispatch("z"), dispatch("b")];
+        assert_eq!(between(&[], &after).unwrap().set, [set("a", one), set("z", now), set("b", now)]);
+        assert_eq!(between(&after[1..], &after).unwrap().set, [set("a", one)]);
+        assert_eq!(between(&after, &after[..2]).unwrap().dropped, ["b"]);
+        assert_eq!(between(&[deadline("b", now)], &[dispatch("b")]).unwrap().set, [set("b", now)]);
+        assert_eq!(between(&[], &[deadline("b", one), dispatch("b")]).unwrap_err(), "the name \"b\" occurs twice");
     }
 
     #[test]
@@ -172,19 +207,19 @@ mod tests {
         let (one, two) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
         for name in ["", "Hold", "a b", "a#b"] {
             let (wrong, right) = ([deadline(name, one)], [deadline("z", one)]);
-            DeadlineChanges::between(&[], &wrong).unwrap_err();
-            DeadlineChanges::between(&wrong, &[deadline(name, two)]).unwrap_err();
-            assert!(DeadlineChanges::between(&wrong, &[]).unwrap().is_empty());
+            between(&[], &wrong).unwrap_err();
+            between(&wrong, &[deadline(name, two)]).unwrap_err();
+            assert!(between(&wrong, &[]).unwrap().is_empty());
             let kept = [wrong, right].concat();
-            assert_eq!(DeadlineChanges::between(&kept[..1], &kept).unwrap().set, [set("z", one)]);
+            assert_eq!(between(&kept[..1], &kept).unwrap().set, [set("z", one)]);
         }
         let twice = [deadline("a", one), deadline("a", two)];
-        DeadlineChanges::between(&twice[..1], &twice).unwrap_err();
-        assert!(DeadlineChanges::between(&twice, &twice).unwrap().is_empty());
-        let numbered = |n| Deadline { name: format!("{n:02}").into(), ..deadline("a", one) };
-        let many: Vec<_> = (0..=Deadline::<()>::MAX).map(numbered).collect();
-        assert_eq!(DeadlineChanges::between(&[], &many[1..]).unwrap().set.len(), Deadline::<()>::MAX);
-        DeadlineChanges::between(&[], &many).unwrap_err();
-        DeadlineChanges::between(&[], &[Deadline::new("a", Timestamp::UNIX_EPOCH, &())]).unwrap_err();
+        between(&twice[..1], &twice).unwrap_err();
+        assert!(between(&twice, &twice).unwrap().is_empty());
+        let numbered = |n| Declaration { name: format!("{n:02}").into(), ..deadline("a", one) };
+        let many: Vec<_> = (0..=MAX).map(numbered).collect();
+        assert_eq!(between(&[], &many[1..]).unwrap().set.len(), MAX);
+        between(&[], &many).unwrap_err();
+        between(&[], &[Deadline::new("a", Timestamp::UNIX_EPOCH, &()).declaration]).unwrap_err();
     }
 }

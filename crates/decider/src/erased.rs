@@ -1,6 +1,7 @@
 //! The implementation of [`Model`] for every [`Aggregate`]: the only code that knows the Rust types behind a model.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
@@ -12,18 +13,18 @@ use crate::aggregate::{Aggregate, Commands, Context, EventType, Ids, Rejection};
 use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
 use crate::claim::Claim;
-use crate::deadline::{Deadline, DeclaredDeadline};
+use crate::deadline::{Declaration, DeclaredDeadline};
 use crate::draft::Draft;
 use crate::folded::{CommandRequest, Folded};
-use crate::involved::{Exchange, SentCommand};
+use crate::involved::Exchange;
 use crate::json::{Json, tagged};
-use crate::model::{
-    CommandError, Decided, DecisionInput, DomainRejection, Model, Schemas, StateError, UnreadableEvent, UnreadableKind,
-};
+use crate::model::{CommandError, Decided, DecisionInput, DomainRejection, Model, Schemas, StateError};
 use crate::outbox_message::outbox_message;
 use crate::panics::{AggregatePanic, calling, catch};
-use crate::reading::{panicked_on, read_command, read_event, unreadable};
+use crate::process::Source;
+use crate::reading::{read_command, read_event};
 use crate::record::{MessageNumber, OutboxMessage, RecordedEvent};
+use crate::unreadable::{UnreadableEvent, UnreadableKind, panicked_on, unreadable};
 use crate::variant_names::{aliases, names_in_schema, names_in_serde};
 
 /// Why the downcast of a state cannot fail.
@@ -39,6 +40,7 @@ pub(crate) struct ModelOf<A> {
     aliases: Vec<(String, String)>,
     /// The names by which serde reads the events, if it reports them.
     events: Vec<String>,
+    sources: Vec<Source>,
     before_first_event: Folded,
     aggregate: PhantomData<fn() -> A>,
 }
@@ -59,7 +61,8 @@ impl<A: Aggregate> ModelOf<A> {
             }
             let command_schema = || calling("JsonSchema", || schema_for!(A::Command));
             let aliases = aliases::<A::Command>("command", &commands, command_schema);
-            Self { schemas: OnceLock::new(), commands, aliases, events, before_first_event, aggregate: PhantomData }
+            let (schemas, sources) = (OnceLock::new(), calling("sources", A::sources).all);
+            Self { schemas, commands, aliases, events, sources, before_first_event, aggregate: PhantomData }
         })
     }
 
@@ -111,6 +114,10 @@ impl<A: Aggregate> Model for ModelOf<A> {
 
     fn full_history(&self) -> bool {
         A::FULL_HISTORY
+    }
+
+    fn sources(&self) -> &[Source] {
+        &self.sources
     }
 
     fn schemas(&self) -> &Schemas {
@@ -204,9 +211,9 @@ impl<A: Aggregate> Model for ModelOf<A> {
 
     fn deadlines(&self, folded: &Folded) -> Result<Vec<DeclaredDeadline>, AggregatePanic> {
         let deadlines = catch(A::TYPE, || Self::state_of(folded).deadlines(folded.version))?;
-        let mut declared: Vec<_> = deadlines.into_iter().filter_map(Deadline::declared).collect();
-        declared.dedup_by(|one, other| one.name == other.name);
-        Ok(declared)
+        let mut names = BTreeSet::new();
+        let declared = deadlines.into_iter().filter_map(Declaration::declared);
+        Ok(declared.filter(|declared| names.insert(declared.name.clone())).collect())
     }
 
     fn authorize(
@@ -294,8 +301,7 @@ impl<A: Aggregate> ModelOf<A> {
                 Ok(events) => {
                     draft.extend(events)?;
                     for command in exchange.sent.take() {
-                        let (to, command) = command.map_err(unwritable_command::<A>)?;
-                        sent.push(SentCommand { to, command });
+                        sent.push(command.map_err(unwritable_command::<A>)?);
                     }
                 }
                 Err(Rejection { name, detail, recorded }) => {

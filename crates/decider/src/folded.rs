@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::json::Json;
 use crate::last_event::LastEvent;
@@ -19,6 +19,13 @@ pub struct CommandRequest {
     /// Its data; `{}` when left out.
     #[serde(default = "Json::empty_object")]
     pub data: Json,
+}
+
+impl CommandRequest {
+    /// The command of an enum with `#[serde(tag = "command", content = "data")]`.
+    pub(crate) fn of(command: &impl Serialize) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(&serde_json::to_string(command)?)
+    }
 }
 
 /// An aggregate at some version. Cheap to clone.

@@ -13,13 +13,19 @@
 //!     .when(Command::Subscribe { course: "rust".into() })
 //!     .then([Event::Subscribed { course: "rust".into() }])
 //!     .sends::<Course>("rust", &course::Command::TakeSeat {});
+//! given::<Fulfilment>([begun()])
+//!     .when_event::<Payment>(ID, payment::Event::Received {})
+//!     .then([Event::Paid {}])
+//!     .dispatches([Dispatch::new::<Shipment>("request-shipment", ID, &shipment::Command::RequestShipment {})]);
 //! ```
+
+mod announced;
+mod process;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::Serialize;
 use ulid::Ulid;
 
 use crate::access::Access;
@@ -28,12 +34,13 @@ use crate::aggregate_key::AggregateKey;
 use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
 use crate::claim::{Claim, ClaimChanges};
-use crate::deadline::{Deadline, DeadlineChanges, DeclaredDeadline};
+use crate::deadline::{DeadlineChanges, Declaration, DeclaredDeadline};
 use crate::folded::{CommandRequest, Folded};
-use crate::involve::sent_command;
-use crate::involved::{Exchange, Involved};
+use crate::involved::{Exchange, Involved, SentCommand};
 use crate::json::{Json, tagged};
 use crate::record::Meta;
+
+pub use announced::Announced;
 
 /// The id of the aggregate under test.
 pub const ID: &str = "given-1";
@@ -161,19 +168,27 @@ impl<A: Aggregate> Given<A> {
         A::Command: Clone,
     {
         let deadlines = deadlines::<A>(&self.state, self.history.len() as u64);
-        let Some(DeclaredDeadline { due, command, .. }) =
-            deadlines.iter().find(|deadline| deadline.name == name).cloned()
-        else {
+        let found = deadlines.iter().find(|deadline| deadline.name == name).cloned();
+        let Some(DeclaredDeadline { due: Some(due), command, .. }) = found else {
             panic!("the state has no deadline {name:?}, its deadlines are {deadlines:?}")
         };
-        let given = Self { caller: Caller::system(), now: self.now.max(due), ..self };
-        assert!(given.authorizes(Access::Command(&command.command)), "the system may not send {}", command.command);
-        let read = tagged::join_command(&command.command, &command.data);
-        given.when(read.unwrap_or_else(|reason| panic!("the command of {name}, {command:?}, cannot be read: {reason}")))
+        Self { now: self.now.max(due), ..self }.when_sent_by_the_system(&command)
+    }
+
+    /// Decides a command that the system sends.
+    #[track_caller]
+    fn when_sent_by_the_system(self, CommandRequest { command, data }: &CommandRequest) -> TestedDecision<A>
+    where
+        A::Command: Clone,
+    {
+        let given = self.by(Caller::system());
+        assert!(given.authorizes(Access::Command(command)), "the system may not send {command}");
+        let read = tagged::join_command(command, data);
+        given.when(read.unwrap_or_else(|reason| panic!("{command} cannot be read from its JSON form: {reason}")))
     }
 
     /// The decision, and the commands that it sends.
-    fn decide(&self, state: &A::State, command: A::Command) -> (Decision<A::Event>, Vec<Sent>) {
+    fn decide(&self, state: &A::State, command: A::Command) -> (Decision<A::Event>, Vec<SentCommand>) {
         let ids = Ids::from_seed(Ulid::from_parts(0, 0));
         let history = if A::FULL_HISTORY { self.history.as_slice() } else { &[] };
         let (now, meta) = (self.now, Meta::default());
@@ -209,7 +224,7 @@ pub struct TestedDecision<A: Aggregate> {
     restored: Option<Decision<A::Event>>,
     /// The claims of other aggregates.
     taken: Vec<Claim>,
-    sent: Vec<Sent>,
+    sent: Vec<SentCommand>,
 }
 
 impl<A: Aggregate> TestedDecision<A>
@@ -280,7 +295,7 @@ where
     #[track_caller]
     fn deadline_after(&self, name: &str) -> Option<Timestamp> {
         let (state, version) = self.after();
-        deadlines::<A>(&state, version).into_iter().find(|deadline| deadline.name == name).map(|deadline| deadline.due)
+        deadlines::<A>(&state, version).into_iter().find(|deadline| deadline.name == name)?.due
     }
 
     /// The state and the version after the decision.
@@ -332,7 +347,12 @@ where
         }
     }
 
+    #[track_caller]
     fn announced(self) -> Announced {
+        let had = deadlines::<A>(&self.state, self.version);
+        let (state, version) = self.after();
+        let mut dispatches = deadlines::<A>(&state, version);
+        dispatches.retain(|new| new.due.is_none() && !had.iter().any(|old| old.due.is_none() && old.name == new.name));
         let events = self.decision.unwrap_or_else(|rejection| rejection.recorded);
         let mut state = self.state;
         let mut messages = Vec::new();
@@ -342,7 +362,7 @@ where
             state = after;
         }
         let messages = messages.into_iter().map(|message| message.0.expect("a message can be written as JSON"));
-        Announced { messages: messages.collect(), sent: self.sent }
+        Announced { messages: messages.collect(), sent: self.sent, dispatches }
     }
 }
 
@@ -354,67 +374,8 @@ fn claims<A: Aggregate>(state: A::State, version: u64) -> Vec<Claim> {
 #[track_caller]
 fn deadlines<A: Aggregate>(state: &A::State, version: u64) -> Vec<DeclaredDeadline> {
     let deadlines = AggregateState::<A>::new(state.clone()).deadlines(version);
-    if let Err(error) = DeadlineChanges::between(&[], &deadlines) {
-        panic!("a deadline that cannot be stored: {error}");
+    if let Err(error) = DeadlineChanges::between(&[], &deadlines, Timestamp::UNIX_EPOCH) {
+        panic!("a deadline or a dispatch that cannot be stored: {error}");
     }
-    deadlines.into_iter().filter_map(Deadline::declared).collect()
-}
-
-/// A command and the aggregate that it is sent to.
-type Sent = (AggregateKey, CommandRequest);
-
-/// The messages to publish and the commands to send, for the test to check.
-pub struct Announced {
-    messages: Vec<(String, Json)>,
-    sent: Vec<Sent>,
-}
-
-impl Announced {
-    /// Expects messages of these names, in this order.
-    ///
-    /// # Panics
-    ///
-    /// When they differ.
-    #[track_caller]
-    pub fn announces<const N: usize>(&self, names: [&str; N]) -> &Self {
-        let announced: Vec<_> = self.messages.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(announced, names);
-        self
-    }
-
-    /// The data of the message at `index`.
-    ///
-    /// # Panics
-    ///
-    /// When there are fewer messages.
-    #[track_caller]
-    pub fn data(&self, index: usize) -> serde_json::Value {
-        self.messages[index].1.read().expect("a message's data is JSON")
-    }
-
-    /// Expects that this command is sent to another aggregate. The test does not decide it there.
-    ///
-    /// # Panics
-    ///
-    /// When it is not.
-    #[track_caller]
-    pub fn sends<B: Aggregate>(&self, id: &str, command: &B::Command) -> &Self
-    where
-        B::Command: Serialize,
-    {
-        let expected = sent_command::<B>(id.to_owned(), command).unwrap_or_else(|error| panic!("{error}"));
-        assert!(self.sent.contains(&expected), "{expected:?} is none of {:?}", self.sent);
-        self
-    }
-
-    /// Expects that no command is sent to another aggregate.
-    ///
-    /// # Panics
-    ///
-    /// When one is.
-    #[track_caller]
-    pub fn sends_nothing(&self) -> &Self {
-        assert_eq!(self.sent, []);
-        self
-    }
+    deadlines.into_iter().filter_map(Declaration::declared).collect()
 }

@@ -7,7 +7,7 @@ use crate::aggregate_key::{AggregateKey, ID_RULE, is_id};
 use crate::aggregate_state::AggregateState;
 use crate::claim::Claim;
 use crate::folded::{CommandRequest, Folded};
-use crate::involved::Need;
+use crate::involved::{Need, SentCommand};
 
 impl<'a, E> Context<'a, E> {
     /// The state of another aggregate, also a deleted one; `None` if it never existed. The events are appended only if the
@@ -73,10 +73,7 @@ impl Folded {
 /// # Errors
 ///
 /// Why it cannot be sent.
-pub(crate) fn sent_command<A: Aggregate>(
-    id: String,
-    command: &A::Command,
-) -> Result<(AggregateKey, CommandRequest), String>
+pub(crate) fn sent_command<A: Aggregate>(id: String, command: &A::Command) -> Result<SentCommand, String>
 where
     A::Command: Serialize,
 {
@@ -84,6 +81,8 @@ where
     if !is_id(&to.id) {
         return Err(format!("a command to {to}: {ID_RULE}"));
     }
-    let command = serde_json::to_string(command).and_then(|command| serde_json::from_str(&command));
-    command.map_err(|error| format!("a command to {to}: {error}")).map(|command| (to, command))
+    match CommandRequest::of(command) {
+        Ok(command) => Ok(SentCommand { to, command }),
+        Err(error) => Err(format!("a command to {to}: {error}")),
+    }
 }

@@ -59,7 +59,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) is_complete: bool,
     pub(crate) needs: RefCell<BTreeSet<Need>>,
     /// The commands that were sent, or why they cannot be written.
-    pub(crate) sent: RefCell<Vec<Result<(AggregateKey, CommandRequest), String>>>,
+    pub(crate) sent: RefCell<Vec<Result<SentCommand, String>>>,
 }
 
 impl<'a> Exchange<'a> {

@@ -145,7 +145,8 @@ pub fn decide_due(
 ) -> Option<Result<Decisions, JointError>> {
     let failed = |error| JointError { aggregate: None, index: None, error };
     let declared = model(registry, key).and_then(|model| Ok(model.deadlines(before)?)).map_err(failed);
-    let declared = declared.map(|all| all.into_iter().find(|deadline| (&*deadline.name, deadline.due) == (name, due)));
+    let declared =
+        declared.map(|all| all.into_iter().find(|deadline| (&*deadline.name, deadline.due) == (name, Some(due))));
     let command = declared.map(|found| found.map(|deadline| deadline.command)).transpose()?;
     Some(command.and_then(|command| decide(registry, before, &[Addressed::new(key, &[command])], input)))
 }

@@ -8,6 +8,8 @@
 //! - [`aggregate`]: the [`Aggregate`] trait, which is all that a new aggregate implements.
 //! - [`involved`]: the other aggregates that a decision reads, and sends commands to. `involve`: the same with
 //!   types. [`joint`]: the decision on commands of several aggregates. [`folded`]: an aggregate at some version, and a command. [`aggregate_key`]: the identity of an aggregate.
+//! - [`process`]: aggregates whose input is events of others, and that dispatch commands. `reacts`: the same with types.
+//!   [`followed_event`]: an event for those who follow an aggregate.
 //! - [`caller`]: the sender of a request; [`access`]: what the sender asks to do. [`claim`]: values that belong to one
 //!   aggregate alone.
 //! - [`deadline`]: commands that an aggregate gets at a time.
@@ -15,7 +17,7 @@
 //! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
 //!   `erased` implements it for every aggregate, `aggregate_state` holds the types that it hides, `draft` is a
 //!   decision in progress, `outbox_message` builds its messages, `last_event` makes its time and ids later than those
-//!   of the event before it, `reading` reads commands and stored events, [`panics`] turns panics of an aggregate's code
+//!   of the event before it, `reading` reads commands and stored events, [`unreadable`]: those that cannot be read, [`panics`] turns panics of an aggregate's code
 //!   into errors.
 //! - [`registry`]: the registration of aggregates by hand, and its checks. `variant_names`: the names of an aggregate's
 //!   commands and events, for these checks.
@@ -35,6 +37,7 @@ pub mod deadline;
 mod draft;
 mod erased;
 pub mod folded;
+pub mod followed_event;
 pub mod given;
 mod involve;
 pub mod involved;
@@ -44,9 +47,12 @@ mod last_event;
 pub mod model;
 mod outbox_message;
 pub mod panics;
+pub mod process;
+mod reacts;
 mod reading;
 pub mod record;
 pub mod registry;
+pub mod unreadable;
 mod variant_names;
 
 pub use access::{Access, Authorization};
@@ -56,14 +62,16 @@ pub use caller::{Caller, IamIdentity, PoolUser};
 pub use claim::{Claim, ClaimChanges};
 pub use deadline::{Deadline, DeadlineChanges, DeclaredDeadline};
 pub use folded::{CommandRequest, Folded};
+pub use followed_event::FollowedEvent;
 pub use involved::{Involved, Need, SentCommand};
 pub use joint::{Addressed, Decisions, JointError};
 pub use json::Json;
 pub use last_event::LastEvent;
-pub use model::{
-    CommandError, Decided, DecisionInput, DomainRejection, Model, StateError, UnreadableEvent, UnreadableKind,
-};
+pub use model::{CommandError, Decided, DecisionInput, DomainRejection, Model, StateError};
 pub use panics::AggregatePanic;
+pub use process::{Answer, CommandRejection, Dispatch, Input, Source, Sources};
+pub use reacts::Reacts;
 pub use reading::read_stored;
 pub use record::{Meta, OutboxMessage, RecordedEvent};
 pub use registry::{RegistrationError, Registry};
+pub use unreadable::{UnreadableEvent, UnreadableKind};

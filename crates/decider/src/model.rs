@@ -16,7 +16,9 @@ use crate::folded::{CommandRequest, Folded};
 use crate::involved::{Involved, Need, SentCommand};
 use crate::json::Json;
 use crate::panics::AggregatePanic;
+use crate::process::Source;
 use crate::record::{MAX_BYTES, MAX_RECORDS, Meta, OutboxMessage, RecordedEvent};
+use crate::unreadable::UnreadableEvent;
 
 /// A registered aggregate type.
 pub trait Model: Send + Sync {
@@ -60,6 +62,9 @@ pub trait Model: Send + Sync {
     fn opening_events(&self) -> Vec<&'static str> {
         self.events().iter().take(1).flat_map(EventType::forms).map(|(name, _)| name).collect()
     }
+
+    /// [`Aggregate::sources`](crate::Aggregate::sources).
+    fn sources(&self) -> &[Source];
 
     /// The JSON Schemas of commands, events, messages and state, which the first call makes.
     ///
@@ -127,8 +132,9 @@ pub trait Model: Send + Sync {
     /// When it panics.
     fn claims(&self, folded: &Folded) -> Result<Vec<Claim>, AggregatePanic>;
 
-    /// [`Aggregate::deadlines`](crate::Aggregate::deadlines), those that can be stored, sorted by name and each name once; none
-    /// before the first event and after a deletion.
+    /// [`Aggregate::deadlines`](crate::Aggregate::deadlines), sorted by name, and then
+    /// [`Aggregate::dispatches`](crate::Aggregate::dispatches), in the order of that function: those that can be stored, and each
+    /// name once. None before the first event and after a deletion.
     ///
     /// # Errors
     ///
@@ -219,7 +225,7 @@ pub struct Decided {
     pub messages: Vec<OutboxMessage>,
     /// The claims to take and to release.
     pub claims: ClaimChanges,
-    /// The deadlines to set and to drop.
+    /// The deadlines and dispatches to set and to drop.
     pub deadlines: DeadlineChanges,
     /// The aggregate after these events.
     pub after: Folded,
@@ -339,7 +345,7 @@ pub enum CommandError {
     #[error(transparent)]
     Panicked(#[from] AggregatePanic),
     /// The aggregate's code returned something that cannot be stored: an event or a message that has no JSON form, a
-    /// claim or a deadline that is not valid, or a creation that does not begin with the opening event.
+    /// claim, a deadline or a dispatch that is not valid, or a creation that does not begin with the opening event.
     #[error("{event} cannot be written: {reason}")]
     Unwritable {
         /// The event, the event of the message, or the aggregate that got no event.
@@ -381,32 +387,4 @@ pub enum StateError {
     /// The aggregate's code panicked.
     #[error(transparent)]
     Panicked(#[from] AggregatePanic),
-}
-
-/// A stored event that the code cannot read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("event {seq_num} ({event_type} version {event_version}): {reason}")]
-pub struct UnreadableEvent {
-    /// Its number in the stream.
-    pub seq_num: u64,
-    /// Its stored name.
-    pub event_type: String,
-    /// Its stored version.
-    pub event_version: u32,
-    /// Why it cannot be read.
-    pub kind: UnreadableKind,
-    /// What is wrong with it.
-    pub reason: String,
-}
-
-/// Why a stored event cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnreadableKind {
-    /// A newer release wrote it: this code does not know its name or version. That release can read it.
-    Newer,
-    /// Its data does not fit its name and version, its number does not follow the event before it, or its upcast is
-    /// missing: it needs repair.
-    Corrupt,
-    /// The aggregate's code panicked on it: the code needs a correction.
-    Panicked,
 }

@@ -3,9 +3,10 @@
 use crate::aggregate::{Aggregate, EventType, StoredEvent};
 use crate::folded::CommandRequest;
 use crate::json::{Json, tagged};
-use crate::model::{CommandError, UnreadableEvent, UnreadableKind};
-use crate::panics::{AggregatePanic, calling, catch};
+use crate::model::CommandError;
+use crate::panics::{calling, catch};
 use crate::record::RecordedEvent;
+use crate::unreadable::{UnreadableEvent, UnreadableKind, panicked_on, unreadable};
 
 /// The command at `index` of a batch. `known` are the names of the aggregate's commands.
 pub(crate) fn read_command<A: Aggregate>(
@@ -93,18 +94,4 @@ fn is_form(events: &[EventType], name: &str, version: u32) -> bool {
 /// The number of versions between an event's form and the one that is written; `None` when this name is not written.
 fn distance<A: Aggregate>(name: &str, version: u32) -> Option<u32> {
     A::EVENTS.iter().find(|known| known.name == name).map(|known| known.version.abs_diff(version))
-}
-
-pub(crate) fn unreadable(event: &RecordedEvent, kind: UnreadableKind, reason: String) -> UnreadableEvent {
-    UnreadableEvent {
-        seq_num: event.seq_num,
-        event_type: event.event_type.clone(),
-        event_version: event.event_version,
-        kind,
-        reason,
-    }
-}
-
-pub(crate) fn panicked_on(event: &RecordedEvent) -> impl Fn(AggregatePanic) -> UnreadableEvent {
-    move |panic| unreadable(event, UnreadableKind::Panicked, panic.to_string())
 }

@@ -7,6 +7,7 @@ use crate::aggregate::{Aggregate, Commands, EventType};
 use crate::erased::ModelOf;
 use crate::json::Json;
 use crate::model::{Model, StateError};
+use crate::process::Source;
 use crate::record::MAX_NAME;
 use crate::variant_names::names_in_schema;
 
@@ -35,8 +36,8 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// When its names are not valid in keys and URLs, do not match its own types, or belong to another aggregate, or
-    /// when the `Default` of its state panics or, with debug assertions, its schemas.
+    /// When its names are not valid in keys and URLs, do not match its own types, or belong to another aggregate, when a
+    /// source of it is not registered before, or when the `Default` of its state panics or, with debug assertions, its schemas.
     pub fn with<A: Aggregate>(self) -> Result<Self, RegistrationError> {
         self.with_named::<A>(A::TYPE)
     }
@@ -76,7 +77,12 @@ impl Registry {
     fn with_named<A: Aggregate>(mut self, name: &str) -> Result<Self, RegistrationError> {
         let invalid = |reason| RegistrationError { type_name: A::TYPE, reason };
         let model = ModelOf::<A>::new().map_err(|panic| invalid(panic.to_string()))?;
-        self.check_type_name(name).and_then(|()| self.check(&model, cfg!(debug_assertions))).map_err(invalid)?;
+        let check = || {
+            self.check_type_name(name)?;
+            self.check(&model, cfg!(debug_assertions))?;
+            self.check_sources(&model)
+        };
+        check().map_err(invalid)?;
         self.models.insert(A::TYPE, Arc::new(model));
         Ok(self)
     }
@@ -111,6 +117,21 @@ impl Registry {
         }
         if self.models.contains_key(type_name) {
             return Err("TYPE is registered already".to_owned());
+        }
+        Ok(())
+    }
+
+    fn check_sources(&self, model: &dyn Model) -> Result<(), String> {
+        let sources = model.sources();
+        for (index, Source { aggregate_type, rust_type, .. }) in sources.iter().enumerate() {
+            if sources[..index].iter().any(|other| other.aggregate_type == *aggregate_type) {
+                return Err(format!("sources() contains {aggregate_type:?} twice"));
+            }
+            if self.get(aggregate_type).is_none() {
+                return Err(format!(
+                    "its source {aggregate_type:?} is not registered: add .with::<{rust_type}>() before this type"
+                ));
+            }
         }
         Ok(())
     }

@@ -107,12 +107,15 @@ impl GoldenFiles {
             let deadlines = model.deadlines(&folded).unwrap();
             assert!(
                 deadlines == model.deadlines(&restored).unwrap(),
-                "{}: {} has other deadlines after a snapshot: `deadlines` reads something that the JSON of the state does not \
-                 contain",
+                "{}: {} has other deadlines or dispatches after a snapshot: `deadlines` or `dispatches` reads something that the JSON of \
+                 the state does not contain",
                 model.type_name(),
                 golden.name,
             );
-            let text = |of: DeclaredDeadline| format!("{} {} {}", of.name, timestamp(of.due), of.command.command);
+            let text = |DeclaredDeadline { name, due, to, command }: DeclaredDeadline| {
+                let (due, to) = (due.map(timestamp), to.map(|to| to.to_string()));
+                format!("{name} {} {}", due.or(to).unwrap_or_default(), command.command)
+            };
             let deadlines = deadlines.into_iter().map(text).collect();
             states.push(Step { event: golden.name, version: golden.version, state: effect.0, claims, deadlines });
         }

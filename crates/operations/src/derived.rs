@@ -57,7 +57,7 @@ pub async fn rebuild(
     let mut counts = CorrectedCounts { dry_run: !writes, ..CorrectedCounts::default() };
     let (command, derived, scans) = match rows {
         DerivedRows::Claims => ("claims rebuild", Derived::Claims(&[]), &[true, false][..]),
-        DerivedRows::Deadlines => ("deadlines rebuild", Derived::Deadlines, &[false][..]),
+        DerivedRows::Deadlines => ("deadlines rebuild", Derived::Deadlines { sends: true }, &[false][..]),
     };
     for &scan in scans {
         let pacer = Pacer::new(options.rate, stack.interrupt.clone());

@@ -10,10 +10,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use daybook_decider::{Aggregate, Meta};
+use daybook_decider::{Aggregate, FollowedEvent, Meta};
 use jiff::Timestamp;
 
-use crate::projection::{FollowedEvent, Follows, Projection};
+use crate::projection::{Follows, Projection};
 
 /// Starts a test with an empty view.
 pub fn given<P: Projection>() -> GivenView<P> {

@@ -21,6 +21,7 @@ pub mod projection;
 pub mod registry;
 mod source;
 
+pub use daybook_decider::FollowedEvent;
 pub use model::{Advanced, ApplyError, Change, EventStep, ProjectionModel, RowError};
-pub use projection::{FollowedEvent, Follows, MAX_KEY, MAX_KEY_BYTES, Projection, Shards, Source, Stopped, ViewAccess};
+pub use projection::{Follows, MAX_KEY, MAX_KEY_BYTES, Projection, Shards, Source, Stopped, ViewAccess};
 pub use registry::{ProjectionRegistrationError, Projections};

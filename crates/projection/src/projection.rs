@@ -2,8 +2,9 @@
 //! registered in one line.
 
 use daybook_decider::panics::AggregatePanic;
-use daybook_decider::{Aggregate, Authorization, Caller, Json, Meta, RecordedEvent, UnreadableEvent, UnreadableKind};
-use jiff::Timestamp;
+use daybook_decider::{
+    Aggregate, Authorization, Caller, FollowedEvent, Json, RecordedEvent, UnreadableEvent, UnreadableKind,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -104,21 +105,6 @@ pub(crate) struct FollowedChanges<P: Projection> {
 
 /// The changes of one event, each with the key of its row.
 pub(crate) type KeyedChanges<P> = Vec<(String, <P as Projection>::Change)>;
-
-/// An event, in the form that the aggregate's code writes today, with its origin.
-#[derive(Clone, Copy, Debug)]
-pub struct FollowedEvent<'a, E> {
-    /// The id of the aggregate.
-    pub aggregate_id: &'a str,
-    /// The number of the event in the aggregate's stream.
-    pub seq_num: u64,
-    /// When the event was decided.
-    pub occurred_at: Timestamp,
-    /// The origin of the command that caused the event.
-    pub meta: &'a Meta,
-    /// The event.
-    pub event: &'a E,
-}
 
 /// What a caller asks to do with a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

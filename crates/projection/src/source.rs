@@ -1,11 +1,9 @@
 //! One aggregate type that a projection follows: reads its events and computes their changes.
 
 use daybook_decider::panics::{calling, catch};
-use daybook_decider::{Aggregate, Json, RecordedEvent, read_stored};
+use daybook_decider::{Aggregate, FollowedEvent, Json, RecordedEvent, read_stored};
 
-use crate::projection::{
-    FollowedChanges, FollowedEvent, Follows, KeyedChanges, MAX_KEY, MAX_KEY_BYTES, Projection, Source, Stopped,
-};
+use crate::projection::{FollowedChanges, Follows, KeyedChanges, MAX_KEY, MAX_KEY_BYTES, Projection, Source, Stopped};
 
 impl<P: Projection> Source<P> {
     /// The source that follows the aggregates of type `A`.

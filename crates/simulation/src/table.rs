@@ -206,11 +206,12 @@ impl Table {
         changes.push(format!("{of} is now {state:?}"));
         let (set, declared) = (decided.deadlines.set, model.deadlines(&folded)?);
         changes.extend(set.iter().map(|(name, due)| format!("{of} has the deadline {name} at {}", timestamp(*due))));
-        let request = |DeclaredDeadline { name, due, command }| {
+        let request = |DeclaredDeadline { name, due, command, .. }| {
+            let due = due?;
             let (commands, deadline) = (vec![(of.clone(), command)], Some((name.clone(), due)));
-            (name, (due, Request { commands, caller: Caller::system(), has_key: true, deadline }))
+            Some((name, (due, Request { commands, caller: Caller::system(), has_key: true, deadline })))
         };
-        let deadlines: BTreeMap<_, _> = declared.into_iter().map(request).collect();
+        let deadlines: BTreeMap<_, _> = declared.into_iter().filter_map(request).collect();
         let (now, state_now) = (folded.clone(), state.clone());
         let stream = self.streams.entry(of).or_insert_with(|| {
             let (events, messages, deadlines, snapshot) = (Vec::new(), Vec::new(), BTreeMap::new(), None);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use daybook_decider::record::timestamp;
-use daybook_decider::{DeadlineChanges, Model};
+use daybook_decider::{DeclaredDeadline, Model};
 use daybook_event_store::StoredDeadline;
 use daybook_event_store::internal::Item;
 use daybook_table::{DeadlineState, attributes, keys};
@@ -55,14 +55,15 @@ impl Deadlines {
         let Some(folded) = events.folded() else { return };
         let due = |stored: &Option<StoredDeadline>| stored.as_ref().map(|stored| stored.due);
         let rows = self.0.iter().map(|(name, stored)| (name.clone(), due(stored))).collect();
-        let DeadlineChanges { set, dropped } = match difference(model, folded, rows) {
+        let (set, dropped) = match difference(model, folded, rows) {
             Ok(difference) => difference,
             Err(panic) => return report.add(keys::METADATA, Discrepancy::Unreadable { reason: panic.to_string() }),
         };
-        for (name, expected) in set {
+        for DeclaredDeadline { name, due: expected, .. } in set {
+            let expected = expected.map_or_else(|| "at once".to_owned(), timestamp);
             let discrepancy = match self.0.get(&name).map(due) {
-                None => Discrepancy::DeadlineMissing { due: timestamp(expected) },
-                Some(Some(found)) => Discrepancy::differs("due", timestamp(found), timestamp(expected)),
+                None => Discrepancy::DeadlineMissing { due: expected },
+                Some(Some(found)) => Discrepancy::differs("due", timestamp(found), expected),
                 // It is reported.
                 Some(None) => continue,
             };

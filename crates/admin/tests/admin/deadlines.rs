@@ -107,8 +107,9 @@ async fn missing_and_surplus_deadlines_are_reported_and_corrected() {
     let set = ["a", "b"].map(|name| (name.to_owned(), due)).to_vec();
     let expected =
         Corrected { deadlines: DeadlineChanges { set, dropped: vec!["c".to_owned()] }, ..Corrected::default() };
-    let correct =
-        async |writes| store.admin().correct(timer.model(), &timer.key, Derived::Deadlines, writes).await.unwrap();
+    let correct = async |writes| {
+        store.admin().correct(timer.model(), &timer.key, Derived::Deadlines { sends: true }, writes).await.unwrap()
+    };
     assert_eq!(correct(false).await, expected);
     assert!(table.row(&timer.key, "DEADLINE#c").await.is_some());
     assert_eq!(correct(true).await, expected);
@@ -130,7 +131,7 @@ async fn deadlines_of_a_new_release_are_set_beside_writers() {
 
     // While it reads, another one appends: its transaction fails, and it reads again.
     let admin = store.admin();
-    let mut correction = Box::pin(admin.correct(timer.model(), &timer.key, Derived::Deadlines, true));
+    let mut correction = Box::pin(admin.correct(timer.model(), &timer.key, Derived::Deadlines { sends: true }, true));
     let has_read = |calls: &[RecordedCall]| calls.iter().filter(|call| call.operation == "Query").count() == 2;
     table.proxy.take_calls();
     table.proxy.hold(&mut correction, has_read).await;
@@ -140,6 +141,11 @@ async fn deadlines_of_a_new_release_are_set_beside_writers() {
     assert_eq!(rows.iter().map(|row| text(row, "sk")).collect::<Vec<_>>(), ["DEADLINE#c"]);
     assert_eq!(lines(&verify(&store, &timer).await), [""; 0]);
 
-    let corrected = table.store().admin().correct(earlier.model(), &timer.key, Derived::Deadlines, true).await.unwrap();
+    let corrected = table
+        .store()
+        .admin()
+        .correct(earlier.model(), &timer.key, Derived::Deadlines { sends: true }, true)
+        .await
+        .unwrap();
     assert_eq!(corrected.deadlines.dropped, ["c"]);
 }

@@ -31,7 +31,9 @@ pub(crate) async fn deadlines_of(
     let reads = is_latest && !declared.is_empty();
     let rows = if reads { console.store.deadlines_of(key).await?.deadlines } else { Vec::new() };
     let row = |declared: &DeclaredDeadline| {
-        rows.iter().find(|row| (row.item.name(), row.due) == (&*declared.name, declared.due)).cloned()
+        let has_row =
+            |row: &&StoredDeadline| row.item.name() == declared.name && declared.due.is_none_or(|due| row.due == due);
+        rows.iter().find(has_row).cloned()
     };
     Ok(declared.into_iter().map(|declared| ShownDeadline { row: row(&declared), declared }).collect())
 }
@@ -45,7 +47,8 @@ pub(crate) fn of_aggregate(deadlines: &[ShownDeadline], now: Timestamp) -> Marku
                 thead { tr { th { "Name" } th { "Due" } th { "Command" } th { "State" } } }
                 tbody { @for ShownDeadline { declared, row } in deadlines {
                     tr {
-                        td { (declared.name) } td { (time::relative(declared.due, now)) } td { code { (declared.command.command) } }
+                        td { (declared.name) } td { @if let Some(due) = declared.due { (time::relative(due, now)) } @else { "at once" } }
+                        td { code { (declared.command.command) } @if let Some(to) = &declared.to { " to " a href=(paths::aggregate(to)) { (to) } } }
                         td { @if let Some(row) = row { (state(row, now)) } }
                     }
                 } }

@@ -61,7 +61,7 @@ fn decision_has_the_difference_of_the_deadlines() {
     assert_eq!(declared(&unborn()), []);
 
     let declared = declared(&moved.after);
-    let declared: Vec<_> = declared.iter().map(|of| (&*of.name, of.due, &*of.command.command)).collect();
+    let declared: Vec<_> = declared.iter().map(|of| (&*of.name, of.due.unwrap(), &*of.command.command)).collect();
     assert_eq!(declared, [("b", time(TWO), "Ring"), ("c", time(ONE), "Ring")]);
     // What the first command of a request sets, the second one drops.
     let batch = [json!({"at": {"d": ONE}}), json!({"at": {"b": ONE}})].map(|data| request("Set", &data));

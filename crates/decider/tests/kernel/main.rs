@@ -18,6 +18,7 @@ mod json;
 mod last_event;
 mod messages;
 mod opening;
+mod process;
 mod properties;
 mod registry;
 mod state_json;

@@ -50,7 +50,11 @@ pub(crate) struct Subject(Registry, &'static str);
 
 impl Subject {
     pub(crate) fn of<A: Aggregate>() -> Self {
-        Self(Registry::new().with::<A>().unwrap(), A::TYPE)
+        Self::beside::<A>(Registry::new())
+    }
+
+    pub(crate) fn beside<A: Aggregate>(others: Registry) -> Self {
+        Self(others.with::<A>().unwrap(), A::TYPE)
     }
 
     pub(crate) fn model(&self) -> &dyn Model {

@@ -1,0 +1,80 @@
+//! What a decision publishes, sends and dispatches.
+
+use serde::Serialize;
+
+use crate::aggregate::Aggregate;
+use crate::deadline::DeclaredDeadline;
+use crate::involve::sent_command;
+use crate::involved::SentCommand;
+use crate::json::Json;
+use crate::process::Dispatch;
+
+/// The messages to publish, and the commands to send and to dispatch, for the test to check.
+pub struct Announced {
+    pub(super) messages: Vec<(String, Json)>,
+    pub(super) sent: Vec<SentCommand>,
+    /// Those that the state before did not declare.
+    pub(super) dispatches: Vec<DeclaredDeadline>,
+}
+
+impl Announced {
+    /// Expects messages of these names, in this order.
+    ///
+    /// # Panics
+    ///
+    /// When they differ.
+    #[track_caller]
+    pub fn announces<const N: usize>(&self, names: [&str; N]) -> &Self {
+        let announced: Vec<_> = self.messages.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(announced, names);
+        self
+    }
+
+    /// The data of the message at `index`.
+    ///
+    /// # Panics
+    ///
+    /// When there are fewer messages.
+    #[track_caller]
+    pub fn data(&self, index: usize) -> serde_json::Value {
+        self.messages[index].1.read().expect("a message's data is JSON")
+    }
+
+    /// Expects that this command is sent to another aggregate. The test does not decide it there.
+    ///
+    /// # Panics
+    ///
+    /// When it is not.
+    #[track_caller]
+    pub fn sends<B: Aggregate>(&self, id: &str, command: &B::Command) -> &Self
+    where
+        B::Command: Serialize,
+    {
+        let expected = sent_command::<B>(id.to_owned(), command).unwrap_or_else(|error| panic!("{error}"));
+        assert!(self.sent.contains(&expected), "{expected:?} is none of {:?}", self.sent);
+        self
+    }
+
+    /// Expects that the decision adds exactly these dispatches to those of the state before, in this order.
+    ///
+    /// # Panics
+    ///
+    /// When they differ.
+    #[track_caller]
+    pub fn dispatches(&self, expected: impl IntoIterator<Item = Dispatch>) -> &Self {
+        let expected = expected.into_iter().map(|Dispatch(expected)| expected.declared().expect("it can be stored"));
+        assert_eq!(self.dispatches, expected.collect::<Vec<_>>());
+        self
+    }
+
+    /// Expects that no command is sent to another aggregate.
+    ///
+    /// # Panics
+    ///
+    /// When one is.
+    #[track_caller]
+    pub fn sends_nothing(&self) -> &Self {
+        assert_eq!(self.sent, []);
+        self
+    }
+}
