@@ -1,8 +1,10 @@
 //! Simulates the samples under races, crashes, repeats, delays and lost answers.
 
 use aggregates::reservation::Status;
-use aggregates::{Course, Customer, Order, Reservation, Student, Subscription};
-use aggregates::{course, customer, order, reservation, student, subscription};
+use aggregates::{
+    Course, Customer, Fulfilment, Order, Payment, Reservation, Shipment, Student, Subscription, course, customer,
+    fulfilment, order, payment, reservation, shipment, student, subscription,
+};
 use daybook::simulation::{Random, Request, Simulation, simulate};
 use projections::OrdersByStatus;
 
@@ -116,5 +118,42 @@ fn seats_are_held_until_they_are_paid_or_their_time_is_over() {
             expired.all(|state| state.held_until <= world.now())
         })
         .finally(|world| world.states::<Reservation>().all(|state| state.status != Status::Held))
+        .seeds(300);
+}
+
+fn any_step_of_a_fulfilment(random: &mut Random) -> Request {
+    let id = random.below(2).to_string();
+    let shipment = |command| Request::to::<Shipment>(&*id, &command);
+    match random.below(6) {
+        0 => {
+            let items = vec![order::Item { product_id: "coffee".to_owned(), quantity: 1 }];
+            // The second one is too expensive for a payment.
+            let total = *random.one_of(&[4_500, 2_000_000]);
+            Request::to::<Order>(id, &order::Command::PlaceOrder { customer_id: "ann".to_owned(), items, total })
+        }
+        1 | 2 => Request::to::<Payment>(id, &payment::Command::ReceivePayment {}),
+        3 => shipment(shipment::Command::CollectShipment { tracking_number: "T-1".to_owned() }),
+        4 => shipment(shipment::Command::LoseShipment {}),
+        _ => shipment(shipment::Command::AbandonShipment {}),
+    }
+}
+
+/// No fulfilment waits for ever, and money stays exactly where a parcel has gone out.
+#[test]
+fn each_order_is_shipped_or_paid_back() {
+    samples()
+        .clients(4, any_step_of_a_fulfilment)
+        .finally(|world| {
+            let has_ended = |state: &fulfilment::State| {
+                use fulfilment::Status::{Abandoned, Refunded, Shipped};
+                matches!(state.status, Shipped | Abandoned | Refunded)
+            };
+            world.states::<Fulfilment>().all(has_ended)
+        })
+        .finally(|world| {
+            let is_collected = |id| world.state::<Shipment>(id) == Some(&shipment::State::Collected);
+            let is_paid = |state: &payment::State| state.status == payment::Status::Received;
+            world.aggregates::<Payment>().all(|(id, payment)| is_paid(payment) == is_collected(id))
+        })
         .seeds(300);
 }

@@ -1,18 +1,21 @@
-//! Simulates a project: runs its aggregates, projections and consumers through a simulated table, bus, projector and clock, with
+//! Simulates a project: runs its aggregates, processes, projections and consumers through a simulated table, bus, projector and clock, with
 //! races, crashes, repeats, delays and lost answers that a seed determines, and checks the project's own invariants.
 //!
 //! Invariant: nothing here performs I/O, waits or reads a clock. The same code and the same seed lead to the same schedule.
 //!
 //! In reading order:
 //! - `simulation`: what a test describes. `request`: what clients and consumers send. `world`: what invariants see.
-//! - `table`: decisions and appends. `view`: the projector. `consumer`: messages, and the consumers that receive them.
+//! - `table`: decisions and appends. `pending`: deadlines, dispatches, and input of processes, and `cause`: what each comes from.
+//!   `view`: the projector. `consumer`: messages, and the consumers that receive them.
 //! - `run`: the actions of a schedule, and their execution. `schedule`: their random choice, from `random`.
 //! - `search`: the seeds, and the shortest schedule that fails. `fault`: what is wrong.
 
 #![warn(missing_docs)]
 
+mod cause;
 mod consumer;
 mod fault;
+mod pending;
 mod random;
 mod request;
 mod run;

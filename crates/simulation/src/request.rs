@@ -3,8 +3,9 @@
 use std::fmt;
 
 use daybook_decider::{Aggregate, AggregateKey, Caller, CommandRequest};
-use jiff::Timestamp;
 use serde::Serialize;
+
+use crate::cause::Cause;
 
 /// A request to the API: a command, or several that are executed together or not at all.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,8 +13,8 @@ pub struct Request {
     pub(crate) commands: Vec<(AggregateKey, CommandRequest)>,
     pub(crate) caller: Caller,
     pub(crate) has_key: bool,
-    /// The name and time of the deadline whose command it is.
-    pub(crate) deadline: Option<(String, Timestamp)>,
+    /// What it comes from, if the system sends it.
+    pub(crate) cause: Option<Cause>,
 }
 
 impl Request {
@@ -21,7 +22,7 @@ impl Request {
     #[track_caller]
     pub fn to<A: Aggregate<Command: Serialize>>(id: impl Into<String>, command: &A::Command) -> Self {
         let (commands, caller) = (Vec::new(), Caller::anonymous());
-        Self { commands, caller, has_key: true, deadline: None }.and::<A>(id, command)
+        Self { commands, caller, has_key: true, cause: None }.and::<A>(id, command)
     }
 
     /// Adds a command, also to another aggregate. Panics if the command has no JSON form.

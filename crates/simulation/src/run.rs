@@ -5,14 +5,14 @@ use std::fmt::Display;
 
 use daybook_decider::record::timestamp;
 use daybook_decider::{AggregateKey, Json};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use crate::consumer::Message;
 use crate::fault::Fault;
 use crate::random::hash;
 use crate::request::Request;
 use crate::simulation::Simulation;
-use crate::table::{ACCEPTED, Decision, NotAppended, Table};
+use crate::table::{ACCEPTED, Answer, Decision, NotAppended, Table};
 use crate::world::World;
 
 /// Maximum actions until a schedule must have come to rest.
@@ -29,7 +29,7 @@ const LONGEST_REQUEST: SignedDuration = SignedDuration::from_secs(30);
 pub(crate) enum Action {
     /// A client sends a request, under an id for later attempts.
     Send { id: String, request: Box<Request>, attempt: Attempt },
-    /// A request without an answer goes on, or is sent again; or a deadline is due.
+    /// A request without an answer goes on, or is sent again; or the system sends one.
     Attempt { id: String, attempt: Attempt },
     /// A message arrives at the consumer of this index, perhaps a second time.
     Deliver { consumer: usize, of: AggregateKey, seq: u64, crash: bool },
@@ -110,6 +110,7 @@ impl<'p> Run<'p> {
                 self.world.now += duration;
                 self.step(format!("{duration:#} pass, it is {}", timestamp(self.world.now)));
                 if duration > LONGEST_REQUEST {
+                    self.in_flight.retain(|_, flight| flight.request.cause.is_none());
                     self.in_flight.values_mut().for_each(|flight| flight.delayed = None);
                 }
             }
@@ -141,17 +142,14 @@ impl<'p> Run<'p> {
         Err(Fault::new("the project does not come to rest", format!("It was stopped after {MAX_ACTIONS} actions.\n")))
     }
 
-    /// The ids of the requests without an answer, and of the deadlines that are due.
+    /// The ids of the requests without an answer, and of those that the system sends now.
     pub(crate) fn requests(&self) -> Vec<String> {
-        self.in_flight.keys().cloned().chain(self.due().map(|(_, request)| id_of(request))).collect()
-    }
-
-    fn due(&self) -> impl Iterator<Item = &(Timestamp, Request)> {
-        self.world.table.deadlines().filter(|(due, _)| *due <= self.world.now)
+        let due = self.world.table.due(self.world.now).filter_map(|request| Some(request.cause.as_ref()?.to_string()));
+        self.in_flight.keys().cloned().chain(due).collect()
     }
 
     pub(crate) fn until_deadline(&self) -> Option<SignedDuration> {
-        let times = self.world.table.deadlines().map(|(due, _)| due.duration_since(self.world.now));
+        let times = self.world.table.times().map(|due| due.duration_since(self.world.now));
         times.filter(SignedDuration::is_positive).min()
     }
 
@@ -191,12 +189,19 @@ impl<'p> Run<'p> {
         self.in_flight.insert(id.to_owned(), InFlight { request, key, decided: 0, delayed: None });
     }
 
-    /// Makes an attempt at a request that is in flight, or at that of a deadline that is due. Returns the answer, if it arrives.
-    fn attempt(&mut self, id: &str, attempt: Attempt) -> Result<Option<String>, Fault> {
-        let due = self.due().find(|(_, request)| id_of(request) == id && !self.in_flight.contains_key(id));
-        if let Some((due, request)) = due.cloned() {
-            self.put_in_flight(id, request, &format!("{id} at {due}"));
+    /// Puts a request of the system in flight, unless it is.
+    fn put_row_in_flight(&mut self, request: Request) {
+        let ids = request.cause.as_ref().map(|cause| (cause.to_string(), format!("{cause:?}")));
+        if let Some((id, key)) = ids.filter(|(id, _)| !self.in_flight.contains_key(id)) {
+            self.put_in_flight(&id, request, &key);
         }
+    }
+
+    /// Makes an attempt at a request that is in flight, or that the system sends now. Returns the answer, if it arrives.
+    fn attempt(&mut self, id: &str, attempt: Attempt) -> Result<Option<String>, Fault> {
+        let is_it = |request: &&Request| request.cause.as_ref().is_some_and(|cause| cause.to_string() == id);
+        let due = self.world.table.due(self.world.now).find(is_it).cloned();
+        due.into_iter().for_each(|request| self.put_row_in_flight(request));
         let Some(mut flight) = self.in_flight.remove(id) else { return Ok(None) };
         let verb = match (&flight.delayed, flight.decided) {
             (None, 0) => "sends",
@@ -207,15 +212,19 @@ impl<'p> Run<'p> {
         loop {
             match self.advance(id, &mut flight, attempt) {
                 Ok(()) => {
-                    self.in_flight.insert(id.to_owned(), flight);
+                    // What the system sends comes again as long as its row is there.
+                    if flight.request.cause.is_none() || flight.delayed.is_some() {
+                        self.in_flight.insert(id.to_owned(), flight);
+                    }
                     return Ok(None);
                 }
                 Err(NotAppended::Answered(answer)) => {
-                    self.world.table.answered(&flight.request);
-                    if answer != ACCEPTED {
-                        self.detail(&answer);
+                    if answer.text != ACCEPTED {
+                        self.detail(&answer.text);
                     }
-                    return Ok(Some(answer));
+                    let next = self.world.table.answered(&flight.request, &answer)?;
+                    next.into_iter().for_each(|next| self.put_row_in_flight(next));
+                    return Ok(Some(answer.text));
                 }
                 Err(NotAppended::Fault(fault)) => return Err(fault),
                 Err(NotAppended::LostRace(changed)) => {
@@ -228,8 +237,9 @@ impl<'p> Run<'p> {
     /// Decides and appends, as far as the attempt gets.
     fn advance(&mut self, id: &str, flight: &mut InFlight, attempt: Attempt) -> Result<(), NotAppended> {
         let key = flight.key.as_deref();
-        if let Some(answer) = key.and_then(|key| self.world.table.answers.get(key)) {
-            return Err(NotAppended::Answered(format!("it was executed before, and gets the stored answer: {answer}")));
+        if let Some(Answer { text, rejection }) = key.and_then(|key| self.world.table.answers.get(key)).cloned() {
+            let text = format!("it was executed before, and gets the stored answer: {text}");
+            return Err(NotAppended::Answered(Answer { text, rejection }));
         }
         let is_new = flight.delayed.is_none();
         if is_new {
@@ -300,10 +310,4 @@ impl<'p> Run<'p> {
         }
         Ok(())
     }
-}
-
-/// The id of the request of a deadline.
-fn id_of(request: &Request) -> String {
-    let name = request.deadline.as_ref().map_or("", |(name, _)| name);
-    format!("the deadline {name} of {}", request.commands[0].0)
 }

@@ -7,14 +7,16 @@ use std::iter::once;
 
 use daybook_decider::record::{FIRST_EPOCH, timestamp};
 use daybook_decider::{
-    Addressed, AggregateKey, Caller, Claim, CommandError, Decided, DecisionInput, Decisions, DeclaredDeadline, Folded,
-    Involved, JointError, Json, Meta, Model, Need, OutboxMessage, RecordedEvent, Registry, joint,
+    Addressed, AggregateKey, Claim, CommandError, CommandRejection, Decided, DecisionInput, Decisions, DomainRejection,
+    Folded, Input, Involved, JointError, Json, Meta, Model, Need, OutboxMessage, RecordedEvent, Registry, joint,
 };
 use jiff::Timestamp;
 use serde_json::Value;
 use ulid::Ulid;
 
+use crate::cause::{Cause, Row};
 use crate::fault::Fault;
+use crate::pending::Pending;
 use crate::request::Request;
 
 /// The answer to a request that has an effect.
@@ -30,8 +32,7 @@ pub(crate) struct Stream {
     /// Folded from the first event.
     pub(crate) folded: Folded,
     pub(crate) state: Json,
-    /// By name.
-    deadlines: BTreeMap<String, (Timestamp, Request)>,
+    pending: Pending,
     snapshot: Option<(Folded, Json)>,
 }
 
@@ -41,7 +42,14 @@ pub(crate) struct Table {
     pub(crate) streams: BTreeMap<AggregateKey, Stream>,
     claims: BTreeMap<Claim, AggregateKey>,
     /// The answers by `Idempotency-Key`.
-    pub(crate) answers: BTreeMap<String, String>,
+    pub(crate) answers: BTreeMap<String, Answer>,
+}
+
+/// The answer to a request.
+#[derive(Clone)]
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    pub(crate) rejection: Option<CommandRejection>,
 }
 
 /// A decision that is ready to be appended.
@@ -57,13 +65,20 @@ pub(crate) enum NotAppended {
     /// This has changed since the decision.
     LostRace(String),
     /// This is the answer.
-    Answered(String),
+    Answered(Answer),
     Fault(Fault),
 }
 
 impl From<Fault> for NotAppended {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
+    }
+}
+
+impl Answer {
+    /// The answer to a request without effect, and the name of the rejection, if it was a command of a process.
+    fn without_effect(name: &str, text: String) -> Self {
+        Self { rejection: Some(CommandRejection { name: name.to_owned(), detail: text.clone() }), text }
     }
 }
 
@@ -99,36 +114,69 @@ impl Table {
         let meta = Meta { actor: request.caller.actor().map(str::to_owned), ..Meta::default() };
         let mut input = DecisionInput::new(now, seed, meta, request.caller.clone(), FIRST_EPOCH);
         let decisions = loop {
-            let decided = match &request.deadline {
-                Some((name, due)) => joint::decide_due(&self.registry, own, &before, (name, *due), &input),
-                None => Some(joint::decide(&self.registry, &before, &commands, &input)),
+            let decided = match &request.cause {
+                Some(Cause { row: Row::Deadline(name, due), .. }) => {
+                    joint::decide_due(&self.registry, own, &before, (name, *due), &input)
+                }
+                _ => Some(joint::decide(&self.registry, &before, &commands, &input)),
             };
             match decided {
                 Some(Ok(decisions)) => break decisions,
                 Some(Err(JointError { error: CommandError::Needs(needs), .. })) => {
                     self.read(needs, &mut input.involved)?;
                 }
-                Some(Err(error)) => return Err(not_decided(own, error)),
-                None => return Err(NotAppended::Answered("the state does not declare it any more".to_owned())),
+                Some(Err(error)) => return Err(not_decided(request, error)),
+                None => {
+                    let text = "the state does not declare it any more".to_owned();
+                    return Err(NotAppended::Answered(Answer::without_effect("", text)));
+                }
             }
         };
-        // Without events, only the answer is stored, and not that of a rejection.
-        if !has_events(&decisions) && (!request.has_key || decisions.own.rejection.is_some()) {
+        // Without events, only the answer is stored, and that of a rejection only for a process.
+        let is_dispatch = request.cause.as_ref().is_some_and(|cause| matches!(cause.row, Row::Dispatch(..)));
+        let is_stored = request.has_key && (is_dispatch || decisions.own.rejection.is_none());
+        if !has_events(&decisions) && !is_stored {
             return Err(NotAppended::Answered(answer(&decisions)));
         }
         Ok(Decision { own: own.clone(), version: before.version(), decisions, involved: input.involved })
     }
 
-    /// The deadlines whose commands were not answered yet: the time and the request of each.
-    pub(crate) fn deadlines(&self) -> impl Iterator<Item = &(Timestamp, Request)> {
-        self.streams.values().flat_map(|stream| stream.deadlines.values())
+    /// The requests of the system that were not answered yet.
+    pub(crate) fn due(&self, now: Timestamp) -> impl Iterator<Item = &Request> {
+        self.streams.values().flat_map(move |stream| stream.pending.due(now))
     }
 
-    /// Notes that the command of a deadline was answered, so it is not sent again.
-    pub(crate) fn answered(&mut self, request: &Request) {
-        if let Some(stream) = self.streams.get_mut(&request.commands[0].0) {
-            stream.deadlines.retain(|_, (_, pending)| pending.deadline != request.deadline);
+    /// The times of the deadlines.
+    pub(crate) fn times(&self) -> impl Iterator<Item = Timestamp> {
+        self.streams.values().flat_map(|stream| stream.pending.times())
+    }
+
+    /// Notes that a request of the system was answered, so that it is not sent again. Returns the command that its process gets
+    /// for the answer to a dispatch; it is then not sent again after the answer to that.
+    pub(crate) fn answered(&mut self, request: &Request, answer: &Answer) -> Result<Option<Request>, Fault> {
+        let Some(cause) = &request.cause else { return Ok(None) };
+        let mut done = cause.clone();
+        match &cause.row {
+            Row::Dispatch(name, seq) => {
+                self.answers.entry(format!("{cause:?}")).or_insert_with(|| answer.clone());
+                let (to, command) = &request.commands[0];
+                let sources = self.model(&cause.of)?.sources();
+                let source = sources.iter().find(|source| source.aggregate_type() == to.aggregate_type);
+                let command =
+                    source.map(|source| source.answered(&to.id, command, answer.rejection.as_ref())).transpose();
+                let failed = |error| Fault::new(format!("an answer to {} is no input", cause.of.aggregate_type), error);
+                if let Some(command) = command.map_err(failed)?.flatten() {
+                    let cause = Cause { of: cause.of.clone(), row: Row::Answer(name.clone(), *seq) };
+                    return Ok(Some(Request::of_row(vec![(cause.of.clone(), command)], cause)));
+                }
+            }
+            Row::Answer(name, seq) => done.row = Row::Dispatch(name.clone(), *seq),
+            Row::Deadline(..) | Row::Input(..) => {}
         }
+        if let Some(stream) = self.streams.get_mut(&done.of) {
+            stream.pending.done(&done);
+        }
+        Ok(None)
     }
 
     /// Reads what a decision needs.
@@ -147,7 +195,7 @@ impl Table {
         &mut self,
         decision: Decision,
         key: Option<&str>,
-    ) -> Result<(String, Vec<String>), NotAppended> {
+    ) -> Result<(Answer, Vec<String>), NotAppended> {
         self.require_unchanged(&decision)?;
         let answer = answer(&decision.decisions);
         let parts: Vec<_> = once((decision.own, decision.decisions.own)).chain(decision.decisions.others).collect();
@@ -158,7 +206,8 @@ impl Table {
         for (key, part) in &parts {
             for claim in &part.claims.taken {
                 if let Some(holder) = claims.insert(claim.clone(), key.clone()).filter(|holder| holder != key) {
-                    return Err(NotAppended::Answered(format!("not executed: {holder} has the claim {claim}")));
+                    let text = format!("not executed: {holder} has the claim {claim}");
+                    return Err(NotAppended::Answered(Answer::without_effect("ClaimTaken", text)));
                 }
             }
         }
@@ -187,6 +236,21 @@ impl Table {
         }
     }
 
+    /// What events are for processes.
+    fn inputs(&self, of: &AggregateKey, events: &[RecordedEvent]) -> Result<Vec<InputOf>, Fault> {
+        let mut inputs = Vec::new();
+        for process in self.registry.iter() {
+            let source = process.sources().iter().find(|source| source.aggregate_type() == of.aggregate_type);
+            for (source, event) in source.into_iter().flat_map(|source| events.iter().map(move |event| (source, event)))
+            {
+                let failed = |error| Fault::new(format!("an event is no input of {}", process.type_name()), error);
+                let input = source.input(&of.id, event).map_err(failed)?;
+                inputs.extend(input.map(|input| (process.type_name(), event.seq_num, input)));
+            }
+        }
+        Ok(inputs)
+    }
+
     /// Stores the events of one aggregate. Returns what has changed.
     fn store(&mut self, of: AggregateKey, decided: Decided) -> Result<Vec<String>, Fault> {
         let model = self.model(&of)?;
@@ -205,21 +269,23 @@ impl Table {
         let mut changes: Vec<_> = decided.events.iter().map(shown).collect();
         changes.push(format!("{of} is now {state:?}"));
         let (set, declared) = (decided.deadlines.set, model.deadlines(&folded)?);
-        changes.extend(set.iter().map(|(name, due)| format!("{of} has the deadline {name} at {}", timestamp(*due))));
-        let request = |DeclaredDeadline { name, due, command, .. }| {
-            let due = due?;
-            let (commands, deadline) = (vec![(of.clone(), command)], Some((name.clone(), due)));
-            Some((name, (due, Request { commands, caller: Caller::system(), has_key: true, deadline })))
-        };
-        let deadlines: BTreeMap<_, _> = declared.into_iter().filter_map(request).collect();
+        for (name, due) in &set {
+            let to = declared.iter().find(|declared| declared.name == *name).and_then(|declared| declared.to.as_ref());
+            changes.push(match to {
+                Some(to) => format!("{of} dispatches {name} to {to}"),
+                None => format!("{of} has the deadline {name} at {}", timestamp(*due)),
+            });
+        }
+        let inputs = self.inputs(&of, &decided.events)?;
         let (now, state_now) = (folded.clone(), state.clone());
-        let stream = self.streams.entry(of).or_insert_with(|| {
-            let (events, messages, deadlines, snapshot) = (Vec::new(), Vec::new(), BTreeMap::new(), None);
-            Stream { events, messages, folded: now, state: state_now, deadlines, snapshot }
+        let stream = self.streams.entry(of.clone()).or_insert_with(|| {
+            let (events, messages, pending, snapshot) = (Vec::new(), Vec::new(), Pending::default(), None);
+            Stream { events, messages, folded: now, state: state_now, pending, snapshot }
         });
-        let pending = std::mem::replace(&mut stream.deadlines, deadlines);
-        let is_set = |name: &String, due| set.contains(&(name.clone(), due));
-        stream.deadlines.retain(|name, (due, _)| is_set(name, *due) || pending.contains_key(name));
+        stream.pending.declare((&of, folded.version()), declared, &set);
+        for (process, seq, input) in inputs {
+            stream.pending.add(process, &of, seq, input);
+        }
         if has_snapshots && version_before / SNAPSHOT_EVERY < folded.version() / SNAPSHOT_EVERY {
             stream.snapshot = Some((folded.clone(), state.clone()));
         }
@@ -230,30 +296,44 @@ impl Table {
     }
 }
 
+/// What an event of an aggregate is for the processes of a type.
+type InputOf = (&'static str, u64, Input);
+
 fn fold(model: &dyn Model, onto: Folded, events: &[RecordedEvent]) -> Result<Folded, Fault> {
     let unreadable = |error| Fault::new(format!("an event of {} cannot be folded", model.type_name()), error);
     model.fold(onto, events).map_err(unreadable)
 }
 
 /// The answer to a request that cannot be decided, or the error of the project's code.
-fn not_decided(own: &AggregateKey, JointError { aggregate, error, .. }: JointError) -> NotAppended {
-    let about = aggregate.map_or_else(|| own.clone(), |aggregate| *aggregate);
-    match error {
-        CommandError::Panicked(panic) => Fault::from(panic).into(),
+fn not_decided(request: &Request, JointError { aggregate, error, .. }: JointError) -> NotAppended {
+    let about = aggregate.map_or_else(|| request.commands[0].0.clone(), |aggregate| *aggregate);
+    let name = match error {
+        CommandError::Missing => "Missing",
+        CommandError::Exists { .. } => "Exists",
+        CommandError::Deleted => "Deleted",
+        CommandError::Panicked(panic) => return Fault::from(panic).into(),
         CommandError::Unknown { .. } | CommandError::Invalid { .. } | CommandError::Unwritable { .. } => {
-            Fault::new(format!("a command to {} cannot be decided", about.aggregate_type), error).into()
+            return Fault::new(format!("a command to {} cannot be decided", about.aggregate_type), error).into();
         }
-        error => NotAppended::Answered(format!("not executed by {about}: {error}")),
-    }
+        // No answer helps a process: its rows wait for other code.
+        _ if request.cause.is_some() => {
+            return Fault::new(format!("a command of the system to {} fails", about.aggregate_type), error).into();
+        }
+        _ => "",
+    };
+    NotAppended::Answered(Answer::without_effect(name, format!("not executed by {about}: {error}")))
 }
 
 fn has_events(decisions: &Decisions) -> bool {
     once(&decisions.own).chain(decisions.others.iter().map(|(_, part)| part)).any(|part| !part.events.is_empty())
 }
 
-fn answer(decisions: &Decisions) -> String {
+fn answer(decisions: &Decisions) -> Answer {
     let effect = if has_events(decisions) { "" } else { ", without effect" };
-    let Some(rejection) = &decisions.own.rejection else { return format!("{ACCEPTED}{effect}") };
-    let by = rejection.by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
-    format!("rejected{by}: {}, {}", rejection.name, rejection.detail)
+    let Some(DomainRejection { name, detail, by, .. }) = decisions.own.rejection.clone() else {
+        return Answer { text: format!("{ACCEPTED}{effect}"), rejection: None };
+    };
+    let by = by.map_or_else(String::new, |by| format!(" by {by}"));
+    let text = format!("rejected{by}: {name}, {detail}");
+    Answer { text, rejection: Some(CommandRejection { name: name.to_owned(), detail }) }
 }

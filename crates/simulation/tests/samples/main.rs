@@ -4,6 +4,7 @@
 
 mod box_office;
 mod errors;
+mod fulfilments;
 mod holds;
 mod refunds;
 
