@@ -1,10 +1,10 @@
 //! Verification and correction of deadlines.
 
 use daybook_admin::{AdminCalls, Corrected, Derived};
-use daybook_decider::DeadlineChanges;
+use daybook_decider::{Caller, DeadlineChanges, DecisionInput};
 use daybook_event_store::DeadlineMark;
-use daybook_table::{DeadlineCause, DeadlineItem, keys};
-use daybook_test_support::clock::now;
+use daybook_table::{DeadlineCause, DeadlineItem, DeadlineState, keys};
+use daybook_test_support::clock::{next_input, now};
 use daybook_test_support::fault_proxy::RecordedCall;
 use daybook_test_support::row::{sealed, text};
 use daybook_test_support::subject::Subject;
@@ -148,4 +148,39 @@ async fn deadlines_of_a_new_release_are_set_beside_writers() {
         .await
         .unwrap();
     assert_eq!(corrected.deadlines.dropped, ["c"]);
+}
+
+/// The row of a dispatch has the time at which it was set.
+#[tokio::test]
+async fn dispatches_are_compared_by_their_names_and_set_with_or_without_being_sent() {
+    let table = TestTable::new().await;
+    let (store, process) = (table.store(), Subject::shipped("fulfilment", "1"));
+    let input = DecisionInput { caller: Caller::system(), ..next_input() };
+    process.command_under(&input, &table.direct_store(), "BeginFulfilment", json!({"total": 4500})).await;
+    let (sk, name) = ("DEADLINE#request-payment", "request-payment");
+    let mut row = table.row(&process.key, sk).await.unwrap();
+    row.extend(["due", "gsi1sk"].map(|attribute| (attribute.to_owned(), s(ONE))));
+    table.put(sealed(row)).await;
+    assert_eq!(lines(&verify(&store, &process).await), [""; 0]);
+    table.delete(&process.key, sk).await;
+    let missing = format!("{sk} deadline: the state has it, due at once, and there is no row of it");
+    assert_eq!(lines(&verify(&store, &process).await), [missing]);
+
+    let admin = store.admin();
+    let correct =
+        async |sends| admin.correct(process.model(), &process.key, Derived::Deadlines { sends }, true).await.unwrap();
+    let stored = async || store.deadline(&process.key, name).await.unwrap().unwrap().item;
+    correct(false).await;
+    // Neither the relay nor the tick finds it, even if the import ends here and is repeated.
+    assert_eq!((stored().await.due.as_str(), stored().await.soon), ("9999-12-30T20:00:00.001Z", None));
+    assert_eq!(correct(false).await, Corrected::default());
+    admin.mark_unsent(&process.key).await.unwrap();
+    assert_eq!(stored().await.state(), DeadlineState::Fired);
+    assert_eq!(store.deadline(&process.key, "payment").await.unwrap().unwrap().item.state(), DeadlineState::Pending);
+    assert_eq!(lines(&verify(&store, &process).await), [""; 0]);
+
+    table.delete(&process.key, sk).await;
+    correct(true).await;
+    admin.mark_unsent(&process.key).await.unwrap();
+    assert_eq!((stored().await.state(), stored().await.soon), (DeadlineState::Pending, Some(true)));
 }
