@@ -17,8 +17,8 @@
 //! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
 //!   `erased` implements it for every aggregate, `aggregate_state` holds the types that it hides, `draft` is a
 //!   decision in progress, `outbox_message` builds its messages, `last_event` makes its time and ids later than those
-//!   of the event before it, `reading` reads commands and stored events, [`unreadable`]: those that cannot be read, [`panics`] turns panics of an aggregate's code
-//!   into errors.
+//!   of the event before it, `reading` reads commands and stored events, [`unreadable`] has those that cannot be read, [`panics`]
+//!   turns panics of an aggregate's code into errors.
 //! - [`registry`]: the registration of aggregates by hand, and its checks. `variant_names`: the names of an aggregate's
 //!   commands and events, for these checks.
 //! - [`given`]: given/when/then for the tests beside an aggregate.

@@ -20,8 +20,8 @@ use crate::unreadable::{UnreadableEvent, UnreadableKind, panicked_on, unreadable
 
 /// How a process reacts to the aggregates of one type: to their events, and to their answers to commands that it has dispatched.
 ///
-/// What it gets is a command of its own, which its [`decide`](Aggregate::decide) turns into events, or rejects. It gets each event
-/// once, in the order of the aggregate, and each answer once. Pure, like everything of an aggregate.
+/// What it gets is a command of its own, which its [`decide`](Aggregate::decide) turns into events, or rejects. It gets each
+/// event once, in the order of the aggregate, and each answer once. Pure, like everything of an aggregate.
 pub trait Reacts<A: Aggregate>: Aggregate<Command: Serialize> {
     /// The id of the process that an event is input of, and the command that it gets; `None` if the event is input of none. The
     /// create command begins the process. Another command for a process that does not exist, or that was deleted, is skipped.

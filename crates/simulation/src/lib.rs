@@ -1,5 +1,5 @@
-//! Simulates a project: runs its aggregates, processes, projections and consumers through a simulated table, bus, projector and clock, with
-//! races, crashes, repeats, delays and lost answers that a seed determines, and checks the project's own invariants.
+//! Simulates a project: runs its aggregates, processes, projections and consumers through a simulated table, bus, projector and
+//! clock, with races, crashes, repeats, delays and lost answers that a seed determines, and checks the project's own invariants.
 //!
 //! Invariant: nothing here performs I/O, waits or reads a clock. The same code and the same seed lead to the same schedule.
 //!

@@ -91,8 +91,8 @@ impl Simulation {
         self
     }
 
-    /// Adds what must hold at the end: when all requests are answered, all messages applied, all events folded, and no process has
-    /// input, a dispatch or a deadline any more. A process that waits then, waits for ever.
+    /// Adds what must hold at the end: when all requests are answered, all messages applied, all events folded, and no process
+    /// has input, a dispatch or a deadline any more. A process that waits then, waits for ever.
     #[track_caller]
     pub fn finally(mut self, invariant: impl Fn(&World<'_>) -> bool + 'static) -> Self {
         self.finally.push(Invariant { check: Box::new(invariant), place: Location::caller() });

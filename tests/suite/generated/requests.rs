@@ -35,7 +35,7 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn new(seed: u64) -> Self {
         let paths = Document::get().json()["paths"].as_object().unwrap();
-        // Views have tests of their own. What subscriptions send to others is in no response. Only the system commands fulfilments.
+        // Views have tests of their own. What subscriptions send to others is in no response. The system commands fulfilments.
         let others = ["/views/", "/subscription", "/fulfilment", "/commands"];
         let of_aggregates = paths.iter().filter(|(path, _)| !others.iter().any(|other| path.starts_with(other)));
         let operations = of_aggregates.flat_map(|(path, methods)| {

@@ -35,9 +35,12 @@ enum Command {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 enum Event {
-    ClerkBegan { at: i64 },
-    ClerkNoted { amount: i64, dispatch: usize },
-    ClerkLeft {},
+    #[serde(rename = "ClerkBegan")]
+    Began { at: i64 },
+    #[serde(rename = "ClerkNoted")]
+    Noted { amount: i64, dispatch: usize },
+    #[serde(rename = "ClerkLeft")]
+    Left {},
 }
 
 impl Aggregate for Clerk {
@@ -57,20 +60,20 @@ impl Aggregate for Clerk {
 
     fn decide(_: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
         match command {
-            Command::Begin { at } => Ok(vec![Event::ClerkBegan { at }]),
-            Command::Note { amount, dispatch } => Ok(vec![Event::ClerkNoted { amount, dispatch }]),
+            Command::Begin { at } => Ok(vec![Event::Began { at }]),
+            Command::Note { amount, dispatch } => Ok(vec![Event::Noted { amount, dispatch }]),
             Command::Refuse {} => {
-                Err(Rejection::new("Refused", "no").recording(Event::ClerkNoted { amount: 0, dispatch: 1 }))
+                Err(Rejection::new("Refused", "no").recording(Event::Noted { amount: 0, dispatch: 1 }))
             }
-            Command::Leave {} => Ok(vec![Event::ClerkLeft {}]),
+            Command::Leave {} => Ok(vec![Event::Left {}]),
         }
     }
 
     fn evolve(state: State, event: &Event) -> State {
         match *event {
-            Event::ClerkBegan { at } => State { total: at, ..state },
-            Event::ClerkNoted { amount, dispatch } => State { total: state.total + amount, dispatch, ..state },
-            Event::ClerkLeft {} => State { left: true, ..state },
+            Event::Began { at } => State { total: at, ..state },
+            Event::Noted { amount, dispatch } => State { total: state.total + amount, dispatch, ..state },
+            Event::Left {} => State { left: true, ..state },
         }
     }
 
@@ -97,11 +100,11 @@ impl Aggregate for Clerk {
 impl Reacts<Job> for Clerk {
     fn input(event: &FollowedEvent<'_, JobEvent>) -> Option<(String, Command)> {
         match event.event {
-            JobEvent::JobOpened { at: 13 } => panic!("thirteen"),
-            JobEvent::JobOpened { at: 99 } => Some(("a b".to_owned(), Command::Leave {})),
-            JobEvent::JobOpened { at } => Some((event.aggregate_id.to_owned(), Command::Begin { at: *at })),
-            JobEvent::JobStep { of, amount } => Some((of.clone(), Command::Note { amount: *amount, dispatch: 0 })),
-            JobEvent::JobReported {} => None,
+            JobEvent::Opened { at: 13 } => panic!("thirteen"),
+            JobEvent::Opened { at: 99 } => Some(("a b".to_owned(), Command::Leave {})),
+            JobEvent::Opened { at } => Some((event.aggregate_id.to_owned(), Command::Begin { at: *at })),
+            JobEvent::Step { of, amount } => Some((of.clone(), Command::Note { amount: *amount, dispatch: 0 })),
+            JobEvent::Reported {} => None,
         }
     }
 
@@ -126,9 +129,12 @@ enum JobCommand {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 enum JobEvent {
-    JobOpened { at: i64 },
-    JobStep { of: String, amount: i64 },
-    JobReported {},
+    #[serde(rename = "JobOpened")]
+    Opened { at: i64 },
+    #[serde(rename = "JobStep")]
+    Step { of: String, amount: i64 },
+    #[serde(rename = "JobReported")]
+    Reported {},
 }
 
 impl Aggregate for Job {
@@ -279,38 +285,38 @@ fn dispatches_that_cannot_be_stored_are_an_error() {
 
 #[test]
 fn tests_of_a_process_follow_its_input() {
-    let began = || Event::ClerkBegan { at: 5 };
-    given::<Clerk>([]).when_event::<Job>(ID, JobEvent::JobOpened { at: 5 }).then([began()]).dispatches([]);
-    given::<Clerk>([began()]).ignores_event::<Job>(ID, JobEvent::JobReported {});
+    let began = || Event::Began { at: 5 };
+    given::<Clerk>([]).when_event::<Job>(ID, JobEvent::Opened { at: 5 }).then([began()]).dispatches([]);
+    given::<Clerk>([began()]).ignores_event::<Job>(ID, JobEvent::Reported {});
     given::<Clerk>([began()])
         .with_id("a")
-        .when_event::<Job>("7", JobEvent::JobStep { of: "a".into(), amount: 2 })
-        .then([Event::ClerkNoted { amount: 2, dispatch: 0 }]);
+        .when_event::<Job>("7", JobEvent::Step { of: "a".into(), amount: 2 })
+        .then([Event::Noted { amount: 2, dispatch: 0 }]);
     given::<Clerk>([began()])
         .when_answered::<Job>("7", &JobCommand::Report { total: 5 }, Err("Closed"))
-        .then([Event::ClerkNoted { amount: -5, dispatch: 0 }]);
+        .then([Event::Noted { amount: -5, dispatch: 0 }]);
     given::<Clerk>([began()])
         .when(Command::Note { amount: 1, dispatch: 1 })
-        .then([Event::ClerkNoted { amount: 1, dispatch: 1 }])
+        .then([Event::Noted { amount: 1, dispatch: 1 }])
         .dispatches([Dispatch::new::<Job>("report-0", "7", &JobCommand::Report { total: 6 })]);
-    given::<Clerk>([began(), Event::ClerkNoted { amount: 1, dispatch: 1 }])
+    given::<Clerk>([began(), Event::Noted { amount: 1, dispatch: 1 }])
         .when(Command::Note { amount: 1, dispatch: 1 })
-        .then([Event::ClerkNoted { amount: 1, dispatch: 1 }])
+        .then([Event::Noted { amount: 1, dispatch: 1 }])
         .dispatches([]);
 }
 
 #[test]
 #[should_panic(expected = "Note is skipped")]
 fn test_of_an_input_that_would_be_skipped_fails() {
-    let step = JobEvent::JobStep { of: ID.into(), amount: 2 };
-    given::<Clerk>([]).when_event::<Job>("7", step).then([Event::ClerkNoted { amount: 2, dispatch: 0 }]);
+    let step = JobEvent::Step { of: ID.into(), amount: 2 };
+    given::<Clerk>([]).when_event::<Job>("7", step).then([Event::Noted { amount: 2, dispatch: 0 }]);
 }
 
 #[test]
 #[should_panic(expected = "it would have 22 deadlines and dispatches")]
 fn test_of_a_decision_that_dispatches_too_much_fails() {
-    let noted = Event::ClerkNoted { amount: 1, dispatch: 21 };
-    given::<Clerk>([Event::ClerkBegan { at: 5 }]).when(Command::Note { amount: 1, dispatch: 21 }).then([noted]);
+    let noted = Event::Noted { amount: 1, dispatch: 21 };
+    given::<Clerk>([Event::Began { at: 5 }]).when(Command::Note { amount: 1, dispatch: 21 }).then([noted]);
 }
 
 /// An aggregate that dispatches: with its source twice, or with none.
