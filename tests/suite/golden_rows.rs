@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::Method;
 use daybook_admin::AdminCalls;
-use daybook_event_store::{DeadlineMark, StoreSettings};
+use daybook_event_store::{DeadlineMark, PositionMove, StoreSettings};
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_projector::{EventRange, Projecting};
 use daybook_table::{AggregateKey, DeadlineState, keys};
@@ -100,6 +100,8 @@ async fn write_rows() -> Instance {
     let store = instance.table.direct_store();
     let hold = store.deadline(&key("reservation/2"), "hold").await.unwrap().unwrap();
     assert!(store.mark_deadline(&hold, DeadlineMark::Failed("it panics")).await.unwrap());
+    let mut position = store.position(&key("reservation/2"), "fulfilment").await.unwrap();
+    assert!(store.move_position(&mut position, PositionMove::Suspend(1, "it panics")).await.unwrap());
     let both = json!([
         {"aggregate": "course/rust", "command": "CreateCourse", "data": {"seats": 20}},
         {"aggregate": "student/ann", "command": "Enrol"},
@@ -174,6 +176,7 @@ async fn golden_rows_have_every_kind_of_row() {
         keys::KEPT_SNAPSHOT_PREFIX,
         keys::CLAIM,
         keys::DEADLINE_PREFIX,
+        keys::POSITION_PREFIX,
     ] {
         assert!(sort_keys.iter().any(|sk| sk.starts_with(prefix)), "{prefix} in {sort_keys:?}");
     }
@@ -216,6 +219,10 @@ async fn states_events_and_lists_of_each_release_are_read_and_appended_to() {
             let found = store.deadlines(state, late, 10).await.unwrap();
             assert_eq!((&*found.deadlines[0].aggregate.id, found.deadlines.len()), (id, 1), "{release}");
         }
+        let mut position = store.suspended_positions(10).await.unwrap().positions.remove(0);
+        let at = (position.source.to_string(), position.item.process_type(), position.item.seq_num);
+        assert_eq!(at, ("reservation/2".to_owned(), "fulfilment", 1), "{release}");
+        assert!(store.move_position(&mut position, PositionMove::To(2)).await.unwrap(), "{release}");
         assert_eq!(instance.get("/course/rust").await.expect(200).body["state"]["seats"], 20, "{release}");
         let listed = instance.get("/order").await.expect(200);
         assert_eq!(listed.body["aggregates"].as_array().unwrap().len(), 2, "{release}");

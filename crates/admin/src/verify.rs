@@ -167,7 +167,7 @@ impl<'a> Rows<'a> {
             self.messages.row(sk, row, &self.events, report);
         } else if sk.starts_with(keys::DEADLINE_PREFIX) {
             self.deadlines.row(sk, row, self.events.shards, report);
-        } else if !sk.starts_with(keys::IDEMPOTENCY_PREFIX) {
+        } else if ![keys::IDEMPOTENCY_PREFIX, keys::POSITION_PREFIX].iter().any(|known| sk.starts_with(known)) {
             report.add(sk, Discrepancy::UnknownRow);
         }
     }

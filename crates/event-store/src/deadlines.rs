@@ -1,6 +1,5 @@
 //! The rows of deadlines: one by its name, those of an aggregate, those by time, and their marks.
 
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use daybook_table::{AggregateKey, DeadlineItem, DeadlineState, attributes, keys};
 use futures_util::future::try_join_all;
@@ -96,21 +95,7 @@ impl EventStore {
         row.retain(|name, _| !DeadlineItem::OF_STATE.contains(&name.as_str()));
         let corrupt = |error| StoreError::Corrupt { item: keys::pk(&stored.aggregate), source: Cause::from(error) };
         row.extend::<Item>(serde_dynamo::to_item(item).map_err(corrupt)?);
-        let put = self.client.put_item().table_name(&self.settings.table_name).set_item(Some(seal(row)));
-        let put = put.expression_attribute_names("#sum", attributes::CHECKSUM);
-        let put = match checksum {
-            Some(checksum) => put.condition_expression("#sum = :sum").expression_attribute_values(":sum", checksum),
-            None => {
-                put.condition_expression(format!("attribute_not_exists(#sum) AND attribute_exists({})", attributes::PK))
-            }
-        };
-        match put.send().await {
-            Ok(_) => Ok(true),
-            Err(error) => match error.as_service_error() {
-                Some(PutItemError::ConditionalCheckFailedException(_)) => Ok(false),
-                _ => Err(StoreError::of_call("mark a deadline", error)),
-            },
-        }
+        self.replace_row("mark a deadline", checksum.as_ref(), true, seal(row)).await
     }
 }
 
@@ -151,7 +136,7 @@ impl FoundDeadlines {
 }
 
 /// The first rows of a query, and whether there are more.
-async fn rows_of(query: QueryFluentBuilder, limit: usize) -> Result<(Vec<Item>, bool), StoreError> {
+pub(crate) async fn rows_of(query: QueryFluentBuilder, limit: usize) -> Result<(Vec<Item>, bool), StoreError> {
     // The extra row shows whether there are more.
     let query = query.limit(i32::try_from(limit.saturating_add(1)).unwrap_or(i32::MAX));
     let (mut rows, mut pages) = (Vec::new(), query.into_paginator().items().send());
@@ -159,7 +144,7 @@ async fn rows_of(query: QueryFluentBuilder, limit: usize) -> Result<(Vec<Item>, 
         if rows.len() == limit {
             return Ok((rows, true));
         }
-        rows.push(row.map_err(|error| StoreError::of_call("read deadlines", error))?);
+        rows.push(row.map_err(|error| StoreError::of_call("read rows of the index", error))?);
     }
     Ok((rows, false))
 }

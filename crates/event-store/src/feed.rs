@@ -30,18 +30,29 @@ impl EventStore {
         after: u64,
         limit: usize,
     ) -> Result<Page<RecordedEvent, u64>, StoreError> {
+        let Page { items, unreadable, cursor, more } = self.published_or_not(key, after, limit).await?;
+        Ok(Page { items: items.into_iter().map(|(event, _)| event).collect(), unreadable, cursor, more })
+    }
+
+    /// The same, each with whether it was published: an event that was imported without its messages was not.
+    pub async fn published_or_not(
+        &self,
+        key: &AggregateKey,
+        after: u64,
+        limit: usize,
+    ) -> Result<Page<(RecordedEvent, bool), u64>, StoreError> {
         if after >= keys::MAX_SEQ_NUM {
             return Ok(Page::empty(after));
         }
         let query = self.rows_between(key, keys::event_sk(after + 1), keys::event_sk(keys::MAX_SEQ_NUM));
         let seq_num = |item: &Item| keys::event_seq_num(text(item, attributes::SK));
-        let mut slice = Slice::read("read a feed", query, limit, seq_num, event).await?;
+        let mut slice = Slice::read("read a feed", query, limit, seq_num, published).await?;
         // A query during a transaction may return some of its rows and not others. The page ends before the first
         // missing event, so that the next page does not skip it.
         let following = (after + 1..).zip(&slice.rows).take_while(|(next, (seq_num, _))| seq_num == next).count();
         slice.more |= following < slice.rows.len();
         slice.rows.truncate(following);
-        Ok(slice.into_page(limit, after, weight))
+        Ok(slice.into_page(limit, after, |(event, _)| weight(event)))
     }
 
     /// The time before which every event is visible in the index, for a read after `now`: `now` minus the `feed_delay` of
@@ -127,7 +138,13 @@ fn feed_event(item: Item) -> Result<FeedEvent, Cause> {
 }
 
 fn event(item: Item) -> Result<RecordedEvent, Cause> {
-    Ok(serde_dynamo::from_item::<_, EventItem>(item)?.into_event()?)
+    published(item).map(|(event, _)| event)
+}
+
+fn published(item: Item) -> Result<(RecordedEvent, bool), Cause> {
+    let item: EventItem = serde_dynamo::from_item(item)?;
+    let is_published = item.not_published != Some(true);
+    Ok((item.into_event()?, is_published))
 }
 
 /// The approximate bytes of an event as JSON.

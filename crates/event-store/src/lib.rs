@@ -18,7 +18,7 @@
 //! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events; `loaded`: the
 //!   result.
 //! - `append`: the transaction, and the meaning of its failures. `claim`: the aggregate that has a unique value.
-//! - `deadlines`: the commands that aggregates get at a time.
+//! - `deadlines`: the commands that aggregates get at a time. `positions`: how far processes have handled the events of others.
 //! - `idempotency`: responses that are stored in the transaction of their command; `stored_response`: their form.
 //! - `snapshot`: taking and reading snapshots.
 //! - `feed`: events of one aggregate, events of a type; `page`: their pages; `unreadable_row`: the rows that they leave
@@ -50,6 +50,7 @@ mod load;
 mod loaded;
 mod packing;
 mod page;
+mod positions;
 mod settle;
 mod snapshot;
 mod store;
@@ -78,6 +79,7 @@ pub use idempotency::IdempotencyKey;
 pub use load::{LoadOptions, LoadPolicy};
 pub use loaded::Loaded;
 pub use page::Page;
+pub use positions::{FoundPositions, PositionMove, StoredPosition};
 pub use settle::{ARRIVAL_TIME, CALL_TIMEOUT, SEND_WINDOW, SETTLE_WRITES};
 pub use snapshot::SnapshotOutcome;
 pub use store::{EventStore, StoreSettings, dynamodb_client, without_retries};

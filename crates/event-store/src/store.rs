@@ -18,7 +18,7 @@ use ulid::Ulid;
 
 use crate::cache::Cache;
 use crate::contention::Contention;
-use crate::error::StoreError;
+use crate::error::{StoreError, if_condition_holds};
 use crate::in_flight::InFlight;
 use crate::item::{Item, row_key};
 use crate::settle::SETTLE_WRITES;
@@ -133,6 +133,29 @@ impl EventStore {
     pub fn row(&self, key: &AggregateKey, sk: String) -> GetItemFluentBuilder {
         let get = self.client.get_item().table_name(&self.settings.table_name);
         get.set_key(Some(row_key(keys::pk(key), sk))).consistent_read(true)
+    }
+
+    /// Puts a sealed row in place of the one that was read. Returns `false` if that one has changed since: `checksum` is
+    /// its checksum, which very old rows do not have.
+    pub(crate) async fn replace_row(
+        &self,
+        doing: &'static str,
+        checksum: Option<&AttributeValue>,
+        exists: bool,
+        row: Item,
+    ) -> Result<bool, StoreError> {
+        let put = self.client.put_item().table_name(&self.settings.table_name).set_item(Some(row));
+        let put = match checksum {
+            Some(checksum) => put
+                .condition_expression("#sum = :sum")
+                .expression_attribute_names("#sum", attributes::CHECKSUM)
+                .expression_attribute_values(":sum", checksum.clone()),
+            None if exists => put
+                .condition_expression(format!("attribute_not_exists(#sum) AND attribute_exists({})", attributes::PK))
+                .expression_attribute_names("#sum", attributes::CHECKSUM),
+            None => put.condition_expression(format!("attribute_not_exists({})", attributes::PK)),
+        };
+        Ok(if_condition_holds(doing, put.send().await)?.is_some())
     }
 
     /// The rows of an aggregate from one sort key to another, both included.

@@ -21,6 +21,10 @@ pub const IDEMPOTENCY_PREFIX: &str = "IDEMPOTENCY#";
 pub const KEPT_SNAPSHOT_PREFIX: &str = "SNAPSHOT#";
 /// The prefix of the sort keys of deadlines.
 pub const DEADLINE_PREFIX: &str = "DEADLINE#";
+/// The prefix of the sort keys of positions: how far a process has handled the events of the aggregate.
+pub const POSITION_PREFIX: &str = "POSITION#";
+/// The index partition of positions that are suspended.
+pub const SUSPENDED_POSITIONS: &str = "POSITION_SUSPENDED";
 /// The index partition of deadlines whose command has failed.
 pub const FAILED_DEADLINES: &str = "DEADLINE_FAILED";
 /// The sort key of a claim, the only row of its partition.
@@ -106,6 +110,11 @@ pub fn deadline_sk(name: &str) -> String {
 /// The name of a deadline with this sort key.
 pub fn deadline_name(sk: &str) -> &str {
     sk.strip_prefix(DEADLINE_PREFIX).unwrap_or(sk)
+}
+
+/// The sort key of the position of the processes of a type.
+pub fn position_sk(process_type: &str) -> String {
+    format!("{POSITION_PREFIX}{process_type}")
 }
 
 /// The index's sort key of an event.

@@ -16,6 +16,7 @@ mod joint;
 mod kept;
 mod load;
 mod outages;
+mod positions;
 mod properties;
 mod settled;
 mod snapshot;

@@ -1,0 +1,102 @@
+//! The rows of positions: how far the processes of a type have handled the events of another aggregate.
+
+use daybook_table::{AggregateKey, PositionItem, attributes, keys};
+
+use crate::checksum::seal;
+use crate::deadlines::rows_of;
+use crate::error::{Cause, StoreError};
+use crate::item::Item;
+use crate::store::EventStore;
+use crate::unreadable_row::UnreadableRow;
+
+/// A position as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredPosition {
+    /// The aggregate whose events are handled.
+    pub source: AggregateKey,
+    /// Of event 0 if there is no row.
+    pub item: PositionItem,
+    /// The row, which may have attributes of another release; empty if there is none.
+    row: Item,
+}
+
+/// Positions that are suspended, those first that have been for the longest time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FoundPositions {
+    pub positions: Vec<StoredPosition>,
+    pub unreadable: Vec<UnreadableRow>,
+    /// Whether there are more, all of them later.
+    pub more: bool,
+}
+
+/// The next value of a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PositionMove<'a> {
+    /// The events up to this number are handled. A position that was suspended goes on after it.
+    To(u64),
+    /// The events up to this number are handled, and the next one cannot be, for this reason.
+    Suspend(u64, &'a str),
+}
+
+impl EventStore {
+    /// The position of the processes of a type in the events of an aggregate, with a strongly consistent read.
+    pub async fn position(&self, source: &AggregateKey, process_type: &str) -> Result<StoredPosition, StoreError> {
+        let output = self.row(source, keys::position_sk(process_type)).send().await;
+        let row = output.map_err(|error| StoreError::of_call("read a position", error))?.item;
+        let none = || {
+            let item = PositionItem::new(source, process_type, 0);
+            StoredPosition { source: source.clone(), item, row: Item::new() }
+        };
+        let corrupt = |source_error| StoreError::Corrupt {
+            item: format!("the position of {process_type} in {source}"),
+            source: source_error,
+        };
+        row.map_or_else(|| Ok(none()), StoredPosition::read).map_err(corrupt)
+    }
+
+    /// Moves a position, unless its row has changed since it was read; then it returns `false`. Otherwise, `stored` is the new
+    /// row.
+    pub async fn move_position(&self, stored: &mut StoredPosition, to: PositionMove<'_>) -> Result<bool, StoreError> {
+        let StoredPosition { source, item, row: before } = &*stored;
+        let at = |seq_num| PositionItem::new(source, item.process_type(), seq_num);
+        let item = match to {
+            PositionMove::To(seq_num) => at(seq_num),
+            PositionMove::Suspend(seq_num, error) => at(seq_num).suspended(error, self.now()),
+        };
+        let mut row = before.clone();
+        row.retain(|name, _| !PositionItem::OF_SUSPENDED.contains(&name.as_str()));
+        let corrupt = |error| StoreError::Corrupt { item: keys::pk(source), source: Cause::from(error) };
+        row.extend::<Item>(serde_dynamo::to_item(&item).map_err(corrupt)?);
+        let row = seal(row);
+        let (checksum, exists) = (before.get(attributes::CHECKSUM), !before.is_empty());
+        let is_moved = self.replace_row("move a position", checksum, exists, row.clone()).await?;
+        if is_moved {
+            *stored = StoredPosition { source: source.clone(), item, row };
+        }
+        Ok(is_moved)
+    }
+
+    /// The positions that are suspended, at most `limit`.
+    pub async fn suspended_positions(&self, limit: usize) -> Result<FoundPositions, StoreError> {
+        let condition = format!("{} = :pk", attributes::GSI1PK);
+        let query = self.query(condition, [(":pk", keys::SUSPENDED_POSITIONS.to_owned())]);
+        let (rows, more) = rows_of(query.index_name(attributes::GSI1), limit).await?;
+        let mut found = FoundPositions { more, ..FoundPositions::default() };
+        for row in rows {
+            let unreadable = UnreadableRow::of(&row);
+            match StoredPosition::read(row) {
+                Ok(position) => found.positions.push(position),
+                Err(error) => found.unreadable.push(unreadable.because(error)),
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl StoredPosition {
+    fn read(row: Item) -> Result<Self, Cause> {
+        let item: PositionItem = serde_dynamo::from_item(row.clone())?;
+        let source = keys::aggregate_of_pk(&item.pk).ok_or("its partition key is not that of an aggregate")?;
+        Ok(Self { source, item, row })
+    }
+}
