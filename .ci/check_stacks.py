@@ -68,7 +68,7 @@ MAIN = {
     "defaults": {},
     "everything": {
         "ReadModels": "true",
-        "Reactor": "deadlines",
+        "Reactor": "processes",
         "JwtIssuer": "https://issuer.example.com",
         "JwtAudience": "one,other",
         "AllowedOrigins": "https://app.example.com,https://other.example.com",
@@ -80,6 +80,7 @@ MAIN = {
     },
     "read models": {"ReadModels": "true"},
     "reactor": {"Reactor": "deadlines"},
+    "processes": {"Reactor": "processes"},
     "tokens": {"JwtIssuer": "https://issuer.example.com", "JwtAudience": "one"},
     "browsers": {"AllowedOrigins": "https://app.example.com"},
     "key": {"KmsKeyArn": KEY, "ReadModels": "true", "Reactor": "deadlines"},

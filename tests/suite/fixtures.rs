@@ -206,6 +206,9 @@ async fn messages_of_the_api_commands_arrive_on_the_bus() {
         "StudentEnrolled",
         "StudentJoinedCourse",
         "StudentSubscribed",
+        // Of the process that the order begins.
+        "FulfilmentBegun",
+        "PaymentRequested",
     ];
     let arrived = async || -> Vec<String> {
         let bus = endpoints.effect("bus.json").await;

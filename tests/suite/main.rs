@@ -42,6 +42,7 @@ mod order;
 mod outages;
 mod panics;
 mod performance;
+mod processes;
 mod races;
 mod reactor;
 mod read_model_budgets;

@@ -1,4 +1,4 @@
-//! Deadlines over HTTP: what the state declares happens when the clock is moved, unless the state changes first.
+//! Deadlines and processes over HTTP: what states declare happens when the clock is moved, unless they change first.
 
 use std::time::Duration;
 
@@ -57,4 +57,46 @@ async fn reservation_expires_when_its_time_has_come_unless_it_is_paid() {
     forward(&suite, "1d").await;
     expired(&suite, "later").await;
     assert_eq!(status(&suite, "paid").await, "paid");
+}
+
+async fn place_order(suite: &Suite, id: &str) {
+    let items = json!([{"productId": "coffee", "quantity": 2}]);
+    suite.post("/order", &json!({"id": id, "customerId": "alice", "items": items, "total": 4500})).await.expect(201);
+}
+
+/// Waits until an aggregate has a status, or a process gets it.
+async fn reaches(suite: &Suite, path: &str, status: &str) {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let seen = suite.get(path).await;
+        if seen.status == 200 && seen.body["state"]["status"] == status {
+            return;
+        }
+        assert!(Instant::now() < give_up, "{path} is not {status}: {}", seen.body);
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_that_is_paid_is_shipped_and_one_that_is_not_is_abandoned() {
+    let suite = Suite::start().await;
+    place_order(&suite, "paid").await;
+    place_order(&suite, "unpaid").await;
+    for id in ["paid", "unpaid"] {
+        reaches(&suite, &format!("/payment/{id}"), "requested").await;
+    }
+    suite.post("/payment/paid/commands", &json!({"command": "ReceivePayment"})).await.expect(200);
+    reaches(&suite, "/shipment/paid", "requested").await;
+    assert_eq!(suite.get("/order/paid").await.expect(200).body["state"]["status"], "paid");
+    let collect = json!({"command": "CollectShipment", "data": {"trackingNumber": "T-1"}});
+    suite.post("/shipment/paid/commands", &collect).await.expect(200);
+    reaches(&suite, "/order/paid", "shipped").await;
+
+    forward(&suite, "71h").await;
+    assert_eq!(suite.get("/fulfilment/unpaid").await.expect(200).body["state"]["status"], "awaitsPayment");
+    forward(&suite, "1h").await;
+    reaches(&suite, "/payment/unpaid", "givenUp").await;
+    assert_eq!(suite.get("/fulfilment/unpaid").await.expect(200).body["state"]["status"], "abandoned");
+    assert_eq!(suite.get("/order/unpaid").await.expect(200).body["state"]["status"], "placed");
+    assert_eq!(suite.get("/order/paid").await.expect(200).body["state"]["status"], "shipped");
 }

@@ -28,9 +28,10 @@ use crate::instance::{Instance, send, settings};
 const TIME: Duration = Duration::from_secs(60);
 
 /// The relay in template.yaml.
-fn relay_of_template(read_models: &str) -> Function {
+fn relay_of_template(read_models: &str, reactor: &str) -> Function {
     let text = std::fs::read_to_string(workspace().join("template.yaml")).unwrap();
-    let mut template = Template::with_parameters(&text, &[("ReadModels", read_models)]).unwrap();
+    let parameters = [("ReadModels", read_models), ("Reactor", reactor)];
+    let mut template = Template::with_parameters(&text, &parameters).unwrap();
     template.functions.remove("StreamRelay").unwrap()
 }
 
@@ -114,7 +115,7 @@ async fn records() -> Vec<Value> {
 async fn relay_without_read_models_receives_no_metadata_and_does_not_call_sqs() {
     let records = records().await;
     let received = |read_models: &str| {
-        let relay = relay_of_template(read_models);
+        let relay = relay_of_template(read_models, "off");
         let event = relay.streams.values().next().unwrap();
         let received: Vec<_> = records.iter().filter(|record| event.settings.filter.matches(record)).cloned().collect();
         (relay.environment.contains_key("CHANGES_QUEUE_URL"), received)
@@ -141,6 +142,25 @@ async fn relay_without_read_models_receives_no_metadata_and_does_not_call_sqs() 
     eprintln!("PutEvents of 10 messages: {bytes} bytes; SendMessage of 10 aggregates: {bytes_of_message} bytes");
     assert!(*bytes_of_message < 1_000);
     assert_eq!(services.bus.queued().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn relay_receives_metadata_for_a_reactor_only_with_processes() {
+    let records = records().await;
+    for (reactor, variables, received) in
+        [("off", [false, false], 10), ("deadlines", [true, true], 10), ("processes", [true, true], 30)]
+    {
+        let relay = relay_of_template("false", reactor);
+        let has = ["REACTIONS_QUEUE_URL", "REACTOR"].map(|name| relay.environment.contains_key(name));
+        let filter = &relay.streams.values().next().unwrap().settings.filter;
+        let passed = records.iter().filter(|record| filter.matches(record)).count();
+        assert_eq!((has, passed), (variables, received), "{reactor}");
+    }
+    let queue = |reactor: &str| {
+        let environment = [("REACTIONS_QUEUE_URL", "reactions"), ("REACTOR", reactor)].into_iter().collect();
+        daybook_stream_relay::processes_queue(&environment)
+    };
+    assert_eq!((queue("deadlines"), queue("processes")), (None, Some("reactions".to_owned())));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -102,7 +102,7 @@ impl Plain {
         match branches {
             Yaml::Sequence(mut branches) => {
                 let condition = match branches[0].as_str() {
-                    Some("HasReadModels" | "HasReactor") => self.parts,
+                    Some("HasReadModels" | "HasReactor" | "SendsChanges") => self.parts,
                     Some("CreatesTable" | "MappingsRead") => self.own_table,
                     _ => return self.of(Yaml::Sequence(branches)),
                 };
@@ -127,7 +127,7 @@ const PARTS: [(&str, &str); 2] = [("deploy/read-models.yaml", "Projector"), ("de
 
 /// The template with all parts, and those of its nested stacks.
 fn template_with_parts() -> Template {
-    let mut template = Template::with_parameters(&text(), &[("ReadModels", "true"), ("Reactor", "deadlines")]).unwrap();
+    let mut template = Template::with_parameters(&text(), &[("ReadModels", "true"), ("Reactor", "processes")]).unwrap();
     for (file, _) in PARTS {
         template.functions.extend(Template::parse(&read(file)).unwrap().functions);
     }
@@ -309,7 +309,7 @@ fn variables() -> [(&'static str, BTreeMap<String, bool>); 5] {
 }
 
 /// The optional variables that may have any value.
-const NAMES: [&str; 3] = ["CHANGES_QUEUE_URL", "REACTIONS_QUEUE_URL", "VIEWS_TABLE_NAME"];
+const NAMES: [&str; 4] = ["CHANGES_QUEUE_URL", "REACTIONS_QUEUE_URL", "REACTOR", "VIEWS_TABLE_NAME"];
 
 /// The variables of logs, metrics, traces and the AWS SDK. `sam local` replaces only endpoints that are declared.
 fn of_libraries(id: &str) -> &'static [&'static str] {
@@ -353,8 +353,9 @@ fn read_settings(id: &str, environment: &Environment) -> Result<String, SettingE
         "StreamRelay" => {
             let changes_queue = daybook_stream_relay::changes_queue(environment);
             let reactions_queue = daybook_stream_relay::reactions_queue(environment);
+            let processes_queue = daybook_stream_relay::processes_queue(environment);
             let settings = daybook_stream_relay::RelaySettings::read(environment)?;
-            format!("{settings:?} {changes_queue:?} {reactions_queue:?}")
+            format!("{settings:?} {changes_queue:?} {reactions_queue:?} {processes_queue:?}")
         }
         other => panic!("no function is called {other}"),
     })

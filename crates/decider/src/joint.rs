@@ -41,6 +41,31 @@ pub struct Decisions {
     pub named: usize,
 }
 
+impl Decisions {
+    /// No change of an aggregate, because of this rejection.
+    ///
+    /// # Errors
+    ///
+    /// When its state has no JSON form, or its type is not registered.
+    pub fn rejected(
+        registry: &Registry,
+        key: &AggregateKey,
+        before: &Folded,
+        rejection: DomainRejection,
+    ) -> Result<Self, JointError> {
+        let own = model(registry, key).and_then(|model| {
+            Decided::nothing(model, before).map_err(|error| match error {
+                StateError::Panicked(panic) => CommandError::Panicked(panic),
+                StateError::Json(error) => {
+                    CommandError::Unwritable { event: format!("the state of {key}"), reason: error.to_string() }
+                }
+            })
+        });
+        let own = own.map_err(|error| JointError { aggregate: None, index: None, error })?;
+        Ok(Decided { rejection: Some(rejection), ..own }.into())
+    }
+}
+
 impl From<Decided> for Decisions {
     fn from(own: Decided) -> Self {
         Self { own, others: Vec::new(), named: 0 }
@@ -282,16 +307,10 @@ impl Joint<'_> {
         decided: Decided,
         rejection: DomainRejection,
     ) -> Result<Decisions, CommandError> {
-        let rejection = Some(rejection);
         if by == *self.own {
-            return Ok(Decided { rejection, ..decided }.into());
+            return Ok(Decided { rejection: Some(rejection), ..decided }.into());
         }
-        let own = Decided::nothing(model(self.registry, self.own)?, self.before).map_err(|error| match error {
-            StateError::Panicked(panic) => CommandError::Panicked(panic),
-            StateError::Json(error) => {
-                CommandError::Unwritable { event: format!("the state of {}", self.own), reason: error.to_string() }
-            }
-        })?;
-        Ok(Decisions { own: Decided { rejection, ..own }, others: vec![(by, decided)], named: 0 })
+        let rejected = Decisions::rejected(self.registry, self.own, self.before, rejection);
+        Ok(Decisions { others: vec![(by, decided)], ..rejected.map_err(|error| error.error)? })
     }
 }

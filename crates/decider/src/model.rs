@@ -274,6 +274,13 @@ pub struct DomainRejection {
     pub by: Option<AggregateKey>,
 }
 
+impl DomainRejection {
+    /// A rejection by the aggregate that the request is about, of its first command.
+    pub fn new(name: &'static str, detail: String) -> Self {
+        Self { name, detail, index: 0, by: None }
+    }
+}
+
 /// The reason why a command cannot be decided.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {

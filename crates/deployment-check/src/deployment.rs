@@ -30,6 +30,7 @@ pub(super) struct Deployment {
     pub(super) feed_delay: Duration,
     pub(super) has_views: bool,
     pub(super) has_reactor: bool,
+    pub(super) has_processes: bool,
     /// Whether the table is on this machine.
     pub(super) is_local: bool,
     pub(super) timeout: Duration,
@@ -70,6 +71,7 @@ impl Deployment {
             feed_delay: store.feed_delay,
             has_views: stack.has_views(),
             has_reactor: stack.optional("REACTIONS_QUEUE_URL").is_some(),
+            has_processes: stack.optional("REACTOR").as_deref() == Some("processes"),
             is_local,
             timeout,
             run_id: Ulid::generate().to_string(),

@@ -43,7 +43,7 @@ use crate::usage::UsageMeter;
 
 /// The parameters that turn on the optional parts, which the stack always has, and the template of each part.
 const PARTS: [(&str, &str, &str); 2] =
-    [("ReadModels", "true", "deploy/read-models.yaml"), ("Reactor", "deadlines", "deploy/reactor.yaml")];
+    [("ReadModels", "true", "deploy/read-models.yaml"), ("Reactor", "processes", "deploy/reactor.yaml")];
 
 const NOTICES: HeaderName = HeaderName::from_static(Notices::HEADER);
 

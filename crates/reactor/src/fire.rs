@@ -10,15 +10,12 @@ use daybook_function_runtime::with_causes;
 use daybook_table::{DeadlineState, DueDeadline};
 use tokio::time::{Instant, sleep};
 
-use crate::firing::{Firing, GONE, NotFired};
+use crate::failure::{Failure, MAX_RECEIVES};
+use crate::reaction::{Asked, GONE, NotDecided, Reaction};
 use crate::reactor::Reactor;
 
 /// Maximum time that an invocation waits for a deadline to become due: the clock of the sender may be ahead.
 const MAX_EARLY: Duration = Duration::from_secs(2);
-
-/// How often a message is received before a deadline that cannot be fired is marked as failed. Meanwhile, a deployment that
-/// causes the failure can be rolled back.
-const MAX_RECEIVES: u32 = 5;
 
 /// The time for which a firing is known by its idempotency key. Until then, its row is marked.
 const KEY_TTL: Duration = Duration::from_hours(14 * 24);
@@ -26,49 +23,17 @@ const KEY_TTL: Duration = Duration::from_hours(14 * 24);
 /// The digest of all firings: a key is used for one deadline alone.
 const DIGEST: &str = "deadline";
 
-/// Why a deadline could not be fired.
-enum Failure {
-    /// It may fire later: the table is not available, other writers are faster, or a deployment is in progress.
-    Transient(String),
-    /// It cannot be fired while the code and the data are as they are.
-    Permanent(String),
-}
-
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        let text = with_causes(&error);
-        match error {
-            StoreError::Unavailable { .. } | StoreError::Newer { .. } | StoreError::InvalidRequest { .. } => {
-                Self::Transient(text)
-            }
-            StoreError::Corrupt { .. } | StoreError::Panicked { .. } => Self::Permanent(text),
-        }
-    }
-}
-
-impl From<TransactError<NotFired>> for Failure {
-    fn from(error: TransactError<NotFired>) -> Self {
-        let text = with_causes(&error);
-        match error {
-            TransactError::Store(error) => error.into(),
-            TransactError::Contended | TransactError::OutcomeUnknown { .. } => Self::Transient(text),
-            TransactError::Decide(reason) => Self::Permanent(with_causes(&reason)),
-            TransactError::Conflict { .. }
-            | TransactError::KeyReused
-            | TransactError::ClaimTaken { .. }
-            | TransactError::TooLarge { .. } => Self::Permanent(text),
-        }
-    }
-}
-
 impl Reactor {
     /// Fires a deadline whose message was received this often. Returns whether it is done; otherwise, its message must come
     /// again.
     pub(crate) async fn fire(&self, deadline: &DueDeadline, receives: u32, cutoff: Instant) -> bool {
-        let failure = match self.try_to_fire(deadline, cutoff).await {
-            Ok(()) => return true,
-            Err(failure) => failure,
-        };
+        let result = self.try_to_fire(deadline, cutoff).await;
+        self.settle(deadline, receives, result).await
+    }
+
+    /// Ends an attempt to fire a deadline, or to send a dispatch. Returns whether it is done.
+    pub(crate) async fn settle(&self, deadline: &DueDeadline, receives: u32, result: Result<(), Failure>) -> bool {
+        let Err(failure) = result else { return true };
         self.signals.failed();
         let DueDeadline { due, key, name } = deadline;
         match failure {
@@ -114,15 +79,10 @@ impl Reactor {
         let Some(model) = self.registry.get(&key.aggregate_type) else {
             return Err(Failure::Permanent(format!("no aggregate type {} is registered", key.aggregate_type)));
         };
-        let meta = Meta {
-            actor: Some("daybook".to_owned()),
-            causation_id: Some(stored.item.event_id.clone()),
-            correlation_id: stored.item.correlation_id.clone(),
-            ..Meta::default()
-        };
-        let firing = Firing { registry: &self.registry, store: &self.store, deadline, meta };
+        let (registry, store, meta) = (&self.registry, &self.store, meta_of(&stored));
+        let reaction = Reaction { registry, store, to: key, asked: Asked::Due(*due), row: Some(name), meta };
         // With a space, which no key of a client has.
-        let idempotency_key = format!("deadline {name} {due}");
+        let idempotency_key = format!("deadline {name} {due} {}", stored.item.seq_num);
         let options = TransactOptions {
             policy: LoadPolicy::Incremental,
             creates: false,
@@ -130,7 +90,7 @@ impl Reactor {
             idempotency: Some(IdempotencyKey { key: &idempotency_key, digest: DIGEST, ttl: KEY_TTL }),
             deadline: cutoff.checked_sub(TransactOptions::LAST_CALLS).unwrap_or(cutoff),
         };
-        match self.store.transact(model, key, &firing, &options).await {
+        match self.store.transact(model, key, &reaction, &options).await {
             Ok(Transacted::Decided(response)) => {
                 self.signals.fired();
                 tracing::info!(aggregate = %key, name, %due, version = response.version, "the deadline has fired");
@@ -141,12 +101,12 @@ impl Reactor {
             // An earlier invocation has fired it, and could not mark it.
             Ok(Transacted::Replayed(_)) => {}
             // The tick sends it again.
-            Err(TransactError::Decide(reason @ NotFired::Early)) => {
+            Err(TransactError::Decide(reason @ NotDecided::Early)) => {
                 tracing::info!(aggregate = %key, name, %due, %reason, "the deadline has not fired");
                 return Ok(());
             }
             Err(TransactError::Decide(
-                reason @ (NotFired::NotDeclared | NotFired::Rejected(_) | NotFired::NoEffect),
+                reason @ (NotDecided::NotDeclared | NotDecided::Rejected(_) | NotDecided::NoEffect),
             )) => {
                 self.signals.without_effect();
                 tracing::info!(aggregate = %key, name, %due, %reason, "the deadline has no effect");
@@ -160,5 +120,15 @@ impl Reactor {
     async fn pending(&self, deadline: &DueDeadline) -> Result<Option<StoredDeadline>, StoreError> {
         let stored = self.store.deadline(&deadline.key, &deadline.name).await?;
         Ok(stored.filter(|stored| stored.item.state() == DeadlineState::Pending && stored.due == deadline.due))
+    }
+}
+
+/// The metadata of the events that follow from a row.
+pub(crate) fn meta_of(row: &StoredDeadline) -> Meta {
+    Meta {
+        actor: Some("daybook".to_owned()),
+        causation_id: Some(row.item.event_id.clone()),
+        correlation_id: row.item.correlation_id.clone(),
+        ..Meta::default()
     }
 }

@@ -1,25 +1,37 @@
-//! Lambda 5: sends aggregates the commands of their deadlines that are due. To *fire* a deadline is to decide and append its
-//! command.
+//! Lambda 5: sends aggregates the commands of their deadlines that are due, and the commands of processes: those that a process
+//! gets for the events of other aggregates, and those that it dispatches to them. To *fire* a deadline is to decide and append
+//! its command.
 //!
-//! A message of its queue contains no command, only the names and times of deadlines. The reactor reads the row of each of them
-//! from the table, and the command from the state of the aggregate. Late, lost, repeated and reordered messages therefore change
-//! nothing: each minute, the tick finds what is due.
+//! A message of its queue contains no command, only the names of deadlines and dispatches, or of aggregates with new events. The
+//! reactor reads rows and events from the table, and commands from the state of the aggregate. Late, lost, repeated and reordered
+//! messages about deadlines and dispatches therefore change nothing: each minute, the tick finds what is due. Events have no tick:
+//! a message about them stays in the queue until they are handled.
 //!
 //! Invariants:
 //! - A deadline fires only while the state declares it, with its name and its time, and never before its time.
 //! - A deadline fires once: its events, the row of its idempotency key and the row of the deadline change in one transaction.
-//! - Only an error of the aggregate's code or data marks a deadline as failed. An outage only delays it.
+//! - A process handles each event once, and those of an aggregate in their order. Of a dispatch, the target gets the command once,
+//!   the process its answer once, and the next dispatch follows. An outcome is stored in the transaction of its events, also if
+//!   there are none: a repetition, on a later state, has the same.
+//! - Only an error of the aggregate's code or data marks a deadline or a dispatch as failed, or suspends a position. An outage only
+//!   delays it.
 //!
 //! In reading order:
 //! - [`run`]: the `main` of the function, with its settings.
 //! - [`reactor`]: an invocation, with a batch of messages or a tick.
-//! - `tick`: finds the deadlines that are due and sends them to the queue. `batch`: the deadlines of a batch of messages.
-//! - `fire`: one deadline. `firing`: the decision on its command. `signals`: metrics.
+//! - `tick`: finds the deadlines that are due and sends them to the queue. `batch`: what a batch of messages names.
+//! - `fire`: one deadline. `dispatch`: the dispatches of a process. `follow`: the events that are input of processes.
+//! - `deliver`: commands that an aggregate gets once. `reaction`: the decision on them, and on the command of a deadline.
+//! - `failure`: why something could not be done. `signals`: metrics.
 
 mod batch;
+mod deliver;
+mod dispatch;
+mod failure;
 mod fire;
-mod firing;
+mod follow;
 mod function;
+mod reaction;
 pub mod reactor;
 mod signals;
 mod tick;

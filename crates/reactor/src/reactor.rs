@@ -48,7 +48,7 @@ impl Reactor {
     pub async fn handle(&self, event: ReactorEvent, deadline: Instant) -> QueueResponse {
         let cutoff = deadline.checked_sub(MARGIN).unwrap_or(deadline);
         match event {
-            ReactorEvent::Messages(batch) => self.fire_all(batch, cutoff).await,
+            ReactorEvent::Messages(batch) => self.react(batch, cutoff).await,
             ReactorEvent::Tick { tick } => {
                 if tick {
                     self.tick(cutoff).await;

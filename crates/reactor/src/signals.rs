@@ -12,7 +12,14 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn describe() -> Self {
-        for name in ["DeadlinesFired", "DeadlinesWithoutEffect", "DeadlinesFailed", "ReactionsFailed"] {
+        for name in [
+            "DeadlinesFired",
+            "DeadlinesWithoutEffect",
+            "CommandsDispatched",
+            "EventsHandled",
+            "ReactionsGivenUp",
+            "ReactionAttemptsFailed",
+        ] {
             describe_counter!(name, Unit::Count, "");
         }
         describe_histogram!("OldestDeadline", Unit::Seconds, "");
@@ -32,23 +39,33 @@ impl Signals {
         counter!("DeadlinesWithoutEffect").increment(1);
     }
 
-    /// Counts a deadline that was marked as failed.
-    pub(crate) fn gave_up(&self) {
-        counter!("DeadlinesFailed").increment(1);
+    /// Counts a dispatch that was sent, also one that its aggregate rejects.
+    pub(crate) fn dispatched(&self) {
+        counter!("CommandsDispatched").increment(1);
     }
 
-    /// Counts a failure of any kind, also one that is tried again.
+    /// Counts an event that is input of a process, also one without effect.
+    pub(crate) fn handled(&self) {
+        counter!("EventsHandled").increment(1);
+    }
+
+    /// Counts a deadline or a dispatch that was marked as failed, or a position that was suspended.
+    pub(crate) fn gave_up(&self) {
+        counter!("ReactionsGivenUp").increment(1);
+    }
+
+    /// Counts an attempt of any kind that failed, also one that is made again.
     ///
     /// All kinds share one metric with this dimension, because CloudWatch bills each value of a dimension as a metric. Versions
     /// without failures have no value.
     pub(crate) fn failed(&self) {
-        counter!("ReactionsFailed").increment(1);
+        counter!("ReactionAttemptsFailed").increment(1);
         if let Some(version) = &self.function_version {
-            counter!("ReactionsFailed", "FunctionVersion" => version.clone()).increment(1);
+            counter!("ReactionAttemptsFailed", "FunctionVersion" => version.clone()).increment(1);
         }
     }
 
-    /// Records how long the oldest deadline has been due that has not fired. Each tick has a value, also without such a
+    /// Records how long the oldest deadline or dispatch has been due that is not done. Each tick has a value, also without such a
     /// deadline: an alarm notices if there are none.
     pub(crate) fn oldest(&self, overdue: Duration) {
         histogram!("OldestDeadline").record(overdue.as_secs_f64());

@@ -8,7 +8,7 @@ use daybook_stream_batch::StreamBatch;
 
 use crate::clients;
 use crate::relay::Relay;
-use crate::settings::{RelaySettings, changes_queue, reactions_queue};
+use crate::settings::{RelaySettings, changes_queue, processes_queue, reactions_queue};
 
 /// Runs the relay until Lambda ends its process: the `main` of the function. It exits with an error in the log if a setting
 /// is invalid or the bus does not exist.
@@ -29,7 +29,7 @@ async fn serve() -> Result<(), Error> {
     if !is_checked {
         relay = relay.with_unchecked_bus();
     }
-    if let Some(queue) = changes_queue(&environment) {
+    for queue in [changes_queue(&environment), processes_queue(&environment)].into_iter().flatten() {
         relay = relay.with_changes_queue(clients::sqs(&config), queue);
     }
     if let Some(queue) = reactions_queue(&environment) {

@@ -1,6 +1,6 @@
 //! The queues of other functions. Their messages are hints, and contain no data: whoever receives one reads the table. From the
 //! changes queue, the projector learns which aggregates have new events; from the reactions queue, the reactor learns which
-//! deadlines are due soon.
+//! deadlines are due soon, and with processes the same as the projector.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,16 +32,19 @@ impl SentHints {
     }
 }
 
-/// Sends the aggregates to the queue, with retries until `cutoff`.
+/// Sends the aggregates to each of the queues, with retries until `cutoff`.
 pub(crate) async fn send_changes(
-    queue: &Queue,
+    queues: &[Queue],
     mut moved: BTreeMap<AggregateKey, Moved>,
     cutoff: Instant,
 ) -> SentHints {
     let last_events = moved.iter().map(|(key, moved)| (key.clone(), moved.last)).collect();
     let messages = ChangedAggregates::messages(&last_events);
-    let accepted =
-        join_all(messages.iter().map(|message| send(queue, message.to_body(), Duration::ZERO, cutoff))).await;
+    let send_to_all = messages.iter().map(|message| async {
+        let sends = queues.iter().map(|queue| send(queue, message.to_body(), Duration::ZERO, cutoff));
+        join_all(sends).await.into_iter().all(|is_accepted| is_accepted)
+    });
+    let accepted = join_all(send_to_all).await;
     let mut sent = SentHints::default();
     for (message, is_accepted) in messages.into_iter().zip(accepted) {
         let records = message.keys().filter_map(|key| moved.remove(&key)).map(|moved| moved.records).collect();

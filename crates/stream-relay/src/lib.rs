@@ -18,7 +18,7 @@
 //! - `put_events`: the result of each entry, from a response of EventBridge.
 //! - `memory`: what the process knows from earlier invocations.
 //! - `hints`: the changes queue, from which the projector learns which aggregates have new events, and the reactions queue,
-//!   from which the reactor learns which deadlines are due soon.
+//!   from which the reactor learns which deadlines are due soon, and with processes the same as the projector.
 //! - `dead_letter`: the contents of the dead-letter queue.
 //! - `signals`: logs and metrics of an invocation. `spans`: its traces.
 //! - [`clients`], [`settings`]: configuration. [`check_bus`]: whether the bus exists.
@@ -49,4 +49,4 @@ pub use function::run;
 pub use message::EntryError;
 pub use relay::{Relay, RelayError};
 pub use resend::{BatchRows, Resend, ResendOutcome};
-pub use settings::{RelaySettings, RetryPolicy, changes_queue, reactions_queue};
+pub use settings::{RelaySettings, RetryPolicy, changes_queue, processes_queue, reactions_queue};

@@ -19,7 +19,7 @@ use crate::{signals, spans};
 #[derive(Clone, Debug)]
 pub struct Relay {
     publisher: Publisher,
-    changes_queue: Option<Queue>,
+    changes_queues: Vec<Queue>,
     reactions_queue: Option<Queue>,
     /// The version of the function that runs it, under which its failures are counted.
     function_version: Option<String>,
@@ -43,7 +43,7 @@ impl Relay {
         // The function has just checked the bus.
         memory.lock().bus_checked = Some(Instant::now());
         let publisher = Publisher { bus, settings, dead_letter_queue, memory, clock };
-        Self { publisher, changes_queue: None, reactions_queue: None, function_version: None }
+        Self { publisher, changes_queues: Vec::new(), reactions_queue: None, function_version: None }
     }
 
     /// The relay of a function that could not check its bus at its start: the first batch checks it.
@@ -53,11 +53,12 @@ impl Relay {
         self
     }
 
-    /// The relay that also sends the keys of aggregates with new events to the changes queue, which has this URL.
+    /// The relay that also sends the keys of aggregates with new events to this queue: the changes queue, or that of a reactor
+    /// with processes.
     #[must_use]
-    pub fn with_changes_queue(self, client: SqsClient, url: String) -> Self {
-        let changes_queue = Some(Queue { client, url, waits: self.publisher.settings.retry.waits });
-        Self { changes_queue, ..self }
+    pub fn with_changes_queue(mut self, client: SqsClient, url: String) -> Self {
+        self.changes_queues.push(Queue { client, url, waits: self.publisher.settings.retry.waits });
+        self
     }
 
     /// The relay that also sends deadlines that are due soon to the reactions queue, which has this URL.
@@ -97,9 +98,9 @@ impl Relay {
         let cutoff = deadline.checked_sub(settings.retry.margin).unwrap_or(deadline);
         let mut limits = Limits { cutoff: Some(cutoff), ..Limits::default() };
         let send_changes = async {
-            match &self.changes_queue {
-                Some(queue) if !moved.is_empty() => hints::send_changes(queue, moved, cutoff).await,
-                _ => SentHints::default(),
+            match &*self.changes_queues {
+                [] => SentHints::default(),
+                queues => hints::send_changes(queues, moved, cutoff).await,
             }
         };
         let send_deadlines = async {

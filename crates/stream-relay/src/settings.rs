@@ -39,6 +39,11 @@ pub fn reactions_queue(environment: &Environment) -> Option<String> {
     environment.optional("REACTIONS_QUEUE_URL")
 }
 
+/// The same queue if it also gets changes, because `REACTOR` is `processes`.
+pub fn processes_queue(environment: &Environment) -> Option<String> {
+    reactions_queue(environment).filter(|_| environment.optional("REACTOR").as_deref() == Some("processes"))
+}
+
 impl RelaySettings {
     pub fn read(environment: &Environment) -> Result<Self, SettingError> {
         let dlq_url = environment.required("DLQ_URL")?;

@@ -207,14 +207,17 @@ fn dashboard_shows_optional_parts_only_if_they_are_deployed() {
     let expected = [
         "Messages of the projector",
         "Messages of the reactor",
-        "Oldest deadline that is due, s",
+        "Oldest deadline or dispatch that is due, s",
         "Oldest message of the projector, s",
         "Projector",
         "Reactor",
     ];
     assert_eq!(added, expected);
     let text = body(false).to_string();
-    assert!(!["ProjectorName", "\"views\"", "ReactorName"].iter().any(|name| text.contains(name)), "{text}");
+    assert!(
+        !["ProjectorName", "\"views\"", "ReactorName", "\"reactor\""].iter().any(|name| text.contains(name)),
+        "{text}"
+    );
 }
 
 // Costs.
@@ -275,7 +278,7 @@ fn cost_of_a_million_commands_is_that_of_the_costs_page() {
 }
 
 #[test]
-fn cost_with_read_models_contains_the_projector() {
+fn cost_with_all_parts_contains_the_projector_and_the_reactor() {
     let costs = widget(true, "Cost of a million commands, US dollars");
     let views = [
         ("AWS/Lambda Duration ProjectorName", 20e6),
@@ -288,11 +291,24 @@ fn cost_with_read_models_contains_the_projector() {
         ("AWS/SQS NumberOfEmptyReceives ChangesQueueName", 500_000.0),
         ("AWS/Logs IncomingBytes /aws/lambda/MonitoredStack/projector", 1e9),
     ];
-    let account = Account::of_sums(&[&MILLION[..], &views[..]].concat());
+    let reactor = [
+        ("AWS/Lambda Duration ReactorName", 10e6),
+        ("AWS/Lambda Invocations ReactorName", 500_000.0),
+        ("AWS/SQS NumberOfMessagesSent ReactionsQueueName", 1e6),
+        ("AWS/SQS NumberOfMessagesReceived ReactionsQueueName", 1e6),
+        ("AWS/SQS NumberOfMessagesDeleted ReactionsQueueName", 1e6),
+        ("AWS/SQS NumberOfEmptyReceives ReactionsQueueName", 250_000.0),
+        ("AWS/Logs IncomingBytes /aws/lambda/MonitoredStack/reactor", 0.5e9),
+    ];
+    let account = Account::of_sums(&[&MILLION[..], &views[..], &reactor[..]].concat());
     // 10,000 GB-seconds, 3.5 million messages and a GB of log.
     let expected = 0.20 + 10_000.0 * 0.000_013_333_4 + 4.0 * 0.625 + 3.0 * 0.125 + 3.5 * 0.40 + 0.50;
     assert_near(costs.value("views", &account, 0), expected, "views");
-    let parts = ["api", "functions", "table", "bus", "logs", "views"].map(|id| costs.value(id, &account, 0).unwrap());
+    // 5,000 GB-seconds, 3.25 million messages and half a GB of log.
+    let expected = 0.10 + 5_000.0 * 0.000_013_333_4 + 3.25 * 0.40 + 0.25;
+    assert_near(costs.value("reactor", &account, 0), expected, "reactor");
+    let parts = ["api", "functions", "table", "bus", "logs", "views", "reactor"];
+    let parts = parts.map(|id| costs.value(id, &account, 0).unwrap());
     assert_near(costs.value("together", &account, 0), parts.iter().sum(), "together");
 }
 
@@ -312,11 +328,13 @@ fn prices_and_memory_sizes_are_those_of_the_costs_page_and_of_the_functions() {
     let memory = |function: &Value| function["Properties"]["MemorySize"].as_u64();
     let default = outer["Globals"]["Function"]["MemorySize"].as_u64();
     let projector = &plain(&read("deploy/read-models.yaml"))["Resources"]["Projector"];
+    let reactor = &plain(&read("deploy/reactor.yaml"))["Resources"]["Reactor"];
     for (id, function) in [
         ("handlerMs", &outer["Resources"]["CommandHandler"]),
         ("relayMs", &outer["Resources"]["StreamRelay"]),
         ("snapshotterMs", &outer["Resources"]["Snapshotter"]),
         ("projectorMs", projector),
+        ("reactorMs", reactor),
     ] {
         let size = memory(function).or(default).unwrap();
         assert!(costs.contains(&format!("FILL({id}, 0) * {size}")), "{id} has {size} MB");

@@ -109,7 +109,7 @@ fn new_version_of_a_stream_function_is_rolled_back_by_failures_that_do_not_crash
         ("StreamRelay", "MessagesFailed", "stream-relay"),
         ("Snapshotter", "SnapshotsFailed", "snapshotter"),
         ("Projector", "ChangesFailed", "projector"),
-        ("Reactor", "ReactionsFailed", "reactor"),
+        ("Reactor", "ReactionAttemptsFailed", "reactor"),
     ] {
         let template = template_of(name);
         let function = &template["Resources"][name];

@@ -69,6 +69,7 @@ fn read(environment: &Environment) -> Result<(), OperatorError> {
     stack.required("VIEWS_TABLE_NAME")?;
     stack.required("CHANGES_QUEUE_URL")?;
     stack.required("REACTIONS_QUEUE_URL")?;
+    stack.required("REACTOR")?;
     stack.required("STREAM_RELAY_NAME")?;
     stack.required("STREAM_RELAY_LOGS").map(drop)
 }

@@ -432,12 +432,18 @@ async fn event_source_mappings_must_be_those_of_the_template() {
     };
     let line = async |mappings: &Value, exit| line_with(mappings, &[], exit).await;
     let views: &[(&str, &str)] = &[("VIEWS_TABLE_NAME", "views")];
-    let reactor: &[(&str, &str)] = &[("REACTIONS_QUEUE_URL", "reactions")];
-    for (mappings, others) in [(&mappings, &[] as &[_]), (&with_views, views), (&with_reactor, reactor)] {
+    let reactor: &[(&str, &str)] = &[("REACTIONS_QUEUE_URL", "reactions"), ("REACTOR", "deadlines")];
+    let processes: &[(&str, &str)] = &[("REACTIONS_QUEUE_URL", "reactions"), ("REACTOR", "processes")];
+    let with_processes = json!([mapping(&[outbox, metadata, soon]), mapping(&[due])]);
+    for (mappings, others) in
+        [(&mappings, &[] as &[_]), (&with_views, views), (&with_reactor, reactor), (&with_processes, processes)]
+    {
         let seen = line_with(mappings, others, Exit::Clean).await;
         assert!(seen.starts_with("as-expected event-source-mappings: Enabled, filter "), "{seen}");
     }
-    for (mappings, others) in [(&mappings, views), (&with_views, &[]), (&with_reactor, views)] {
+    for (mappings, others) in
+        [(&mappings, views), (&with_views, &[]), (&with_reactor, processes), (&with_processes, reactor)]
+    {
         let seen = line_with(mappings, others, Exit::Findings).await;
         assert!(seen.starts_with("differs event-source-mappings: "), "{seen}");
     }

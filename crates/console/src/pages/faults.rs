@@ -22,7 +22,7 @@ struct Switch {
     fault: fn() -> Value,
 }
 
-const SWITCHES: [Switch; 8] = [
+const SWITCHES: [Switch; 9] = [
     Switch {
         name: "relay",
         label: "The relay is paused",
@@ -63,6 +63,13 @@ const SWITCHES: [Switch; 8] = [
         label: "The projector is killed",
         effect: "Each invocation ends before its first call. Read models fall behind.",
         member: "projector",
+        fault: || json!([{"killAfterMs": 0, "forever": true}]),
+    },
+    Switch {
+        name: "reactor",
+        label: "The reactor is killed",
+        effect: "Each invocation with messages ends before its first call. Deadlines and processes are late.",
+        member: "reactor",
         fault: || json!([{"killAfterMs": 0, "forever": true}]),
     },
     Switch {

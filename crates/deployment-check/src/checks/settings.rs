@@ -91,16 +91,16 @@ async fn alarm_recipients(deployment: &Deployment) -> CheckResult {
     }
 }
 
-/// The filter patterns of the relay's mapping: those of outbox rows, with read models those of changes of metadata, and with a
-/// reactor those of deadlines that are due soon.
-fn relay_patterns(has_views: bool, has_reactor: bool) -> Vec<String> {
+/// The filter patterns of the relay's mapping: those of outbox rows, with read models or processes those of changes of
+/// metadata, and with a reactor those of deadlines that are due soon.
+fn relay_patterns(sends_changes: bool, has_reactor: bool) -> Vec<String> {
     let outbox = of_inserts(OUTBOX_PREFIX) + "}}";
     let metadata =
         format!(r#"{{"eventName":["INSERT","MODIFY"],"dynamodb":{{"Keys":{{"{SK}":{{"S":["{METADATA}"]}}}}}}}}"#);
     let soon = format!(
         r#"{{"eventName":["INSERT","MODIFY"],"dynamodb":{{"Keys":{{"{SK}":{{"S":[{{"prefix":"{DEADLINE_PREFIX}"}}]}}}},"NewImage":{{"{SOON}":{{"BOOL":[true]}}}}}}}}"#
     );
-    [outbox].into_iter().chain(has_views.then_some(metadata)).chain(has_reactor.then_some(soon)).collect()
+    [outbox].into_iter().chain(sends_changes.then_some(metadata)).chain(has_reactor.then_some(soon)).collect()
 }
 
 fn snapshotter_pattern() -> String {
@@ -119,7 +119,8 @@ async fn event_source_mappings(deployment: &mut Deployment) -> Result<CheckResul
     let mappings = response["EventSourceMappings"].as_array().cloned().unwrap_or_default();
     let mut seen: Vec<_> = mappings.iter().map(description).collect();
     seen.sort();
-    let patterns = [relay_patterns(deployment.has_views, deployment.has_reactor).join(" or "), snapshotter_pattern()];
+    let sends_changes = deployment.has_views || deployment.has_processes;
+    let patterns = [relay_patterns(sends_changes, deployment.has_reactor).join(" or "), snapshotter_pattern()];
     let mut expected = patterns.map(|pattern| {
         format!("Enabled, filter {pattern}, -1 retries for 82800 s, [\"ReportBatchItemFailures\"], on failure to s3")
     });

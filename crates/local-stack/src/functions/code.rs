@@ -16,7 +16,7 @@ use daybook_projector::Projector;
 use daybook_queue::{Queue, SqsClient, Waits};
 use daybook_reactor::{Reactor, reactions_queue as reactor_queue};
 use daybook_snapshotter::Snapshotter;
-use daybook_stream_relay::{Clock, Relay, RelaySettings, changes_queue, clients, reactions_queue};
+use daybook_stream_relay::{Clock, Relay, RelaySettings, changes_queue, clients, processes_queue, reactions_queue};
 use daybook_view_store::ViewStore;
 use serde::{Deserialize, Serialize};
 
@@ -110,10 +110,8 @@ fn relay(settings: &FunctionSettings) -> Result<Relay, DevError> {
     let (clock, sqs) = (settings.clock.clone(), clients::sqs(&aws));
     let relay = Relay::new(clients::eventbridge(&aws), sqs.clone(), RelaySettings::read(&environment)?);
     let relay = relay.with_clock(Clock::new(move || clock.timestamp()));
-    let relay = match changes_queue(&environment) {
-        Some(queue) => relay.with_changes_queue(sqs.clone(), queue),
-        None => relay,
-    };
+    let changes = [changes_queue(&environment), processes_queue(&environment)].into_iter().flatten();
+    let relay = changes.fold(relay, |relay, queue| relay.with_changes_queue(sqs.clone(), queue));
     Ok(match reactions_queue(&environment) {
         Some(queue) => relay.with_reactions_queue(sqs, queue),
         None => relay,

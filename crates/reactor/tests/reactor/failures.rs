@@ -87,7 +87,7 @@ async fn messages_that_cannot_be_read_come_again_and_stop_no_other() {
     let long = "x".repeat(3_000);
     let bodies = [
         "{".to_owned(),
-        json!({"changed": []}).to_string(),
+        json!({"changed": [["timer", "a b", 1]]}).to_string(),
         json!({"deadlines": [["timer", long, "ring", due]]}).to_string(),
         json!({"deadlines": [["timer", "1", "a b", due], ["timer", "1", "ring", due]]}).to_string(),
     ];

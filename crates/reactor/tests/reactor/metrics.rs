@@ -56,13 +56,13 @@ async fn each_tick_has_the_age_of_the_oldest_deadline_and_failures_are_counted_b
         lines.sort_by_key(|line| line.get("FunctionVersion").is_some());
         lines
     };
-    let of_version = json!({"FunctionVersion": "7", "ReactionsFailed": 1});
+    let of_version = json!({"FunctionVersion": "7", "ReactionAttemptsFailed": 1});
     assert!(message(&reactor, 1, &[("1", "boom", due)]).await);
-    assert_eq!(sorted(), [json!({"ReactionsFailed": 1}), of_version.clone()]);
+    assert_eq!(sorted(), [json!({"ReactionAttemptsFailed": 1}), of_version.clone()]);
     assert!(!message(&reactor, 5, &[("1", "boom", due)]).await);
-    assert_eq!(sorted(), [json!({"DeadlinesFailed": 1, "ReactionsFailed": 1}), of_version.clone()]);
+    assert_eq!(sorted(), [json!({"ReactionAttemptsFailed": 1, "ReactionsGivenUp": 1}), of_version.clone()]);
     // Without a value, the alarm on late reactions rings.
     setup.bus.delete_queue("reactions");
     tick(&reactor).await;
-    assert_eq!(sorted(), [json!({"ReactionsFailed": 1}), of_version]);
+    assert_eq!(sorted(), [json!({"ReactionAttemptsFailed": 1}), of_version]);
 }

@@ -392,6 +392,22 @@ async fn change_of_an_aggregate_is_unsettled_until_the_queue_accepts_it() {
 }
 
 #[tokio::test]
+async fn change_of_an_aggregate_reaches_the_projector_and_the_processes() {
+    let lost = json!({"sendMessage": [{"http": 503}]});
+    let setup = setup(lost).await.with_changes_queue().with_processes();
+    assert_eq!(setup.checkpoint(&[moved(1, "a"), insert(2, "a", 1)]).await, None);
+    let mut queued: Vec<_> = setup.bus.queued().into_iter().map(|message| (message.queue_url, message.body)).collect();
+    queued.sort();
+    let body = r#"{"changed":[["todo","a",7]]}"#;
+    let to = |queue: &str| (format!("http://localhost/1/{queue}"), body.to_owned());
+    assert_eq!(queued, [to("changes"), to("reactions")]);
+    // A reactor of deadlines gets none of it.
+    let without = crate::support::setup(json!({})).await.with_reactions_queue();
+    assert_eq!(without.checkpoint(&[moved(1, "a")]).await, None);
+    assert_eq!(without.bus.queued().len(), 0);
+}
+
+#[tokio::test]
 async fn large_messages_share_a_request_up_to_the_size_limit() {
     let setup = setup(json!({})).await;
     let large = |n: u64| insert_detail(n, &n.to_string(), 1, &detail(&n.to_string(), 1, &"x".repeat(300 * 1024)));

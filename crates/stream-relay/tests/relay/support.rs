@@ -85,6 +85,14 @@ impl Setup {
         Self { relay, ..self }
     }
 
+    /// The relay of a suite whose reactor has processes: its queue, `reactions`, gets changes too.
+    pub(crate) fn with_processes(self) -> Self {
+        let queue = clients::sqs(&daybook_function_runtime::aws_config_at(self.url()));
+        let this = self.with_reactions_queue();
+        let relay = this.relay.clone().with_changes_queue(queue, "http://localhost/1/reactions".to_owned());
+        Self { relay, ..this }
+    }
+
     /// The relay of a suite with a reactor, whose queue is `reactions`.
     pub(crate) fn with_reactions_queue(self) -> Self {
         self.bus.create_work_queue("reactions");

@@ -4,8 +4,8 @@ use futures_util::FutureExt;
 
 use super::evaluation::Series;
 use super::names::{
-    API_TIME, APPENDED, ARCHIVED, BREAKER, CHANGES_UNREAD, DEAD_LETTER_AGE, DEAD_LETTERED, DEADLINES_FAILED, DISCARDED,
-    FAILED, FORBIDDEN, HANDLER_TIME, INDEX_THROTTLED, LOGGED, LOGGED_5XX, OLDEST_DEADLINE, POLLED, PROJECTOR_BEHIND,
+    API_TIME, APPENDED, ARCHIVED, BREAKER, CHANGES_UNREAD, DEAD_LETTER_AGE, DEAD_LETTERED, DISCARDED, FAILED,
+    FORBIDDEN, GIVEN_UP, HANDLER_TIME, INDEX_THROTTLED, LOGGED, LOGGED_5XX, OLDEST_DEADLINE, POLLED, PROJECTOR_BEHIND,
     PROJECTOR_ERRORS, QUEUED, REACTIONS_UNREAD, REACTOR_ERRORS, RELAY_AGE, RELAY_TIME, REQUESTS, SENT, SENT_TO_QUEUE,
     SERVER_ERRORS, SNAPSHOTTER_AGE, SNAPSHOTTER_FAILED, SUSPENDED, TABLE_THROTTLED, TOO_LARGE, UNREADABLE,
 };
@@ -152,7 +152,7 @@ const WITH_LOAD: [(&str, f64); 30] = [
 
 /// Metrics that have values only in failures.
 const IN_FAILURES: [&str; 11] = [
-    DEADLINES_FAILED,
+    GIVEN_UP,
     SUSPENDED,
     LOGGED,
     DEAD_LETTERED,
@@ -458,10 +458,13 @@ pub(super) const FAILURES: &[Failure] = &[
         tried: Not("Lambda counts errors; no event is known that crashes the reactor"),
     },
     Failure {
-        name: "the command of a deadline cannot be executed",
-        moves: &[(DEADLINES_FAILED, AtFirst(1.0)), (LOGGED, AtFirst(1.0))],
+        name: "the command of a deadline cannot be executed, or an event is no input",
+        moves: &[(GIVEN_UP, AtFirst(1.0)), (LOGGED, AtFirst(1.0))],
         load: Normal,
-        tried: By(&[|| trials::command_of_a_deadline_cannot_be_executed().boxed_local()]),
+        tried: By(&[
+            || trials::command_of_a_deadline_cannot_be_executed().boxed_local(),
+            || trials::event_cannot_be_handled().boxed_local(),
+        ]),
     },
     Failure {
         name: "the reactor fails a hundred times on a message",

@@ -28,8 +28,8 @@ use tokio::time::Instant;
 pub(super) use self::bench::Observed;
 use self::bench::{Bench, MESSAGES, Signals};
 pub(super) use self::reactor::{
-    command_of_a_deadline_cannot_be_executed, messages_of_the_reactor_are_lost, queue_denies_the_tick,
-    table_denies_the_tick,
+    command_of_a_deadline_cannot_be_executed, event_cannot_be_handled, messages_of_the_reactor_are_lost,
+    queue_denies_the_tick, table_denies_the_tick,
 };
 use super::names::{
     API_TIME, HANDLER_TIME, INDEX_THROTTLED, LOGGED, LOGGED_5XX, RELAY_TIME, SENT, SERVER_ERRORS, SNAPSHOTTER_AGE,

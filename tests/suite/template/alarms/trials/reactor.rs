@@ -7,12 +7,12 @@ use daybook_function_runtime::{QueueBatch, QueueRecord, aws_config_at};
 use daybook_local_aws::messaging::{Bus, Faults, Server};
 use daybook_queue::{Queue, SqsClient, Waits};
 use daybook_reactor::{Reactor, ReactorEvent};
-use daybook_table::{AggregateKey, DueDeadline, DueDeadlines, keys};
+use daybook_table::{AggregateKey, ChangedAggregates, DueDeadline, DueDeadlines, keys};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::names::{DEADLINES_FAILED, LOGGED, OLDEST_DEADLINE};
+use super::super::names::{GIVEN_UP, LOGGED, OLDEST_DEADLINE};
 use super::DENIED;
 use super::bench::{Observed, Signals};
 use crate::instance::Instance;
@@ -60,6 +60,20 @@ impl Late {
         observed
     }
 
+    /// Delivers a message until the reactor gives up.
+    async fn observe_given_up(&self, body: &str) -> Observed {
+        for receives in 1..=5 {
+            let record = QueueRecord { receives, ..QueueRecord::new("1", body) };
+            let event = ReactorEvent::Messages(QueueBatch { records: vec![record] });
+            assert_eq!(self.handle(event).await, usize::from(receives < 5));
+        }
+        let given_up = self.signals.count_of(GIVEN_UP);
+        let mut observed = self.signals.take();
+        observed.retain(|metric, _| *metric == LOGGED);
+        observed.insert(GIVEN_UP, given_up);
+        observed
+    }
+
     async fn handle(&self, event: ReactorEvent) -> usize {
         let response = self.reactor().handle(event, Instant::now() + Duration::from_secs(300)).await;
         response.batch_item_failures.len()
@@ -91,15 +105,16 @@ pub(in super::super) async fn command_of_a_deadline_cannot_be_executed() -> Obse
     let broken = AttributeValue::S("{".to_owned());
     late.instance.table.tamper(&key, &keys::event_sk(1), [("data", broken)]).await;
     let deadline = DueDeadline { due: late.due, key, name: "hold".to_owned() };
-    let body = DueDeadlines::new(&[deadline]).to_body();
-    for receives in 1..=5 {
-        let record = QueueRecord { receives, ..QueueRecord::new("1", &*body) };
-        let event = ReactorEvent::Messages(QueueBatch { records: vec![record] });
-        assert_eq!(late.handle(event).await, usize::from(receives < 5));
-    }
-    let failed = late.signals.count_of(DEADLINES_FAILED);
-    let mut observed = late.signals.take();
-    observed.retain(|metric, _| *metric == LOGGED);
-    observed.insert(DEADLINES_FAILED, failed);
-    observed
+    late.observe_given_up(&DueDeadlines::new(&[deadline]).to_body()).await
+}
+
+pub(in super::super) async fn event_cannot_be_handled() -> Observed {
+    let late = Late::start().await;
+    let order =
+        json!({"id": "1", "customerId": "alice", "items": [{"productId": "coffee", "quantity": 2}], "total": 10});
+    late.instance.post("/order", order).await.expect(201);
+    let key = AggregateKey::new("order", "1");
+    let broken = AttributeValue::S("{".to_owned());
+    late.instance.table.tamper(&key, &keys::event_sk(1), [("data", broken)]).await;
+    late.observe_given_up(&ChangedAggregates::one(key, 1).to_body()).await
 }

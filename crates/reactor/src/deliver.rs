@@ -1,0 +1,60 @@
+//! Commands that an aggregate gets once: of a dispatch, for its answer, and for an event.
+
+use std::time::Duration;
+
+use daybook_decider::{AggregateKey, CommandRejection, CommandRequest, DomainRejection, Meta};
+use daybook_event_store::{CommandResponse, IdempotencyKey, LoadPolicy, TransactError, TransactOptions, Transacted};
+use tokio::time::Instant;
+
+use crate::failure::Failure;
+use crate::reaction::{Asked, Reaction, rejection_of};
+use crate::reactor::Reactor;
+
+/// The time for which an outcome is stored.
+const KEY_TTL: Duration = Duration::from_hours(365 * 24);
+
+/// Commands for one aggregate.
+pub(crate) struct Delivery<'a> {
+    pub(crate) to: &'a AggregateKey,
+    pub(crate) commands: &'a [CommandRequest],
+    /// The idempotency key in the partition of the aggregate. It contains a space, which no key of a client has.
+    pub(crate) key: String,
+    /// A digest of what must not change while the outcome is stored.
+    pub(crate) digest: &'a str,
+    /// The row of the aggregate for which it gets them, if there is one.
+    pub(crate) row: Option<&'a str>,
+    pub(crate) meta: Meta,
+}
+
+impl Reactor {
+    /// Delivers commands, unless an outcome is stored under the key. Returns the outcome: the response, and the rejection if the
+    /// aggregate rejects them. It is stored in any case, so that a repetition, on whatever state, has the same.
+    pub(crate) async fn deliver(
+        &self,
+        delivery: Delivery<'_>,
+        cutoff: Instant,
+    ) -> Result<(CommandResponse, Option<CommandRejection>), Failure> {
+        let Delivery { to, commands, key, digest, row, meta } = delivery;
+        let unknown = || Failure::Permanent(format!("no aggregate type {} is registered", to.aggregate_type));
+        let model = self.registry.get(&to.aggregate_type).ok_or_else(unknown)?;
+        let (registry, store) = (&self.registry, &self.store);
+        let mut reaction = Reaction { registry, store, to, asked: Asked::Commands(commands), row, meta };
+        let options = TransactOptions {
+            policy: LoadPolicy::Incremental,
+            creates: commands.first().is_some_and(|first| first.command == model.commands().create),
+            expected_version: None,
+            idempotency: Some(IdempotencyKey { key: &key, digest, ttl: KEY_TTL }),
+            deadline: cutoff.checked_sub(TransactOptions::LAST_CALLS).unwrap_or(cutoff),
+        };
+        let mut transacted = store.transact(model, to, &reaction, &options).await;
+        if let Err(error @ TransactError::ClaimTaken { .. }) = &transacted {
+            reaction.asked = Asked::Rejected(DomainRejection::new("ClaimTaken", error.to_string()));
+            transacted = store.transact(model, to, &reaction, &options).await;
+        }
+        let (Transacted::Decided(response) | Transacted::Replayed(response)) = transacted?;
+        let unreadable = |error| Failure::Permanent(format!("the outcome {key:?} of {to}: {error}"));
+        let rejection = rejection_of(&response).map_err(unreadable)?;
+        tracing::info!(%to, key, status = response.status, version = response.version, ?rejection, "delivered");
+        Ok((response, rejection))
+    }
+}

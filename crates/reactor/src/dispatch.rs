@@ -1,0 +1,108 @@
+//! The dispatches of a process: the commands to other aggregates that its state asks for.
+
+use std::collections::BTreeSet;
+use std::slice;
+
+use daybook_decider::{AggregateKey, CommandRequest, DeclaredDeadline, Model};
+use daybook_event_store::{DeadlineMark, LoadOptions, StoredDeadline};
+use daybook_function_runtime::with_causes;
+use daybook_table::{DeadlineState, DueDeadline, keys};
+use tokio::time::Instant;
+
+use crate::batch::OfAggregate;
+use crate::deliver::Delivery;
+use crate::failure::Failure;
+use crate::fire::meta_of;
+use crate::reaction::GONE;
+use crate::reactor::Reactor;
+
+/// What is left of the rows of a process.
+pub(crate) struct Dispatched {
+    /// The names of the deadlines that are pending.
+    pub(crate) deadlines: BTreeSet<String>,
+    /// The name of the dispatch that has to be tried again. Those after it wait; the tick sends them again.
+    pub(crate) again: Option<String>,
+}
+
+impl Reactor {
+    /// Sends the dispatches of a process that are pending, each after the one before is done or has failed, until one has to be
+    /// tried again.
+    pub(crate) async fn dispatch_all(
+        &self,
+        process: &AggregateKey,
+        model: &dyn Model,
+        named: &OfAggregate,
+        cutoff: Instant,
+    ) -> Result<Dispatched, Failure> {
+        loop {
+            let mut rows = self.store.deadlines_of(process).await?.deadlines;
+            rows.retain(|row| row.item.state() == DeadlineState::Pending);
+            // A row may be visible before the events that have set it.
+            let at_least = rows.iter().map(|row| row.item.seq_num).max().unwrap_or_default();
+            let options = LoadOptions { at_least, ..LoadOptions::default() };
+            let loaded = self.store.load_with(model, process, options).await?;
+            let declared = model.deadlines(&loaded.folded).map_err(|panic| Failure::Permanent(with_causes(&panic)))?;
+            let place = |row: &StoredDeadline| {
+                declared.iter().position(|declared| declared.to.is_some() && declared.name == row.item.name())
+            };
+            let (dispatches, deadlines): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| place(row).is_some());
+            let next = dispatches.into_iter().min_by_key(|row| (row.item.seq_num, place(row)));
+            let deadlines = deadlines.iter().map(|row| row.item.name().to_owned()).collect();
+            let Some(row) = next else { return Ok(Dispatched { deadlines, again: None }) };
+            let name = row.item.name().to_owned();
+            let Some(DeclaredDeadline { to: Some(to), command, .. }) = place(&row).map(|place| &declared[place]) else {
+                return Ok(Dispatched { deadlines, again: Some(name) });
+            };
+            let due = DueDeadline { due: row.due, key: process.clone(), name };
+            let receives = named.get(&due).map_or(1, |named| named.receives);
+            let is_done = Instant::now() < cutoff && {
+                let result = self.dispatch(process, model, &row, to, command, cutoff).await;
+                self.settle(&due, receives, result).await
+            };
+            if !is_done {
+                return Ok(Dispatched { deadlines, again: Some(due.name) });
+            }
+        }
+    }
+
+    /// Sends one dispatch, and the answer to the process.
+    async fn dispatch(
+        &self,
+        process: &AggregateKey,
+        model: &dyn Model,
+        row: &StoredDeadline,
+        to: &AggregateKey,
+        command: &CommandRequest,
+        cutoff: Instant,
+    ) -> Result<(), Failure> {
+        let (name, number) = (row.item.name(), row.item.seq_num);
+        let content = format!("{to} {} {}", command.command, command.data.text());
+        let digest = format!("{:016x}", keys::stable_hash(&content));
+        let delivery = Delivery {
+            to,
+            commands: slice::from_ref(command),
+            key: format!("dispatch {process} {name} {number}"),
+            digest: &digest,
+            row: None,
+            meta: meta_of(row),
+        };
+        let (_, rejection) = self.deliver(delivery, cutoff).await?;
+        self.signals.dispatched();
+        let source = model.sources().iter().find(|source| source.aggregate_type() == to.aggregate_type);
+        let answered = source.map(|source| source.answered(&to.id, command, rejection.as_ref())).transpose();
+        if let Some(answer) = answered.map_err(Failure::Permanent)?.flatten() {
+            let delivery = Delivery {
+                to: process,
+                commands: slice::from_ref(&answer),
+                key: format!("answer {name} {number}"),
+                digest: "answer",
+                row: Some(name),
+                meta: meta_of(row),
+            };
+            if self.deliver(delivery, cutoff).await?.0.status == GONE {
+                return Ok(());
+            }
+        }
+        Ok(self.store.mark_deadline(row, DeadlineMark::Fired).await.map(drop)?)
+    }
+}

@@ -1,0 +1,46 @@
+//! Why something could not be done, and what follows.
+
+use daybook_event_store::{StoreError, TransactError};
+use daybook_function_runtime::with_causes;
+
+use crate::reaction::NotDecided;
+
+/// How often a message is received before something that cannot be done is given up: a deadline is marked as failed, a position is
+/// suspended. Meanwhile, a deployment that causes the failure can be rolled back.
+pub(crate) const MAX_RECEIVES: u32 = 5;
+
+/// Why something could not be done.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// It may be done later: the table is not available, other writers are faster, or a deployment is in progress.
+    Transient(String),
+    /// It cannot be done while the code and the data are as they are.
+    Permanent(String),
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let text = with_causes(&error);
+        match error {
+            StoreError::Unavailable { .. } | StoreError::Newer { .. } | StoreError::InvalidRequest { .. } => {
+                Self::Transient(text)
+            }
+            StoreError::Corrupt { .. } | StoreError::Panicked { .. } => Self::Permanent(text),
+        }
+    }
+}
+
+impl From<TransactError<NotDecided>> for Failure {
+    fn from(error: TransactError<NotDecided>) -> Self {
+        let text = with_causes(&error);
+        match error {
+            TransactError::Store(error) => error.into(),
+            TransactError::Contended | TransactError::OutcomeUnknown { .. } => Self::Transient(text),
+            TransactError::Decide(reason) => Self::Permanent(with_causes(&reason)),
+            TransactError::Conflict { .. }
+            | TransactError::KeyReused
+            | TransactError::ClaimTaken { .. }
+            | TransactError::TooLarge { .. } => Self::Permanent(text),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The events of an aggregate as the input of processes.
+
+use daybook_decider::{AggregateKey, Input, Meta, Model, RecordedEvent, Source, UnreadableKind};
+use daybook_event_store::{Page, PositionMove};
+use daybook_function_runtime::with_causes;
+use tokio::time::{Instant, sleep};
+
+use crate::batch::Named;
+use crate::deliver::Delivery;
+use crate::failure::{Failure, MAX_RECEIVES};
+use crate::reactor::Reactor;
+
+/// Maximum events that are read at a time. After a crash, they are handled again, and their outcomes are known.
+const MAX_EVENTS: usize = 100;
+
+/// How often events are read that should be there, before their message must come again.
+const MAX_EMPTY: u32 = 5;
+
+/// A process type, and the aggregate whose events it follows.
+struct Following<'a> {
+    process: &'a dyn Model,
+    of: &'a Source,
+    source: &'a AggregateKey,
+}
+
+impl Reactor {
+    /// Hands the new events of an aggregate, up to at least number `last`, to the processes that follow its type. Returns whether
+    /// that is done; otherwise, its messages must come again.
+    pub(crate) async fn follow(&self, source: &AggregateKey, last: u64, named: &Named, cutoff: Instant) -> bool {
+        let mut is_done = true;
+        for process in self.registry.iter() {
+            let of = process.sources().iter().find(|of| of.aggregate_type() == source.aggregate_type);
+            let Some(of) = of else { continue };
+            let following = Following { process, of, source };
+            is_done &= self.handle_events(&following, last, named.receives, cutoff).await.unwrap_or_else(|failure| {
+                self.signals.failed();
+                let receives = named.receives;
+                tracing::warn!(%source, process = process.type_name(), ?failure, receives, "events are not handled");
+                false
+            });
+        }
+        is_done
+    }
+
+    async fn handle_events(
+        &self,
+        following: &Following<'_>,
+        last: u64,
+        receives: u32,
+        cutoff: Instant,
+    ) -> Result<bool, Failure> {
+        let &Following { process, source, .. } = following;
+        let (process, mut empty) = (process.type_name(), 0);
+        let mut position = self.store.position(source, process).await?;
+        while !position.item.is_suspended() {
+            let before = position.item.seq_num;
+            if Instant::now() >= cutoff {
+                return Ok(false);
+            }
+            let page = self.store.published_or_not(source, before, MAX_EVENTS).await?;
+            let (handled, result) = self.handle_page(following, before, &page, cutoff).await;
+            let to = match &result {
+                Err(Failure::Permanent(error)) if receives >= MAX_RECEIVES => {
+                    Some(PositionMove::Suspend(handled, error))
+                }
+                _ => (handled > before).then_some(PositionMove::To(handled)),
+            };
+            if let Some(to) = to
+                && !self.store.move_position(&mut position, to).await?
+            {
+                // Another invocation was faster.
+                position = self.store.position(source, process).await?;
+                continue;
+            }
+            if let (true, Err(Failure::Permanent(error))) = (position.item.is_suspended(), &result) {
+                self.signals.failed();
+                self.signals.gave_up();
+                let event = handled + 1;
+                tracing::error!(%source, process, event, error, "the position is suspended");
+                return Ok(true);
+            }
+            result?;
+            if handled >= last && !page.more {
+                return Ok(true);
+            }
+            // While an append becomes visible, its events may be missing.
+            if handled == before {
+                empty += 1;
+                if empty > MAX_EMPTY {
+                    return Ok(false);
+                }
+                sleep(self.queue.waits.after(empty)).await;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Hands the events of a page to a process. Returns the number of the last one that is handled.
+    async fn handle_page(
+        &self,
+        following: &Following<'_>,
+        before: u64,
+        page: &Page<(RecordedEvent, bool), u64>,
+        cutoff: Instant,
+    ) -> (u64, Result<(), Failure>) {
+        let mut handled = before;
+        for (event, is_published) in &page.items {
+            if event.seq_num != handled + 1 || Instant::now() >= cutoff {
+                break;
+            }
+            if *is_published && let Err(failure) = self.handle_event(following, event, cutoff).await {
+                return (handled, Err(failure));
+            }
+            handled = event.seq_num;
+        }
+        let is_next = |row: &&daybook_event_store::UnreadableRow| row.seq_num() == Some(handled + 1);
+        let unreadable = page.unreadable.iter().find(is_next);
+        let result = unreadable.map(|row| Failure::Permanent(format!("row {row}: {}", row.reason)));
+        (handled, result.map_or(Ok(()), Err))
+    }
+
+    async fn handle_event(
+        &self,
+        following: &Following<'_>,
+        event: &RecordedEvent,
+        cutoff: Instant,
+    ) -> Result<(), Failure> {
+        let &Following { of, source, .. } = following;
+        let input = of.input(&source.id, event).map_err(|error| match error.kind {
+            UnreadableKind::Newer => Failure::Transient(with_causes(&error)),
+            UnreadableKind::Corrupt | UnreadableKind::Panicked => Failure::Permanent(with_causes(&error)),
+        })?;
+        let Some(Input { process, commands }) = input else { return Ok(()) };
+        let delivery = Delivery {
+            to: &process,
+            commands: &commands,
+            key: format!("input {source} {}", event.seq_num),
+            digest: "input",
+            row: None,
+            meta: Meta {
+                actor: Some("daybook".to_owned()),
+                causation_id: Some(event.event_id.to_string()),
+                correlation_id: event.meta.correlation_id.clone(),
+                ..Meta::default()
+            },
+        };
+        self.deliver(delivery, cutoff).await?;
+        self.signals.handled();
+        Ok(())
+    }
+}

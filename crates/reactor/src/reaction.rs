@@ -1,0 +1,131 @@
+//! The decision on what an aggregate gets from the reactor: the command of a deadline, or commands whose outcome is stored.
+
+use daybook_decider::joint::{decide, decide_due};
+use daybook_decider::{
+    Addressed, AggregateKey, Caller, CommandError, CommandRejection, CommandRequest, DecisionInput, Decisions,
+    DomainRejection, Folded, Involved, JointError, Meta, Model, Registry,
+};
+use daybook_event_store::{CommandResponse, Decide, EventStore, ResponseDetail, Undecided};
+use jiff::Timestamp;
+use ulid::Ulid;
+
+/// What is decided, and for which aggregate.
+pub(crate) struct Reaction<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) store: &'a EventStore,
+    pub(crate) to: &'a AggregateKey,
+    pub(crate) asked: Asked<'a>,
+    /// The name of the row for which it is decided, if that is one of the aggregate.
+    pub(crate) row: Option<&'a str>,
+    pub(crate) meta: Meta,
+}
+
+pub(crate) enum Asked<'a> {
+    /// The command that the state declares for the deadline of the row, which has this time.
+    Due(Timestamp),
+    /// These commands. A rejection is an outcome, too.
+    Commands(&'a [CommandRequest]),
+    /// Nothing: the outcome is this rejection.
+    Rejected(DomainRejection),
+}
+
+/// The status of a response if the state does not declare the row any more, so that the append has deleted it.
+pub(crate) const GONE: u16 = 200;
+
+/// The status if the state still declares the row.
+pub(crate) const DECLARED: u16 = 202;
+
+/// The status of a rejection, which is the body. Other responses have none.
+const REJECTED: u16 = 422;
+
+/// Why nothing is appended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotDecided {
+    /// The clock was set back since.
+    #[error("it is not due yet")]
+    Early,
+    /// The state does not declare the deadline, or has another time for it.
+    #[error("the state does not declare it")]
+    NotDeclared,
+    #[error("its command was rejected: {0}")]
+    Rejected(String),
+    #[error("its command has no effect")]
+    NoEffect,
+    /// The command cannot be decided.
+    #[error("its command cannot be decided: {0}")]
+    Undecidable(JointError),
+}
+
+impl Reaction<'_> {
+    /// Whether the outcome is stored under the idempotency key in any case.
+    fn stores_outcome(&self) -> bool {
+        !matches!(self.asked, Asked::Due(_))
+    }
+
+    fn decide(&self, before: &Folded, input: &DecisionInput) -> Result<Result<Decisions, JointError>, NotDecided> {
+        Ok(match &self.asked {
+            Asked::Due(due) if input.now < *due => return Err(NotDecided::Early),
+            Asked::Due(due) => {
+                let deadline = (self.row.unwrap_or_default(), *due);
+                decide_due(self.registry, self.to, before, deadline, input).ok_or(NotDecided::NotDeclared)?
+            }
+            Asked::Commands(commands) => decide(self.registry, before, &[Addressed::new(self.to, commands)], input)
+                .or_else(|error| {
+                    let name = match (&error.aggregate, &error.error) {
+                        (None, CommandError::Missing) => "Missing",
+                        (None, CommandError::Exists { .. }) => "Exists",
+                        (None, CommandError::Deleted) => "Deleted",
+                        _ => return Err(error),
+                    };
+                    let detail = format!("{}: {error}", self.to);
+                    Decisions::rejected(self.registry, self.to, before, DomainRejection::new(name, detail))
+                }),
+            Asked::Rejected(rejection) => Decisions::rejected(self.registry, self.to, before, rejection.clone()),
+        })
+    }
+}
+
+impl Decide for Reaction<'_> {
+    type Error = NotDecided;
+
+    fn decide(&self, before: &Folded, involved: &Involved) -> Result<Decisions, Undecided<NotDecided>> {
+        let seed = Ulid::from_datetime(self.store.now().into());
+        let now = i64::try_from(seed.timestamp_ms()).unwrap_or_default();
+        let now = Timestamp::from_millisecond(now).unwrap_or_default();
+        let epoch = self.store.settings().epoch;
+        let input = DecisionInput::new(now, seed, self.meta.clone(), Caller::system(), epoch);
+        match Self::decide(self, before, &DecisionInput { involved: involved.clone(), ..input })? {
+            Err(JointError { error: CommandError::Needs(needs), .. }) => Err(Undecided::Needs(needs)),
+            Err(error) => Err(NotDecided::Undecidable(error).into()),
+            Ok(decisions) => Ok(decisions),
+        }
+    }
+
+    fn model(&self, aggregate_type: &str) -> Option<&dyn Model> {
+        self.registry.get(aggregate_type)
+    }
+
+    fn respond(&self, _: &Folded, decided: &Decisions, _: ResponseDetail) -> Result<CommandResponse, NotDecided> {
+        let Decisions { own, others, .. } = decided;
+        let has_events = !own.events.is_empty() || others.iter().any(|(_, other)| !other.events.is_empty());
+        let response = |status, body| CommandResponse { status, version: own.after.version(), state_version: 0, body };
+        match &own.rejection {
+            Some(DomainRejection { name, detail, .. }) if self.stores_outcome() => {
+                let rejection = CommandRejection { name: (*name).to_owned(), detail: detail.clone() };
+                return Ok(response(REJECTED, serde_json::to_string(&rejection).unwrap_or_default()));
+            }
+            Some(rejection) if !has_events => return Err(NotDecided::Rejected(rejection.detail.clone())),
+            None if !has_events && !self.stores_outcome() => return Err(NotDecided::NoEffect),
+            _ => {}
+        }
+        let is_row = |name: &String| Some(&**name) == self.row;
+        let is_gone =
+            own.deadlines.dropped.iter().any(is_row) || own.deadlines.set.iter().any(|(name, _)| is_row(name));
+        Ok(response(if is_gone { GONE } else { DECLARED }, String::new()))
+    }
+}
+
+/// The rejection that a response contains.
+pub(crate) fn rejection_of(response: &CommandResponse) -> Result<Option<CommandRejection>, serde_json::Error> {
+    (response.status == REJECTED).then(|| serde_json::from_str(&response.body)).transpose()
+}

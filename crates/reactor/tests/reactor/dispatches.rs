@@ -1,0 +1,146 @@
+//! The dispatches of a process are sent in their order, each once, and their answers come back once.
+
+use daybook_test_support::fault_proxy::InjectedFault;
+use serde_json::json;
+
+use crate::process_setup::{errand, postbox};
+use crate::setup::Setup;
+
+/// More attempts than a call makes.
+const ATTEMPTS: usize = 10;
+
+#[tokio::test]
+async fn dispatches_are_sent_in_their_order_and_answered() {
+    let setup = Setup::new().await;
+    setup.notes("box", &[]).await;
+    // Sorted by name, they have another order.
+    setup.begin("1", &[("z", "box"), ("quiet-y", "box"), ("full-x", "box"), ("w", "none"), ("open", "box")]).await;
+    let reactor = setup.processes();
+    assert!(!setup.hint(&reactor, "1", "w", 1).await);
+    assert_eq!(setup.texts(&postbox("box")).await, ["z", "quiet-y"]);
+    let answers = ["z: accepted", "full-x: Full", "w: Missing", "open: Exists"];
+    assert_eq!(setup.texts(&errand("1")).await, answers);
+    // Those that the answers have ended are gone; the quiet one is still declared.
+    assert_eq!(setup.rows_of("1").await, [("quiet-y".to_owned(), "FIRED".to_owned())]);
+
+    let events = setup.table.direct_store().events(&postbox("box"), 1, 1).await.unwrap().items;
+    let begun = setup.table.direct_store().events(&errand("1"), 0, 1).await.unwrap().items;
+    assert_eq!(events[0].meta.causation_id, Some(begun[0].event_id.to_string()));
+    assert_eq!(events[0].meta.actor.as_deref(), Some("daybook"));
+
+    // Repeated messages change nothing, and a name that appears again is sent again.
+    assert!(!setup.hint(&setup.processes(), "1", "z", 1).await);
+    setup.send(&errand("1"), "Ask", json!({"asks": [["z", "box"], ["quiet-y", "box"]]})).await;
+    assert!(!setup.hint(&setup.processes(), "1", "z", 1).await);
+    assert_eq!(setup.texts(&postbox("box")).await, ["z", "quiet-y", "z"]);
+}
+
+#[tokio::test]
+async fn deleted_target_and_taken_claim_are_answers() {
+    let setup = Setup::new().await;
+    setup.notes("one", &[]).await;
+    setup.notes("other", &["claim"]).await;
+    setup.notes("gone", &[]).await;
+    setup.send(&postbox("gone"), "Remove", json!({})).await;
+    setup.begin("1", &[("claim", "one"), ("b", "gone")]).await;
+    assert!(!setup.hint(&setup.processes(), "1", "claim", 1).await);
+    assert_eq!(setup.texts(&errand("1")).await, ["claim: ClaimTaken", "b: Deleted"]);
+}
+
+#[tokio::test]
+async fn withdrawn_dispatch_is_not_sent() {
+    let setup = Setup::new().await;
+    setup.notes("box", &[]).await;
+    setup.begin("1", &[("a", "box"), ("b", "box")]).await;
+    setup.send(&errand("1"), "Ask", json!({"asks": [["b", "box"]]})).await;
+    assert!(!setup.hint(&setup.processes(), "1", "a", 1).await);
+    assert_eq!(setup.texts(&postbox("box")).await, ["b"]);
+}
+
+#[tokio::test]
+async fn crash_between_the_target_and_the_answer_sends_once_and_has_the_same_answer() {
+    let setup = Setup::new().await;
+    // The target does not exist yet.
+    setup.begin("1", &[("a", "box")]).await;
+    let reactor = setup.processes();
+    // The answer cannot be stored.
+    let is_second = |calls: &[daybook_test_support::fault_proxy::RecordedCall]| {
+        calls.iter().filter(|call| call.operation == "TransactWriteItems").count() == 1
+    };
+    let mut run = Box::pin(setup.hint(&reactor, "1", "a", 1));
+    setup.table.proxy.hold(&mut run, is_second).await;
+    drop(run);
+    assert_eq!(setup.texts(&errand("1")).await, [""; 0]);
+    // Meanwhile, it is opened: the outcome stays that of the first attempt.
+    setup.notes("box", &[]).await;
+    assert!(!setup.hint(&setup.processes(), "1", "a", 2).await);
+    assert_eq!(setup.texts(&errand("1")).await, ["a: Missing"]);
+    assert_eq!(setup.texts(&postbox("box")).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn crash_between_the_answer_and_the_mark_answers_once() {
+    let setup = Setup::new().await;
+    setup.notes("box", &[]).await;
+    setup.begin("1", &[("a-keep", "box")]).await;
+    (0..ATTEMPTS).for_each(|_| setup.table.proxy.fail_next("PutItem", InjectedFault::BreakBefore));
+    assert!(setup.hint(&setup.processes(), "1", "a-keep", 1).await);
+    setup.table.proxy.take_faults();
+    assert_eq!(setup.rows_of("1").await, [("a-keep".to_owned(), "DEADLINE".to_owned())]);
+    assert!(!setup.hint(&setup.processes(), "1", "a-keep", 2).await);
+    assert_eq!(setup.texts(&errand("1")).await, ["a-keep: accepted"]);
+    assert_eq!(setup.texts(&postbox("box")).await, ["a-keep"]);
+    assert_eq!(setup.rows_of("1").await, [("a-keep".to_owned(), "FIRED".to_owned())]);
+}
+
+#[tokio::test]
+async fn two_invocations_at_once_send_each_dispatch_once_and_in_order() {
+    let setup = Setup::new().await;
+    setup.notes("box", &[]).await;
+    setup.begin("1", &[("c", "box"), ("b", "box"), ("a", "box")]).await;
+    let (one, other) = (setup.processes(), setup.processes());
+    let (again, again_too) = tokio::join!(setup.hint(&one, "1", "a", 1), setup.hint(&other, "1", "c", 1));
+    assert!(!again && !again_too);
+    assert_eq!(setup.texts(&postbox("box")).await, ["c", "b", "a"]);
+    assert_eq!(setup.texts(&errand("1")).await, ["c: accepted", "b: accepted", "a: accepted"]);
+}
+
+#[tokio::test]
+async fn dispatch_that_cannot_be_executed_fails_after_five_receives_and_the_next_goes_on() {
+    let setup = Setup::new().await;
+    setup.notes("box", &[]).await;
+    setup.begin("1", &[("boom", "box"), ("b", "box")]).await;
+    let reactor = setup.processes();
+    for receives in 1..=4 {
+        assert!(setup.hint(&reactor, "1", "boom", receives).await);
+        // It waits for the other, whose message comes again.
+        assert!(!setup.hint(&reactor, "1", "b", 9).await);
+        assert_eq!(setup.texts(&postbox("box")).await, [""; 0]);
+    }
+    assert!(!setup.hint(&reactor, "1", "boom", 5).await);
+    assert_eq!(setup.rows_of("1").await, [("boom".to_owned(), "DEADLINE_FAILED".to_owned())]);
+    assert_eq!(setup.texts(&postbox("box")).await, ["b"]);
+    assert_eq!(setup.texts(&errand("1")).await, ["b: accepted"]);
+}
+
+#[tokio::test]
+async fn outage_marks_no_dispatch() {
+    for operation in ["Query", "TransactWriteItems", "GetItem"] {
+        let setup = Setup::new().await;
+        setup.notes("box", &[]).await;
+        setup.begin("1", &[("a", "box")]).await;
+        let throttled = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
+        (0..1_000).for_each(|_| setup.table.proxy.fail_next(operation, throttled.clone()));
+        let reactor = setup.processes();
+        let due = setup.table.direct_store().deadline(&errand("1"), "a").await.unwrap().unwrap().due;
+        let due = daybook_table::DueDeadline { due, key: errand("1"), name: "a".to_owned() };
+        let body = daybook_table::DueDeadlines::new(&[due]).to_body();
+        let soon = tokio::time::Instant::now() + std::time::Duration::from_secs(3);
+        let again = crate::process_setup::message(&reactor, 1_000, body, soon).await;
+        setup.table.proxy.take_faults();
+        assert_eq!(setup.rows_of("1").await, if again { vec![("a".into(), "DEADLINE".into())] } else { vec![] });
+        assert!(again || operation == "GetItem", "{operation}");
+        assert!(!setup.hint(&setup.processes(), "1", "a", 1_001).await, "{operation}");
+        assert_eq!(setup.texts(&postbox("box")).await, ["a"]);
+    }
+}

@@ -1,0 +1,179 @@
+//! A process of any dispatches, and the aggregates that it dispatches to and follows. What happens depends on names and texts.
+
+use daybook_decider::{
+    Aggregate, Answer, Claim, Commands, Context, Decision, Dispatch, EventType, FollowedEvent, Reacts, Rejection,
+    Sources,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A box of notes, which an errand dispatches, and hears.
+pub(crate) struct Postbox;
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct PostboxState {
+    claimed: bool,
+    removed: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+pub(crate) enum PostboxCommand {
+    Open {},
+    Put { note: String },
+    Remove {},
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+pub(crate) enum PostboxEvent {
+    Opened {},
+    Put { note: String },
+    Removed {},
+}
+
+impl Aggregate for Postbox {
+    const TYPE: &'static str = "postbox";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Open", update: None, delete: Some("Remove") };
+    const EVENTS: &'static [EventType] =
+        &[EventType::new("Opened", 1), EventType::new("Put", 1), EventType::new("Removed", 1)];
+
+    type State = PostboxState;
+    type Command = PostboxCommand;
+    type Event = PostboxEvent;
+
+    fn decide(_: &PostboxState, command: PostboxCommand, _: &Context<'_, PostboxEvent>) -> Decision<PostboxEvent> {
+        match command {
+            PostboxCommand::Open {} => Ok(vec![PostboxEvent::Opened {}]),
+            PostboxCommand::Remove {} => Ok(vec![PostboxEvent::Removed {}]),
+            PostboxCommand::Put { note } if note.starts_with("full") => Err(Rejection::new("Full", "it is full")),
+            PostboxCommand::Put { note } if note.starts_with("boom") => panic!("{note} cannot be put"),
+            PostboxCommand::Put { note } => Ok(vec![PostboxEvent::Put { note }]),
+        }
+    }
+
+    fn evolve(state: PostboxState, event: &PostboxEvent) -> PostboxState {
+        match event {
+            PostboxEvent::Put { note } if note.starts_with("claim") => PostboxState { claimed: true, ..state },
+            PostboxEvent::Removed {} => PostboxState { removed: true, ..state },
+            _ => state,
+        }
+    }
+
+    fn is_deleted(state: &PostboxState) -> bool {
+        state.removed
+    }
+
+    fn claims(state: &PostboxState) -> Vec<Claim> {
+        state.claimed.then(|| Claim::new("the-only-one", "postbox")).into_iter().collect()
+    }
+}
+
+pub(crate) struct Errand;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct State {
+    /// Names of dispatches, each with the id of its postbox.
+    pub(crate) asks: Vec<(String, String)>,
+    pub(crate) heard: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+pub(crate) enum Command {
+    Begin {
+        asks: Vec<(String, String)>,
+    },
+    /// Replaces the dispatches.
+    Ask {
+        asks: Vec<(String, String)>,
+    },
+    Hear {
+        text: String,
+    },
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+pub(crate) enum Event {
+    Begun { asks: Vec<(String, String)> },
+    Asked { asks: Vec<(String, String)> },
+    Heard { text: String },
+}
+
+impl Aggregate for Errand {
+    const TYPE: &'static str = "errand";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Begin", update: None, delete: None };
+    const EVENTS: &'static [EventType] =
+        &[EventType::new("Begun", 1), EventType::new("Asked", 1), EventType::new("Heard", 1)];
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn sources() -> Sources<Self> {
+        Sources::of::<Postbox>()
+    }
+
+    fn decide(state: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
+        match command {
+            Command::Begin { asks } => Ok(vec![Event::Begun { asks }]),
+            Command::Ask { asks } => Ok(vec![Event::Asked { asks }]),
+            Command::Hear { text } => {
+                assert!(context.caller().is_system(), "only the system tells");
+                match text.as_str() {
+                    "panic" => panic!("it cannot be heard"),
+                    "reject" => Err(Rejection::new("Rejected", "it is not heard")),
+                    "after-x" if !state.heard.contains(&"x".to_owned()) => Ok(vec![]),
+                    _ => Ok(vec![Event::Heard { text }]),
+                }
+            }
+        }
+    }
+
+    fn evolve(mut state: State, event: &Event) -> State {
+        match event.clone() {
+            Event::Begun { asks } | Event::Asked { asks } => State { asks, ..state },
+            Event::Heard { text } => {
+                // An answer ends its dispatch, unless it is to be kept.
+                let done = text.split(": ").next().unwrap_or_default();
+                state.asks.retain(|(name, _)| name.ends_with("keep") || name != done);
+                state.heard.push(text);
+                state
+            }
+        }
+    }
+
+    fn dispatches(state: &State) -> Vec<Dispatch> {
+        let dispatch = |(name, to): &(String, String)| {
+            let open = name.starts_with("open");
+            let put = PostboxCommand::Put { note: name.clone() };
+            let command = if open { PostboxCommand::Open {} } else { put };
+            Dispatch::new::<Postbox>(name.clone(), to.clone(), &command)
+        };
+        state.asks.iter().map(dispatch).collect()
+    }
+}
+
+impl Reacts<Postbox> for Errand {
+    /// A note `ERRAND/TEXT` is input of an errand, and `ERRAND/begin` begins it.
+    fn input(event: &FollowedEvent<'_, PostboxEvent>) -> Option<(String, Command)> {
+        let PostboxEvent::Put { note } = event.event else { return None };
+        let (errand, text) = note.split_once('/')?;
+        assert!(text != "unreadable", "{note} cannot be read");
+        let hear = Command::Hear { text: text.to_owned() };
+        Some((errand.to_owned(), if text == "begin" { Command::Begin { asks: vec![] } } else { hear }))
+    }
+
+    /// There is no answer to one whose name begins with `quiet`.
+    fn answered(answer: &Answer<'_, PostboxCommand>) -> Option<Command> {
+        let name = match answer.command {
+            PostboxCommand::Put { note } => note.clone(),
+            _ => "open".to_owned(),
+        };
+        let outcome = answer.rejection.map_or("accepted", |rejection| &*rejection.name);
+        (!name.starts_with("quiet")).then(|| Command::Hear { text: format!("{name}: {outcome}") })
+    }
+}
