@@ -88,6 +88,13 @@ pub struct DeclaredDeadline {
     pub command: CommandRequest,
 }
 
+impl DeclaredDeadline {
+    /// Whether it is the dispatch of this name.
+    pub fn is_dispatch(&self, name: &str) -> bool {
+        self.to.is_some() && self.name == name
+    }
+}
+
 /// The difference between the deadlines of an aggregate before and after new events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadlineChanges {

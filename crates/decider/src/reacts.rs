@@ -60,7 +60,8 @@ impl<P: Aggregate> Sources<P> {
 
 impl Dispatch {
     /// The command to an aggregate of type `A`, under a name like that of a [`Deadline`](crate::Deadline). Only the name is
-    /// stored: the command is that of the state when it is sent. To send another one, change the name, such as to `charge-2`.
+    /// stored: the command is that of the first state that declares it. To send another one, change the name, such as to
+    /// `charge-2`.
     pub fn new<A: Aggregate>(name: impl Into<Cow<'static, str>>, id: impl Into<String>, command: &A::Command) -> Self
     where
         A::Command: Serialize,

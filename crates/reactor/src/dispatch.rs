@@ -40,17 +40,26 @@ impl Reactor {
             // A row may be visible before the events that have set it.
             let at_least = rows.iter().map(|row| row.item.seq_num).max().unwrap_or_default();
             let options = LoadOptions { at_least, ..LoadOptions::default() };
-            let loaded = self.store.load_with(model, process, options).await?;
-            let declared = model.deadlines(&loaded.folded).map_err(|panic| Failure::Permanent(with_causes(&panic)))?;
-            let place = |row: &StoredDeadline| {
-                declared.iter().position(|declared| declared.to.is_some() && declared.name == row.item.name())
-            };
+            let (version, current) = self.declared(process, model, options).await?;
+            let place =
+                |row: &StoredDeadline| current.iter().position(|declared| declared.is_dispatch(row.item.name()));
             let (dispatches, deadlines): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| place(row).is_some());
             let next = dispatches.into_iter().min_by_key(|row| (row.item.seq_num, place(row)));
             let deadlines = deadlines.iter().map(|row| row.item.name().to_owned()).collect();
             let Some(row) = next else { return Ok(Dispatched { deadlines, again: None }) };
             let name = row.item.name().to_owned();
-            let Some(DeclaredDeadline { to: Some(to), command, .. }) = place(&row).map(|place| &declared[place]) else {
+            // The command is that of the state which has set the row, so it is the same whenever the row is handled, also if
+            // another append withdraws the dispatch and declares it again meanwhile.
+            let at_row = match row.item.seq_num {
+                number if number == version => None,
+                number => {
+                    let options = LoadOptions { at: Some(number), ..LoadOptions::default() };
+                    Some(self.declared(process, model, options).await?.1)
+                }
+            };
+            let of_row = at_row.iter().flatten().find(|declared| declared.is_dispatch(&name));
+            let declared = of_row.or(current.iter().find(|declared| declared.is_dispatch(&name)));
+            let Some(DeclaredDeadline { to: Some(to), command, .. }) = declared else {
                 return Ok(Dispatched { deadlines, again: Some(name) });
             };
             let due = DueDeadline { due: row.due, key: process.clone(), name };
@@ -63,6 +72,18 @@ impl Reactor {
                 return Ok(Dispatched { deadlines, again: Some(due.name) });
             }
         }
+    }
+
+    /// What a process declares, and its version.
+    async fn declared(
+        &self,
+        process: &AggregateKey,
+        model: &dyn Model,
+        options: LoadOptions,
+    ) -> Result<(u64, Vec<DeclaredDeadline>), Failure> {
+        let loaded = self.store.load_with(model, process, options).await?;
+        let declared = model.deadlines(&loaded.folded).map_err(|panic| Failure::Permanent(with_causes(&panic)))?;
+        Ok((loaded.version(), declared))
     }
 
     /// Sends one dispatch, and the answer to the process.
