@@ -2,7 +2,7 @@
 //! several instances of the reactor with wrong clocks, all at once, while every part fails.
 //!
 //! Checked in each schedule, besides the guarantees of [`reactions`](crate::reactions):
-//! - A deadline fires only while the state declares it, once for its name and time, and not before its time.
+//! - A deadline fires only while the state declares it, once for each time that it is set, and not before its time.
 //! - In the end, each deadline that is declared, and whose time has come, has fired or was rejected, and is marked as fired.
 //! - The rows of deadlines are those of the states, and no request beside firings is lost or takes effect twice:
 //!   [`joint_requests`](crate::joint_requests).
@@ -143,7 +143,10 @@ fn replay(log: &Log, key: &AggregateKey, rows: &[Value]) -> (State, BTreeSet<(St
             log.expect(at >= *due, || format!("{key} {name} {due} has fired at {at}"));
             log.count(&format!("deadline {name} fired"));
         }
+        let before = state.at.clone();
         state = Timer::<false>::evolve(state, &event);
+        // One that is set again fires again.
+        fired.retain(|(name, due)| before.get(name) == Some(due) || state.at.get(name) != Some(due));
     }
     (state, fired)
 }

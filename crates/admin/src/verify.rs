@@ -5,7 +5,7 @@
 //!
 //! In reading order:
 //! - `finding`: the possible findings, and all those of a verification.
-//! - `events`, `metadata`, `messages`, `snapshots`: the checks of each kind of row against the others. `deadlines`: the same.
+//! - `events`, `metadata`, `messages`, `snapshots`: the checks of each kind of row against the others. `deadlines`, `positions`: the same.
 //!   `claims`: those of unique values, whose rows are in partitions of their own.
 
 mod claims;
@@ -14,6 +14,7 @@ mod events;
 mod finding;
 mod messages;
 mod metadata;
+mod positions;
 mod snapshots;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use self::finding::Report;
 pub use self::finding::{Discrepancy, Finding, Verified};
 use self::messages::Messages;
 use self::metadata::MetadataRow;
+use self::positions::Positions;
 use self::snapshots::Snapshots;
 use crate::handle::Admin;
 
@@ -60,6 +62,7 @@ impl Admin<'_> {
     /// - **Claims**: the aggregate has those that the code returns for its state.
     /// - **Deadlines**: the aggregate has those that the code returns for its state, where they are found when they are due; their
     ///   event is the one in the table.
+    /// - **Positions** of processes: they can be read, and none is after the last event.
     /// - **Snapshots**, including kept ones: equal to the fold of the events up to theirs. A snapshot of another state
     ///   version is only counted.
     ///
@@ -98,7 +101,7 @@ impl Admin<'_> {
         }
         // Events that were appended after the metadata was read.
         let known = rows.metadata.as_ref().map_or(0, |metadata| metadata.current_seq_num);
-        if rows.metadata.is_some() && rows.events.last() > known {
+        if rows.metadata.is_some() && rows.events.last().max(rows.positions.last()) > known {
             let version = self.version_in_metadata(key).await?.unwrap_or(known);
             rows.events.version_after = Some(version);
         }
@@ -124,6 +127,7 @@ struct Rows<'a> {
     messages: Messages,
     snapshots: Snapshots<'a>,
     deadlines: Deadlines,
+    positions: Positions,
 }
 
 impl<'a> Rows<'a> {
@@ -136,6 +140,7 @@ impl<'a> Rows<'a> {
             messages: Messages::new(now, epoch),
             snapshots: Snapshots::new(model),
             deadlines: Deadlines::default(),
+            positions: Positions::default(),
         }
     }
 
@@ -167,7 +172,9 @@ impl<'a> Rows<'a> {
             self.messages.row(sk, row, &self.events, report);
         } else if sk.starts_with(keys::DEADLINE_PREFIX) {
             self.deadlines.row(sk, row, self.events.shards, report);
-        } else if ![keys::IDEMPOTENCY_PREFIX, keys::POSITION_PREFIX].iter().any(|known| sk.starts_with(known)) {
+        } else if sk.starts_with(keys::POSITION_PREFIX) {
+            self.positions.row(sk, row, report);
+        } else if !sk.starts_with(keys::IDEMPOTENCY_PREFIX) {
             report.add(sk, Discrepancy::UnknownRow);
         }
     }
@@ -186,6 +193,8 @@ impl<'a> Rows<'a> {
         self.messages.finish(&self.events, report);
         self.snapshots.finish(self.events.last(), report);
         self.deadlines.compare(self.events.model, &self.events, report);
+        let versions = [self.events.version, self.events.version_after].into_iter().flatten();
+        self.positions.compare(versions.fold(self.events.last(), u64::max), report);
         report.add_changed();
         let mut verified = self.report.verified;
         verified.findings.sort_by(|one, other| one.item.cmp(&other.item));

@@ -7,7 +7,7 @@
 //! - `console`: serves the console of a stack until Ctrl-C.
 //! - `deploy`: deploys the stack of a project.
 //! - `reads`, `verify`, `derived`, `deadlines`, `dlq`, `discarded`, `relay`, `republish`, `restore`, `snapshot`, `load`,
-//!   `check_deployment`, `export`, `import`, `projection`: the operator commands.
+//!   `check_deployment`, `export`, `import`, `projection`, `process`: the operator commands.
 
 mod add;
 mod check_deployment;
@@ -23,6 +23,7 @@ mod export;
 mod import;
 mod load;
 mod new;
+mod process;
 mod projection;
 mod reads;
 mod relay;
@@ -54,6 +55,7 @@ use self::documents::{CompletionsArgs, SchemasArgs};
 use self::export::ExportArgs;
 use self::load::LoadArgs;
 use self::new::NewArgs;
+use self::process::ProcessCommand;
 use self::projection::ProjectionCommand;
 use self::reads::{EventsArgs, FeedArgs, GetArgs};
 use self::relay::RelayCommand;
@@ -119,6 +121,8 @@ pub enum OperatorCommand {
     Import(OnStack<ImportOptions>),
     #[command(subcommand)]
     Projection(ProjectionCommand),
+    #[command(subcommand)]
+    Process(ProcessCommand),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -196,6 +200,7 @@ impl OperatorCommand {
             Self::Export(command) => command.run(context, export::run).await,
             Self::Import(command) => command.run(context, import::run).await,
             Self::Projection(command) => command.run(context).await,
+            Self::Process(command) => command.run(context).await,
         }
     }
 }

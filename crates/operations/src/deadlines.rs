@@ -1,4 +1,4 @@
-//! The operations on deadlines: reads them, and marks those whose commands have failed.
+//! The operations on deadlines and dispatches, whose rows are alike: reads them, and marks those whose commands have failed.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -15,20 +15,20 @@ use crate::pacing::Pacer;
 use crate::selection::{AggregateName, check_shards};
 use crate::stack::{SETTINGS_TO_FIND, Stack};
 
-/// Deadlines on the command line: those of an aggregate, `reservation/7`, or one of them, `reservation/7/hold`.
+/// Rows on the command line: those of an aggregate, `reservation/7`, or one of them, `reservation/7/hold`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeadlineName {
+pub struct RowName {
     aggregate: AggregateKey,
     name: Option<String>,
 }
 
 // Without a documentation comment: it would replace the help text of the command that contains the options.
 #[derive(Clone, Debug, Args)]
-pub struct DeadlineSelection {
+pub struct RowSelection {
     /// Only those of this aggregate, or only the one with this name; can be repeated. Default: all.
     #[arg(value_name = "TYPE/ID[/NAME]")]
-    pub names: Vec<DeadlineName>,
-    /// Maximum deadlines, the earliest ones.
+    pub names: Vec<RowName>,
+    /// Maximum number, the earliest ones.
     #[arg(long, value_name = "N", default_value = "1000")]
     pub limit: usize,
 }
@@ -37,16 +37,16 @@ pub struct DeadlineSelection {
 #[derive(Clone, Debug, Args)]
 pub struct MarkOptions {
     #[command(flatten)]
-    pub selection: DeadlineSelection,
+    pub selection: RowSelection,
     /// Write it; without this option, the command is a dry run.
     #[arg(long = "yes")]
     pub writes: bool,
-    /// Maximum deadlines per second.
+    /// Maximum number per second.
     #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
 }
 
-/// What became of a deadline.
+/// What became of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marked {
     WouldMark,
@@ -67,7 +67,7 @@ pub struct MarkCounts {
     pub more: bool,
 }
 
-impl FromStr for DeadlineName {
+impl FromStr for RowName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -80,16 +80,37 @@ impl FromStr for DeadlineName {
     }
 }
 
-/// Reads the selected deadlines: those that are pending, or those that have `failed`; of named aggregates, those in any state, or
+impl RowName {
+    fn is_of(&self, name: &str) -> bool {
+        self.name.as_deref().is_none_or(|selected| selected == name)
+    }
+}
+
+impl RowSelection {
+    /// Whether it has no names, or names this row of an aggregate.
+    pub(crate) fn has(&self, aggregate: &AggregateKey, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|row| row.aggregate == *aggregate && row.is_of(name))
+    }
+
+    /// Checks that it has names, for what cannot be taken back.
+    pub(crate) fn check_named(&self, doing: &str) -> Result<(), OperatorError> {
+        match self.names.is_empty() {
+            true => Err(OperatorError::Usage(format!("name those to {doing}, as TYPE/ID or TYPE/ID/NAME"))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Reads the selected deadlines and dispatches: those that are pending, or those that have `failed`; of named aggregates, those in any state, or
 /// those that have `failed`.
-pub async fn find(stack: &Stack, selection: &DeadlineSelection, failed: bool) -> Result<FoundDeadlines, OperatorError> {
+pub async fn find(stack: &Stack, selection: &RowSelection, failed: bool) -> Result<FoundDeadlines, OperatorError> {
     find_in(stack, &stack.store(SETTINGS_TO_FIND).await?, selection, failed).await
 }
 
 async fn find_in(
     stack: &Stack,
     store: &EventStore,
-    selection: &DeadlineSelection,
+    selection: &RowSelection,
     failed: bool,
 ) -> Result<FoundDeadlines, OperatorError> {
     let unread = OperatorError::store("cannot read the deadlines");
@@ -101,12 +122,11 @@ async fn find_in(
         return store.deadlines(state, Timestamp::MAX, selection.limit).await.map_err(&unread);
     }
     let mut found = FoundDeadlines::default();
-    for DeadlineName { aggregate, name } in &selection.names {
-        let of_aggregate = store.deadlines_of(aggregate).await.map_err(&unread)?;
+    for row in &selection.names {
+        let of_aggregate = store.deadlines_of(&row.aggregate).await.map_err(&unread)?;
         found.unreadable.extend(of_aggregate.unreadable);
         found.deadlines.extend(of_aggregate.deadlines.into_iter().filter(|StoredDeadline { item, .. }| {
-            let is_named = name.as_deref().is_none_or(|name| name == item.name());
-            is_named && (!failed || item.state() == DeadlineState::Failed)
+            row.is_of(item.name()) && (!failed || item.state() == DeadlineState::Failed)
         }));
     }
     found.more = found.deadlines.len() > selection.limit;
@@ -114,39 +134,54 @@ async fn find_in(
     Ok(found)
 }
 
-/// Marks the selected deadlines that have failed: as pending, so that the reactor fires them again; or with `drops` as fired, which
-/// have to be named.
+/// Marks the selected deadlines and dispatches that have failed: as pending, so that the reactor fires or sends them again; or with
+/// `drops` as fired, which have to be named.
 pub async fn mark(
     stack: &Stack,
     options: &MarkOptions,
     drops: bool,
-    mut report: impl FnMut(&StoredDeadline, Marked) -> io::Result<()>,
+    report: impl FnMut(&StoredDeadline, Marked) -> io::Result<()>,
 ) -> Result<MarkCounts, OperatorError> {
-    if drops && options.selection.names.is_empty() {
-        return Err(OperatorError::Usage("name the deadlines to drop, as TYPE/ID or TYPE/ID/NAME".to_owned()));
+    if drops {
+        options.selection.check_named("drop")?;
     }
     let store = stack.store(SETTINGS_TO_FIND).await?;
     let mark = if drops { DeadlineMark::Fired } else { DeadlineMark::Pending };
-    let found = find_in(stack, &store, &options.selection, true).await?;
+    let FoundDeadlines { deadlines, unreadable, more } = find_in(stack, &store, &options.selection, true).await?;
+    let counts = MarkCounts { unreadable: unreadable.len(), more, ..MarkCounts::default() };
+    let stopped_early = OperatorError::store(STOPPED_EARLY);
+    let mark = async |deadline: &StoredDeadline| store.mark_deadline(deadline, mark).await.map_err(&stopped_early);
+    mark_each(stack, options, counts, &deadlines, mark, report).await
+}
+
+pub(crate) const STOPPED_EARLY: &str = "stopped early, run it again";
+
+/// Marks each of these rows, at the rate of the options, until the stack is interrupted. `mark` returns `false` for one that has
+/// changed since it was read.
+pub(crate) async fn mark_each<T>(
+    stack: &Stack,
+    options: &MarkOptions,
+    mut counts: MarkCounts,
+    rows: &[T],
+    mark: impl AsyncFn(&T) -> Result<bool, OperatorError>,
+    mut report: impl FnMut(&T, Marked) -> io::Result<()>,
+) -> Result<MarkCounts, OperatorError> {
+    (counts.dry_run, counts.selected) = (!options.writes, rows.len());
     let pacer = Pacer::new(options.rate, stack.interrupt.clone());
-    let (dry_run, selected, unreadable, more) =
-        (!options.writes, found.deadlines.len(), found.unreadable.len(), found.more);
-    let mut counts = MarkCounts { dry_run, selected, unreadable, more, ..MarkCounts::default() };
-    for deadline in &found.deadlines {
-        if dry_run {
-            report(deadline, Marked::WouldMark)?;
+    for row in rows {
+        if counts.dry_run {
+            report(row, Marked::WouldMark)?;
             continue;
         }
         if pacer.turn().await.is_none() {
             break;
         }
-        let is_marked = store.mark_deadline(deadline, mark).await;
-        let (marked, count) = match is_marked.map_err(OperatorError::store("stopped early, run it again"))? {
+        let (marked, count) = match mark(row).await? {
             true => (Marked::Marked, &mut counts.marked),
             false => (Marked::Changed, &mut counts.changed),
         };
         *count += 1;
-        report(deadline, marked)?;
+        report(row, marked)?;
     }
     Ok(counts)
 }

@@ -1,7 +1,7 @@
 //! The operations on discarded records.
 //!
-//! Invariant: an object is deleted only after the bus has accepted every message in it, and the changes queue every changed
-//! aggregate. No message is sent after an unsent one.
+//! Invariant: an object is deleted only after the bus has accepted every message in it, and the queues of the projector and the
+//! reactor every changed aggregate. No message is sent after an unsent one.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -14,11 +14,12 @@ use crate::discarded_objects::{DiscardedObject, DiscardedObjects};
 use crate::error::OperatorError;
 use crate::message_outcome::{MessageLabel, MessageOutcome, UnsentMessages};
 use crate::queues::StackQueue;
-use crate::stack::{CHANGES_QUEUE, Stack};
+use crate::stack::{CHANGES_QUEUE, REACTIONS_QUEUE, Stack};
 
 /// Send the messages of discarded records, with the same ids and bytes, and delete the objects whose messages the bus accepted.
 ///
-/// With read models, the records also contain which aggregates have new events. They are sent to the projector's queue.
+/// With read models or processes, the records also contain which aggregates have new events. They are sent to the queues of the
+/// projector and of the reactor.
 ///
 /// A dry run by default; `--yes` executes it. The objects are sent in the order of the stream, so the messages of an aggregate
 /// are sent in their order. An object stays in the bucket if the bus rejects one of its messages, if one of its records cannot
@@ -58,7 +59,7 @@ pub struct DiscardedCounts {
     pub rejected: usize,
     pub unsent: usize,
     pub deleted: usize,
-    /// Aggregates with new events that were sent to the projector, or would be.
+    /// Aggregates with new events that were sent to the projector and the reactor, or would be.
     pub changed: usize,
     /// Objects of the snapshotter, which contain no messages.
     pub without_messages: usize,
@@ -90,8 +91,12 @@ pub async fn redrive(
     let resend = stack.bus(options.rate, options.sends).await?;
     let objects = stack.discarded().await?;
     let counts = DiscardedCounts { dry_run: !options.sends, ..DiscardedCounts::default() };
-    let (changes_queue, unsent) = (stack.queue_if_set(CHANGES_QUEUE).await?, UnsentMessages::default());
-    let mut redrive = Redrive { stack, options, objects, resend, changes_queue, report, counts, unsent };
+    let mut changes_queues = Vec::from_iter(stack.queue_if_set(CHANGES_QUEUE).await?);
+    if stack.has_processes() {
+        changes_queues.push(stack.queue(REACTIONS_QUEUE).await?);
+    }
+    let unsent = UnsentMessages::default();
+    let mut redrive = Redrive { stack, options, objects, resend, changes_queues, report, counts, unsent };
     redrive.run().await?;
     let Redrive { counts, unsent, .. } = redrive;
     let unsent = unsent.into_result("the other objects are in the bucket; run it again".to_owned());
@@ -103,7 +108,7 @@ struct Redrive<'a, R> {
     options: &'a DiscardedOptions,
     objects: DiscardedObjects,
     resend: Resend,
-    changes_queue: Option<StackQueue>,
+    changes_queues: Vec<StackQueue>,
     report: R,
     counts: DiscardedCounts,
     unsent: UnsentMessages,
@@ -145,7 +150,7 @@ impl<R: FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>> Redrive<'_, R>
         }
         let rows = object.rows();
         self.counts.messages += rows.len();
-        if self.changes_queue.is_some() {
+        if !self.changes_queues.is_empty() {
             self.counts.changed += object.changed().len();
         }
         if !self.options.sends {
@@ -165,7 +170,7 @@ impl<R: FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>> Redrive<'_, R>
             reported =
                 reported.and_then(|()| (self.report)(object, Redriving::Message(MessageLabel::of(row), outcome)));
         }
-        if let Some(queue) = &self.changes_queue {
+        for queue in &self.changes_queues {
             queue.send_changed(object.changed()).await?;
         }
         if are_all_sent && reason_to_stay.is_none() && !self.options.keeps {
@@ -176,10 +181,11 @@ impl<R: FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>> Redrive<'_, R>
         Ok(reported?)
     }
 
-    /// The reason why an object stays whose changed aggregates cannot be sent to the projector.
+    /// The reason why an object stays whose changed aggregates cannot be sent to a queue.
     fn lacks_queue(&self, object: &DiscardedObject) -> Option<String> {
         let count = object.changed().len();
-        let lacks = count > 0 && self.changes_queue.is_none();
-        lacks.then(|| format!("it contains {count} changed aggregates for the projector: set CHANGES_QUEUE_URL"))
+        let lacks = count > 0 && self.changes_queues.is_empty();
+        let set = "CHANGES_QUEUE_URL, and REACTOR and REACTIONS_QUEUE_URL with processes";
+        lacks.then(|| format!("it contains {count} changed aggregates: set {set}"))
     }
 }

@@ -14,11 +14,11 @@
 //! - [`pacing`]: the rate limit, and whether an operation ends early. [`checkpoint`]: the file from which a later run continues.
 //!   `walk`: visits the aggregates of a listing, with all of these.
 //! - [`reads`]: reads of the table with the code of the API.
-//! - [`queues`]: the dead-letter queue, and the queue of the projector. [`dead_letter_message`], [`queue_reading`]: what is in
+//! - [`queues`]: the dead-letter queue, and those of the projector and the reactor. [`dead_letter_message`], [`queue_reading`]: what is in
 //!   the dead-letter queue. [`dead_letters`]: the operations on it. [`message_outcome`]: what becomes of messages that are sent again.
 //! - [`discarded_objects`]: the records that event source mappings discarded.
 //! - [`relay`], [`alarms`]: the relay, and the alarms with their figures.
-//! - [`verify`], [`derived`], [`deadlines`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`],
+//! - [`verify`], [`derived`], [`deadlines`], [`processes`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`],
 //!   [`projections`], [`restore`]: the other operations.
 
 pub mod alarms;
@@ -37,6 +37,7 @@ pub mod listing;
 pub mod message_outcome;
 pub mod moment;
 pub mod pacing;
+pub mod processes;
 pub mod projections;
 mod query_xml;
 pub mod queue_reading;

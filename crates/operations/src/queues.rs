@@ -1,4 +1,4 @@
-//! The dead-letter queue, and the queue of the projector.
+//! The dead-letter queue, and the queues of the projector and of the reactor.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -74,13 +74,13 @@ impl StackQueue {
         })
     }
 
-    /// Makes the projector, whose queue it is, project these aggregates, which have events up to these numbers. Returns the
-    /// number of messages: one for a hundred aggregates.
+    /// Makes the function whose queue it is, the projector or the reactor, read the events of these aggregates up to these numbers.
+    /// Returns the number of messages: one for a hundred aggregates.
     pub async fn send_changed(&self, aggregates: &BTreeMap<AggregateKey, u64>) -> Result<u64, OperatorError> {
         let messages = ChangedAggregates::messages(aggregates);
         for message in &messages {
             let sent = self.client.send_message().queue_url(&self.url).message_body(message.to_body()).send().await;
-            sent.map_err(|error| call_failed("send to the projector's queue", error))?;
+            sent.map_err(|error| call_failed("send to the queue of changed aggregates", error))?;
         }
         Ok(messages.len() as u64)
     }

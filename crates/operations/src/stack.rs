@@ -150,6 +150,11 @@ impl Stack {
         Ok(ViewStore::new(&self.config(DYNAMODB_ENDPOINT).await?, name))
     }
 
+    /// Whether the stack has processes, whose reactor also gets changed aggregates.
+    pub fn has_processes(&self) -> bool {
+        self.optional("REACTOR").as_deref() == Some("processes")
+    }
+
     /// The queue; `None` if it is not set, as for a stack without read models or without a reactor.
     pub async fn queue_if_set(&self, variable: &'static str) -> Result<Option<StackQueue>, OperatorError> {
         match self.optional(variable) {

@@ -65,6 +65,53 @@ pub fn projection_files(projection: &ItemName, aggregate: &ItemName) -> Vec<File
     vec![(format!("app/projections/src/{}.rs", projection.module()), named(&text, aggregate))]
 }
 
+/// The files of a process, which the events of these aggregates are input of. The first event of one of the first type begins it.
+pub fn process_files(process: &ItemName, sources: &[ItemName]) -> Vec<File> {
+    let of_process =
+        |text: &str| text.replace("{{process}}", process.as_str()).replace("{{Process}}", &process.type_name());
+    let of_each = |line: &str| sources.iter().map(|source| named(line, source)).collect::<Vec<_>>();
+    let mut imports = of_each("use crate::{{aggregate_module}};\n");
+    imports.sort_unstable();
+    let chain = of_each("{{aggregate_module}}::{{Aggregate}}>()");
+    let one_line = format!("Sources::of::<{}", chain.join(".and::<"));
+    // As `cargo fmt` breaks it.
+    let is_short = chain.len() == 1 || one_line.len() <= 60;
+    let chain = if is_short { one_line } else { format!("Sources::of::<{}", chain.join("\n            .and::<")) };
+    let mut reactions = of_each(REACTION);
+    for (index, reaction) in reactions.iter_mut().enumerate() {
+        *reaction =
+            reaction.replace("{{command}}", if index == 0 { BEGINS } else { "let command = Command::Record {};" });
+    }
+    let code = include_str!("../template/process.rs.txt")
+        .replace("{{imports}}\n", &imports.concat())
+        .replace("{{sources}}", &chain)
+        .replace("{{reactions}}\n", &reactions.concat());
+    let golden = format!("app/aggregates/golden/{}", process.as_str());
+    vec![
+        (format!("app/aggregates/src/{}.rs", process.module()), of_process(&code)),
+        (format!("{golden}.json"), of_process(include_str!("../template/process-golden.json"))),
+        (format!("{golden}/state-1.json"), of_process(include_str!("../template/process-state-1.json"))),
+    ]
+}
+
+/// How a process reacts to the aggregates of one type.
+const REACTION: &str = "\
+impl Reacts<{{aggregate_module}}::{{Aggregate}}> for {{Process}} {
+    /// The id of the process, and the command that it gets for an event.
+    fn input(event: &FollowedEvent<'_, {{aggregate_module}}::Event>) -> Option<(String, Command)> {
+        {{command}}
+        Some((event.aggregate_id.to_owned(), command))
+    }
+}
+
+";
+
+const BEGINS: &str = "\
+let command = match event.seq_num {
+            1 => Command::Begin {},
+            _ => Command::Record {},
+        };";
+
 /// The files of a consumer, which receives the messages about an aggregate.
 pub fn consumer_files(consumer: &ItemName, aggregate: &ItemName) -> Vec<File> {
     let (name, type_name) = (consumer.as_str(), consumer.type_name());

@@ -24,7 +24,7 @@ mod upgrade;
 mod write;
 
 pub use error::ScaffoldError;
-pub use files::{aggregate_files, consumer_files, projection_files};
+pub use files::{aggregate_files, consumer_files, process_files, projection_files};
 pub use generated::{check_generated, generate, own_pipeline, own_resources};
 pub use merge::FileUpgrade;
 pub use names::{ItemName, ProjectName};

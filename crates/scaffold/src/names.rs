@@ -1,4 +1,4 @@
-//! The names of a project, and of its aggregates, projections and consumers.
+//! The names of a project, and of its aggregates, processes, projections and consumers.
 
 use crate::error::ScaffoldError;
 
@@ -8,13 +8,14 @@ const MAX_PROJECT: usize = 40;
 const MAX_ITEM: usize = 60;
 
 /// Names that would collide with words of Rust, with crates, or with other names in the generated files.
-const RESERVED: &str = "abstract aggregate aggregates as async await become box break bus_message change changes \
-    command command_handler commands const consumer context continue core crate daybook decision default deserialize do \
-    dyn else enum err event event_type events exit_code extern false final fn followed followed_event follows for \
-    functions gen handle_error if impl in json_schema let lib loop macro main match mod move mut none ok operator option override \
-    priv projection projections projector pub reactor ref registry rejection result return row row_key rows schemars self serde \
-    serialize snapshotter some source state static std stream_relay string struct super tests trait true try type unsafe \
-    unsized use vec views virtual where while yield";
+const RESERVED: &str = "abstract access aggregate aggregates as async authorization await become box break bus_message caller change \
+    changes command command_handler commands const consumer context continue core crate daybook decision default \
+    deserialize do dyn else enum err event event_type events exit_code extern false final fn followed \
+    followed_event follows for functions gen handle_error if impl in json_schema let lib loop macro main match mod \
+    move mut none ok operator option override priv projection projections projector pub reactor reacts ref \
+    registry rejection result return row row_key rows schemars self serde serialize snapshotter some source \
+    sources state static std stream_relay string struct super tests trait true try type unsafe unsized use vec \
+    views virtual where while yield";
 
 const LAMBDA_TEMPLATE: &str = "{{ project_name }}";
 
@@ -22,7 +23,7 @@ const LAMBDA_TEMPLATE: &str = "{{ project_name }}";
 #[derive(Clone, Debug)]
 pub struct ProjectName(String);
 
-/// The name of an aggregate, a projection or a consumer, as in paths: `purchase-order`.
+/// The name of an aggregate, a process, a projection or a consumer, as in paths: `purchase-order`.
 #[derive(Clone, Debug)]
 pub struct ItemName(String);
 

@@ -8,8 +8,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::{DecisionInput, Folded, Involved, Meta};
 use daybook_event_store::internal::ImportOptions;
 use daybook_event_store::{
-    CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, ResponseDetail, StoreSettings, TransactOptions,
-    Undecided,
+    CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, PositionMove, ResponseDetail, StoreSettings,
+    TransactOptions, Undecided,
 };
 use daybook_test_support::clock::{next_input, now};
 use daybook_test_support::commands::deadline;
@@ -43,6 +43,7 @@ fn exception(sk: &str, attribute: Option<&str>, changed: Option<&AttributeValue>
         (("IDEMPOTENCY", _), None) => {
             Some("nothing counts stored responses: they are deleted when their TTL has passed")
         }
+        (("POSITION", _), None) => Some("without it, all events are handled again, which changes nothing"),
         (("SNAPSHOT", _), Some(attributes::TTL)) => {
             Some("retirement sets it without a read; a wrong one deletes the snapshot too early or late")
         }
@@ -158,11 +159,13 @@ async fn notebook(table: &TestTable, id: &str, mark: &str, event_type_shards: u3
     Written::of(table, subject, &later).await
 }
 
-/// A to-do that was deleted.
+/// A to-do that was deleted, and whose last event a process cannot handle.
 async fn deleted(table: &TestTable) -> Written {
     let (store, todo) = (table.store(), Subject::shipped("todo", "1"));
     todo.command(&store, "CreateTodo", json!({"title": "A", "message": ""})).await;
     todo.command(&store, "DeleteTodo", json!({})).await;
+    let mut position = store.position(&todo.key, "reminder").await.unwrap();
+    assert!(store.move_position(&mut position, PositionMove::Suspend(1, "a bug")).await.unwrap());
     Written::of(table, todo, &settings()).await
 }
 
@@ -288,5 +291,18 @@ async fn each_change_of_a_deleted_or_imported_aggregate_is_reported() {
     let table = TestTable::new().await;
     for written in [deleted(&table).await, imported(&table, true).await, imported(&table, false).await] {
         expect_each_change_to_be_reported(&written, 150);
+    }
+}
+
+#[tokio::test]
+async fn position_after_the_last_event_is_reported() {
+    let table = TestTable::new().await;
+    let todo = deleted(&table).await.subject;
+    let store = table.store();
+    let mut position = store.position(&todo.key, "reminder").await.unwrap();
+    for (to, expected) in [(2, None), (3, Some("seqNum is 3, expected at most 2, the last event".to_owned()))] {
+        assert!(store.move_position(&mut position, PositionMove::To(to)).await.unwrap());
+        let verified = store.admin().verify(todo.model(), &todo.key, now()).await.unwrap();
+        assert_eq!(verified.findings.first().map(|finding| finding.discrepancy.to_string()), expected);
     }
 }

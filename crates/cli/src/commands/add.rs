@@ -1,4 +1,4 @@
-//! `daybook add`: adds an aggregate, a projection or a consumer to a project.
+//! `daybook add`: adds an aggregate, a process, a projection or a consumer to a project.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use clap::Subcommand;
 use daybook_local_stack::Project;
 use daybook_scaffold::{
     ItemName, Registration, ScaffoldError, add_files, aggregate_files, check_generated, consumer_files, find_project,
-    generate, own_pipeline, own_resources, projection_files,
+    generate, own_pipeline, own_resources, process_files, projection_files,
 };
 
 use crate::operator::Exit;
@@ -23,6 +23,14 @@ pub(super) enum AddCommand {
     Aggregate {
         /// Its name in the paths of the API, such as purchase-order.
         name: String,
+    },
+    /// Add a process, which reacts to the events of aggregates, with its registration and its golden files.
+    Process {
+        /// Its name in the paths of the API, such as billing.
+        name: String,
+        /// The aggregates, such as `order,payment`. The first event of one of the first type begins a process.
+        #[arg(long, value_name = "AGGREGATES", value_delimiter = ',', required = true)]
+        of: Vec<String>,
     },
     /// Add a projection, with its registration.
     Projection {
@@ -53,13 +61,12 @@ impl AddCommand {
         let added = match self {
             Self::Aggregate { name } => {
                 let name = ItemName::new(name)?;
-                let registration = Registration {
-                    file: "app/aggregates/src/lib.rs",
-                    line: format!("let registry = registry.with::<{}::{}>()?;", name.module(), name.type_name()),
-                    module: name.module(),
-                    anchor: "Ok(registry)",
-                };
-                add_files(folder, &aggregate_files(&name), Some(&registration))?
+                add_files(folder, &aggregate_files(&name), Some(&registration_of_aggregate(&name)))?
+            }
+            Self::Process { name, of } => {
+                let name = ItemName::new(name)?;
+                let sources = of.iter().map(|source| followed(source, project)).collect::<Result<Vec<_>, _>>()?;
+                add_files(folder, &process_files(&name, &sources), Some(&registration_of_aggregate(&name)))?
             }
             Self::Projection { name, of } => {
                 let (name, of) = (ItemName::new(name)?, followed(of, project)?);
@@ -98,6 +105,11 @@ impl AddCommand {
             Self::Aggregate { name } => format!(
                 "While `cargo run` runs, `curl --json '{{\"title\": \"First\"}}' http://localhost:3000/{name}` creates one.\n"
             ),
+            Self::Process { name, of } => format!(
+                "While `cargo run` runs, each new event of {} with an id is input of {name}/ID. A deployed stack needs \
+                 Reactor=processes.\n",
+                of.join(" and ")
+            ),
             Self::Projection { name, .. } => {
                 format!(
                     "GET /views/{name} lists its rows, and GET /views/{name}/KEY returns one.\nThe events of an aggregate that \
@@ -118,6 +130,15 @@ impl AddCommand {
                 "Replace the example in deploy/own.yaml. The next deployment creates its resources.\n".to_owned()
             }
         }
+    }
+}
+
+fn registration_of_aggregate(name: &ItemName) -> Registration {
+    Registration {
+        file: "app/aggregates/src/lib.rs",
+        line: format!("let registry = registry.with::<{}::{}>()?;", name.module(), name.type_name()),
+        module: name.module(),
+        anchor: "Ok(registry)",
     }
 }
 

@@ -1,45 +1,52 @@
-//! `daybook deadlines`: the commands that aggregates get at their times.
+//! `daybook deadlines`: the commands that aggregates get at their times, and those that processes dispatch to others.
+
+use std::io;
 
 use clap::{Args, Subcommand};
 use daybook_event_store::{StoredDeadline, UnreadableRow};
-use daybook_operations::deadlines::{DeadlineSelection, MarkCounts, MarkOptions, Marked, find, mark};
+use daybook_operations::deadlines::{MarkCounts, MarkOptions, Marked, RowSelection, find, mark};
 use daybook_operations::derived::DerivedRows;
 use daybook_table::keys::partition_name;
 use daybook_table::{DeadlineItem, DeadlineState};
 use serde_json::{Value, json};
 
 use super::derived::{RebuildArgs, correct};
+use crate::operator::output::Output;
 use crate::operator::{Ended, OnStack, OperatorContext, Session};
 
-/// List deadlines, fire failed ones again or drop them, and correct those of a type.
+/// List deadlines and the dispatches of processes, retry failed ones or drop them, and correct those of a type.
+///
+/// A dispatch is a command of a process to another aggregate. It has a name of the process, as a deadline has, and is due at once.
 #[derive(Clone, Debug, Subcommand)]
 pub enum DeadlinesCommand {
     List(OnStack<DeadlinesListArgs>),
-    /// Fire deadlines again whose commands have failed, once the cause is corrected.
+    /// Retry deadlines and dispatches whose commands have failed, once the cause is corrected.
     ///
-    /// A dry run by default; `--yes` executes it. The deadlines are pending again, with the same time, and the reactor fires them
-    /// within a minute. The state then decides: a deadline that it no longer declares has no effect.
+    /// A dry run by default; `--yes` executes it. They are pending again, with the same time, and the reactor sends their commands
+    /// within a minute. The state then decides: one that it no longer declares has no effect.
     Retry(OnStack<MarkOptions>),
-    /// Drop deadlines whose commands have failed: these are never sent.
+    /// Drop deadlines and dispatches whose commands have failed: these are never sent.
     ///
-    /// A dry run by default; `--yes` executes it. The deadlines must be named. They are marked as fired, and stay so until the
-    /// state declares another time for them.
+    /// A dry run by default; `--yes` executes it. They must be named. They are marked as fired, and stay so until the state declares
+    /// another time for a deadline, or a dispatch anew. A process gets no answer to a dispatch that was dropped.
     Drop(OnStack<MarkOptions>),
-    /// Correct the deadlines of a type after `Aggregate::deadlines` was introduced or changed.
+    /// Correct the deadlines and dispatches of a type after `Aggregate::deadlines` or `dispatches` was introduced or changed.
     ///
-    /// Run it after the deployment, when no instance of the earlier release writes any more. It sets the deadlines of states, and
-    /// deletes all others. It is safe beside writers, and can be repeated.
+    /// Run it after the deployment, when no instance of the earlier release writes any more. It sets those of the states, and deletes
+    /// all others. It is safe beside writers, and can be repeated.
     Rebuild(OnStack<RebuildArgs>),
 }
 
-/// List the pending deadlines, the earliest ones first, one per line.
+/// List the pending deadlines and dispatches, the earliest ones first, one per line.
 ///
-/// A line contains the state of the deadline, the aggregate, the name and the time; that of a failed one also the error, and when it
-/// failed. Those of a named aggregate are listed in all states; one that has fired is listed until the state no longer declares it.
+/// A line contains the state, the aggregate, the name and the time: when a deadline is due, or since when a dispatch is. That of a
+/// failed one also contains the error, and when it failed. Those of a named aggregate are listed in all states; one that has fired,
+/// or was sent, is listed as `fired` until the state no longer
+/// declares it.
 #[derive(Clone, Debug, Args)]
 pub struct DeadlinesListArgs {
     #[command(flatten)]
-    selection: DeadlineSelection,
+    selection: RowSelection,
     /// Those whose commands have failed.
     #[arg(long)]
     failed: bool,
@@ -67,42 +74,60 @@ async fn list(
         let (json, text) = described(deadline);
         out.print_outcome(state(deadline), json, &text)?;
     }
-    for UnreadableRow { pk, sk, reason } in &found.unreadable {
-        let json = json!({"aggregate": partition_name(pk), "item": sk, "why": reason});
-        out.print_outcome("unreadable", json, &format!("{pk} {sk}: {reason}"))?;
-    }
+    print_unreadable(&mut out, &found.unreadable)?;
     let (listed, unreadable, more) = (found.deadlines.len(), found.unreadable.len(), found.more);
-    let text = format!("{listed} deadlines listed, {unreadable} unreadable{}", more_text(more));
+    let text = format!("{listed} deadlines and dispatches listed, {unreadable} unreadable{}", more_text(more));
     out.finish(&text, &json!({"deadlines": listed, "unreadable": unreadable, "more": more}), None, unreadable == 0)
 }
 
 async fn mark_all(options: MarkOptions, drops: bool, Session { stack, mut out }: Session<'_>) -> Ended {
-    let (would_mark, is_marked, doing) =
-        if drops { ("would-drop", "dropped", "drops") } else { ("would-retry", "retried", "retries") };
+    let words = if drops { ["would-drop", "dropped", "drops"] } else { ["would-retry", "retried", "retries"] };
     let marked = mark(&stack, &options, drops, |deadline, marked| {
         let (json, text) = described(deadline);
-        let outcome = match marked {
-            Marked::WouldMark => would_mark,
-            Marked::Marked => is_marked,
-            Marked::Changed => "changed",
-        };
-        out.print_outcome(outcome, json, &text)
+        out.print_outcome(outcome(words, marked), json, &text)
     });
     let counts = marked.await?;
-    let MarkCounts { dry_run, selected, marked, changed, unreadable, more } = counts;
+    finish(words, ["failed", "deadlines and dispatches"], &counts, Session { stack, out })
+}
+
+/// The outcome of a row, in the words of the command: what it would do, and what it has done.
+pub(super) fn outcome([would, done, _]: [&'static str; 3], marked: Marked) -> &'static str {
+    match marked {
+        Marked::WouldMark => would,
+        Marked::Marked => done,
+        Marked::Changed => "changed",
+    }
+}
+
+/// Ends a command that has marked rows: `2 failed deadlines, 0 unreadable; this was a dry run, --yes retries them`.
+pub(super) fn finish(
+    [_, done, doing]: [&'static str; 3],
+    [state, rows]: [&str; 2],
+    counts: &MarkCounts,
+    Session { stack, mut out }: Session<'_>,
+) -> Ended {
+    let &MarkCounts { dry_run, selected, marked, changed, unreadable, more } = counts;
     let text = match dry_run {
-        true => format!("{selected} failed deadlines, {unreadable} unreadable; this was a dry run, --yes {doing} them"),
-        false => {
-            format!("{marked} deadlines {is_marked}; {changed} were changed meanwhile, {unreadable} are unreadable")
+        true => {
+            format!("{selected} {state} {rows}, {unreadable} unreadable; this was a dry run, --yes {doing} them")
         }
+        false => format!("{marked} {rows} {done}; {changed} were changed meanwhile, {unreadable} are unreadable"),
     };
     let next = stack.interrupt.is_cancelled().then_some("run it again");
     let is_clean = changed + unreadable == 0 && (dry_run || !more);
-    out.finish(&(text + more_text(more)), &counts, next, is_clean)
+    out.finish(&(text + more_text(more)), counts, next, is_clean)
 }
 
-fn more_text(more: bool) -> &'static str {
+pub(super) fn more_text(more: bool) -> &'static str {
     if more { "; there are more: raise --limit" } else { "" }
+}
+
+pub(super) fn print_unreadable(out: &mut Output<'_>, rows: &[UnreadableRow]) -> io::Result<()> {
+    for UnreadableRow { pk, sk, reason } in rows {
+        let json = json!({"aggregate": partition_name(pk), "item": sk, "why": reason});
+        out.print_outcome("unreadable", json, &format!("{pk} {sk}: {reason}"))?;
+    }
+    Ok(())
 }
 
 fn state(deadline: &StoredDeadline) -> &'static str {

@@ -67,12 +67,12 @@ async fn redrive(options: DiscardedOptions, Session { stack, mut out }: Session<
         format!(
             "{sent} messages sent, {deleted} objects deleted; in the bucket: {rejected} messages that the bus rejects, \
              {unsent} not sent, {left} objects that cannot be sent whole, {without_messages} without messages; {changed} \
-             changed aggregates sent to the projector"
+             changed aggregates sent to their queues"
         )
     } else {
         format!(
             "{messages} messages would be sent, {left} objects cannot be sent whole, {without_messages} without messages; \
-             {changed} changed aggregates would be sent to the projector; this was a dry run, --yes sends them"
+             {changed} changed aggregates would be sent to their queues; this was a dry run, --yes sends them"
         )
     };
     let next = stack.interrupt.is_cancelled().then_some("run it again");

@@ -221,7 +221,8 @@ fn stack_prints_queue_and_table_of_each_rule_and_warns_of_unknown_names() {
         "  Warning   --rule 'order/* -> queue:work -> function:./nowhere' names a program that does not exist yet; build \
          ./nowhere"
             .to_owned(),
-        "  Warning   --rule 'ordr/* -> queue:seen' names an unknown aggregate type \"ordr\"; known: account, course, customer, order, reservation, student, subscription, todo"
+        "  Warning   --rule 'ordr/* -> queue:seen' names an unknown aggregate type \"ordr\"; known: account, course, customer, \
+         fulfilment, order, payment, reservation, shipment, student, subscription, todo"
             .to_owned(),
     ];
     assert_eq!(printed, expected);

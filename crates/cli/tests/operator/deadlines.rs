@@ -35,7 +35,7 @@ fn line(state: &str, id: &str, due: Timestamp) -> String {
 }
 
 /// A reactor at this time, whose queue is on the bus.
-fn reactor(setup: &Setup, now: Timestamp) -> Reactor {
+pub(crate) fn reactor(setup: &Setup, now: Timestamp) -> Reactor {
     setup.bus.create_work_queue("reactions");
     let url = setup.queue_url().replace("/dlq", "/reactions");
     let client = SqsClient::new(&aws_config_at(url.split("/000000000000").next().unwrap()));
@@ -45,7 +45,7 @@ fn reactor(setup: &Setup, now: Timestamp) -> Reactor {
 }
 
 /// Invokes the reactor with a message that was received this often. Returns whether it must come again.
-async fn receive(reactor: &Reactor, receives: u32, body: String) -> bool {
+pub(crate) async fn receive(reactor: &Reactor, receives: u32, body: String) -> bool {
     let batch = QueueBatch { records: vec![QueueRecord { receives, ..QueueRecord::new("m", body) }] };
     let response = reactor.handle(ReactorEvent::Messages(batch), Instant::now() + Duration::from_secs(60)).await;
     !response.batch_item_failures.is_empty()
@@ -58,10 +58,10 @@ async fn list_has_the_earliest_deadlines_first_or_those_of_an_aggregate() {
     for id in ["a", "b", "c", "d"] {
         expected.push(line("pending", id, reserve(&setup, id).await));
     }
-    expected.push("4 deadlines listed, 0 unreadable".to_owned());
+    expected.push("4 deadlines and dispatches listed, 0 unreadable".to_owned());
     assert_eq!(setup.daybook("deadlines list").await.expect(Exit::Clean), expected);
     let lines = setup.daybook("deadlines list --limit 1").await.expect(Exit::Clean);
-    assert_eq!(lines, [&expected[0], "1 deadlines listed, 0 unreadable; there are more: raise --limit"]);
+    assert_eq!(lines, [&expected[0], "1 deadlines and dispatches listed, 0 unreadable; there are more: raise --limit"]);
 
     setup.command("reservation/a", "Pay", json!({"amount": 8_000})).await;
     assert!(setup.store.mark_deadline(&hold(&setup, "b").await, DeadlineMark::Fired).await.unwrap());
@@ -121,12 +121,12 @@ async fn failed_deadline_is_fired_after_its_cause_is_corrected_and_it_is_retried
 
     let lines = setup.daybook("deadlines retry").await.expect(Exit::Clean);
     assert!(lines[0].starts_with("would-retry reservation/1 hold"), "{lines:?}");
-    assert_eq!(lines[1], "1 failed deadlines, 0 unreadable; this was a dry run, --yes retries them");
+    assert_eq!(lines[1], "1 failed deadlines and dispatches, 0 unreadable; this was a dry run, --yes retries them");
     setup.daybook("deadlines retry reservation/2 --yes").await.expect(Exit::Clean);
     assert!(hold(&setup, "1").await.item.error.is_some());
     let lines = setup.daybook("deadlines retry --yes").await.expect(Exit::Clean);
     assert!(lines[0].starts_with("retried reservation/1 hold"), "{lines:?}");
-    assert_eq!(lines[1], "1 deadlines retried; 0 were changed meanwhile, 0 are unreadable");
+    assert_eq!(lines[1], "1 deadlines and dispatches retried; 0 were changed meanwhile, 0 are unreadable");
 
     reactor.handle(ReactorEvent::Tick { tick: true }, Instant::now() + Duration::from_secs(60)).await;
     let queued = setup.bus.queued();
@@ -135,7 +135,7 @@ async fn failed_deadline_is_fired_after_its_cause_is_corrected_and_it_is_retried
     let events = setup.store.events(&aggregate, 1, 10).await.unwrap().items;
     assert_eq!(events[0].event_type, "ReservationExpired");
     let lines = setup.daybook("deadlines list reservation/1").await.expect(Exit::Clean);
-    assert_eq!(lines, ["0 deadlines listed, 0 unreadable"]);
+    assert_eq!(lines, ["0 deadlines and dispatches listed, 0 unreadable"]);
     setup.daybook("verify reservation/1").await.expect(Exit::Clean);
 }
 
@@ -152,7 +152,7 @@ async fn dropped_deadline_is_never_fired() {
     assert!(lines[0].starts_with("would-drop reservation/1 hold"), "{lines:?}");
     assert!(hold(&setup, "1").await.item.error.is_some());
     let lines = setup.daybook("deadlines drop reservation/1/hold --yes").await.expect(Exit::Clean);
-    assert_eq!(lines[1], "1 deadlines dropped; 0 were changed meanwhile, 0 are unreadable");
+    assert_eq!(lines[1], "1 deadlines and dispatches dropped; 0 were changed meanwhile, 0 are unreadable");
 
     let reactor = reactor(&setup, due + SignedDuration::from_secs(1));
     reactor.handle(ReactorEvent::Tick { tick: true }, Instant::now() + Duration::from_secs(60)).await;
@@ -172,7 +172,7 @@ async fn retry_ends_with_an_interrupt_or_the_limit_and_the_next_run_goes_on() {
     }
     let lines = setup.daybook_until("deadlines retry --yes", 1).await.expect(Exit::Interrupted);
     assert!(
-        lines[1].starts_with("1 deadlines retried") && lines[1].ends_with("stopped early, run it again"),
+        lines[1].starts_with("1 deadlines and dispatches retried") && lines[1].ends_with("stopped early, run it again"),
         "{lines:?}"
     );
     let lines = setup.daybook("deadlines retry --yes --limit 1").await.expect(Exit::Findings);

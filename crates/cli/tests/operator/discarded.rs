@@ -167,9 +167,9 @@ async fn objects_that_cannot_be_sent_whole_stay_and_the_reason_is_printed() {
     assert_eq!((setup.sent().len(), bucket.keys().len()), (1, 4));
 }
 
-/// With read models, the relay's mapping also receives changes of metadata.
+/// With read models or processes, the relay's mapping also receives changes of metadata.
 #[tokio::test]
-async fn redrive_sends_changed_aggregates_to_the_projector_before_it_deletes_the_object() {
+async fn redrive_sends_changed_aggregates_to_the_projector_and_the_reactor_before_it_deletes_the_object() {
     let mut setup = Setup::new().await;
     setup.todo("1", 3).await;
     let mut changed = stream_record::inserted(6, &setup.rows("todo/1", "#METADATA").await[0]);
@@ -184,22 +184,26 @@ async fn redrive_sends_changed_aggregates_to_the_projector_before_it_deletes_the
     assert!(lines[0].ends_with("messages: todo/1 1; changed aggregates: 1"), "{lines:?}");
 
     let lines = setup.daybook("discarded redrive --yes").await.expect(Exit::Findings);
-    let reason = "it contains 1 changed aggregates for the projector: set CHANGES_QUEUE_URL";
+    let set = "CHANGES_QUEUE_URL, and REACTOR and REACTIONS_QUEUE_URL with processes";
+    let reason = format!("it contains 1 changed aggregates: set {set}");
     assert_eq!(lines[0], format!("left aws/lambda/1: {reason}"));
     assert_eq!((setup.sent().len(), bucket.keys().len()), (1, 2));
 
     setup.bus.create_work_queue("changes");
     setup.settings.push(("CHANGES_QUEUE_URL", setup.changes_url()));
     let lines = setup.daybook("discarded redrive").await.expect(Exit::Clean);
-    assert!(lines.last().unwrap().contains("; 2 changed aggregates would be sent to the projector;"), "{lines:?}");
+    assert!(lines.last().unwrap().contains("; 2 changed aggregates would be sent to their queues;"), "{lines:?}");
     setup.fail(json!({"sendMessage": [{"http": 403, "code": "AccessDenied", "forever": true}]}));
     assert_eq!(setup.daybook("discarded redrive --yes").await.ended.unwrap_err().exit_code(), 3);
     assert_eq!((setup.bus.queued().len(), bucket.keys().len()), (0, 2));
     setup.fail(json!({}));
+    setup.bus.create_work_queue("reactions");
+    setup.settings.push(("REACTIONS_QUEUE_URL", setup.queue_url().replace("/dlq", "/reactions")));
+    setup.settings.push(("REACTOR", "processes".to_owned()));
     let lines = setup.daybook("discarded redrive --yes").await.expect(Exit::Clean);
-    assert!(lines.last().unwrap().ends_with("; 2 changed aggregates sent to the projector"), "{lines:?}");
+    assert!(lines.last().unwrap().ends_with("; 2 changed aggregates sent to their queues"), "{lines:?}");
     let queued: Vec<_> = setup.bus.queued().into_iter().map(|message| message.body).collect();
-    assert_eq!(queued, [r#"{"changed":[["todo","1",3]]}"#; 2]);
+    assert_eq!(queued, [r#"{"changed":[["todo","1",3]]}"#; 4]);
     assert!(bucket.keys().is_empty());
 }
 

@@ -18,6 +18,7 @@ mod export;
 mod import;
 mod load;
 mod moving;
+mod process;
 mod projection;
 mod projection_versions;
 mod reads;

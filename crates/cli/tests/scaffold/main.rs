@@ -259,6 +259,38 @@ fn added_projection_follows_a_registered_aggregate() {
 }
 
 #[test]
+fn added_process_reacts_to_registered_aggregates() {
+    let (_parent, shop) = shop();
+    assert!(fail(&shop, &["add", "process", "billing", "--of", "order,invoice"]).contains("no aggregate \"invoice\""));
+    let before = files(&shop);
+    let printed = run(&shop, &["add", "process", "late-billing", "--of", "order,account"]);
+    assert!(
+        printed.contains("each new event of order and account with an id is input of late-billing/ID."),
+        "{printed}"
+    );
+    let mut after = files(&shop);
+    let lib = after.remove(LIB).unwrap();
+    let line = |text: &str| lib.lines().position(|line| line.trim() == text).unwrap();
+    assert!(
+        line("let registry = registry.with::<invoice::Invoice>()?;")
+            < line("let registry = registry.with::<late_billing::LateBilling>()?;")
+    );
+    after.retain(|name, _| !before.contains_key(name));
+    assert_eq!(after.len(), 3, "{:?}", after.keys());
+    assert!(after.values().all(|text| !text.contains("{{")));
+    let code = &after["app/aggregates/src/late_billing.rs"];
+    assert!(code.contains("\nuse crate::account;\nuse crate::order;\n\n/// The process `late-billing`."), "{code}");
+    assert!(code.contains("        Sources::of::<order::Order>().and::<account::Account>()\n"), "{code}");
+    assert_eq!(code.matches("1 => Command::Begin {},").count(), 1);
+    let reaction = |name: &str| code.find(&format!("impl Reacts<{name}> for LateBilling {{")).unwrap();
+    assert!(reaction("order::Order") < reaction("account::Account"));
+    assert_eq!(
+        run(&shop, &["add", "process", "late-billing", "--of", "order,account"]),
+        "Nothing to do: it is in the project already.\n"
+    );
+}
+
+#[test]
 fn added_consumer_has_a_template_of_its_own() {
     let (_parent, shop) = shop();
     let before = files(&shop);

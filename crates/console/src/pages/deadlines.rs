@@ -1,4 +1,4 @@
-//! Deadlines: those of the state of an aggregate, and on page *Stream* the next ones and those that have failed.
+//! Deadlines and dispatches: those of the state of an aggregate, and on page *Stream* the next ones and those that have failed.
 
 use daybook_decider::{DeclaredDeadline, Folded, Model};
 use daybook_event_store::{FoundDeadlines, StoreError, StoredDeadline};
@@ -42,7 +42,7 @@ pub(crate) async fn deadlines_of(
 pub(crate) fn of_aggregate(deadlines: &[ShownDeadline], now: Timestamp) -> Markup {
     html! {
         @if !deadlines.is_empty() {
-            h3 { "Deadlines" }
+            h3 { @if deadlines.iter().any(|shown| shown.declared.to.is_some()) { "Deadlines and dispatches" } @else { "Deadlines" } }
             div.scroll tabindex="0" { table.deadlines {
                 thead { tr { th { "Name" } th { "Due" } th { "Command" } th { "State" } } }
                 tbody { @for ShownDeadline { declared, row } in deadlines {
@@ -63,7 +63,7 @@ pub(crate) async fn section(console: &Console) -> Markup {
     let found = tokio::try_join!(read(DeadlineState::Failed), read(DeadlineState::Pending));
     html! {
         section {
-            h2 { "Deadlines" }
+            h2 { "Deadlines and dispatches" }
             @match &found {
                 Err(error) => p.notice.warn { "They cannot be read: " (with_causes(error)) },
                 Ok((failed, pending)) => (listed(failed, pending, console.store.now())),

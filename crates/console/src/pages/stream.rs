@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::{deadlines, projections};
+use super::{deadlines, positions, projections};
 use crate::console::Console;
 use crate::frame::{Failure, Page};
 use crate::stack::{
@@ -26,6 +26,7 @@ pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Fa
         (mappings_markup(&mappings))
         (projections::section(&console).await)
         (deadlines::section(&console).await)
+        (positions::section(&console).await)
         (queues_markup(&queues))
         (rules_markup(&rules))
         (discarded_markup(&discarded))
@@ -46,6 +47,7 @@ pub(crate) async fn deployed_page(State(console): State<Arc<Console>>) -> Result
         (relay_markup(&relay))
         (projections::section(&console).await)
         (deadlines::section(&console).await)
+        (positions::section(&console).await)
         @match &queues {
             Ok(queues) => { (queues_markup(queues)) p.hint { "The approximate counts of SQS." } }
             Err(error) => (missing_part("Queues", error)),
@@ -137,7 +139,7 @@ fn queues_markup(queues: &[Queue]) -> Markup {
                             td { @match queue.purpose {
                                 QueuePurpose::DeadLetters => "messages that could not be delivered",
                                 QueuePurpose::Changes => "the read models: aggregates with events that are not folded yet",
-                                QueuePurpose::Reactions => "the reactor: deadlines that are due, or soon will be",
+                                QueuePurpose::Reactions => "the reactor: deadlines that are due or soon will be, and changes of aggregates for processes",
                                 QueuePurpose::Rule => "a rule of the bus",
                             } }
                         }

@@ -1,8 +1,11 @@
-//! The deadlines on the pages.
+//! The deadlines on the pages, the dispatches, and the positions of processes.
 
-use daybook_event_store::DeadlineMark;
+use daybook_decider::{Caller, DecisionInput};
+use daybook_event_store::{DeadlineMark, PositionMove};
 use daybook_table::AggregateKey;
+use daybook_test_support::clock::next_input;
 use daybook_test_support::commands::execute;
+use daybook_test_support::subject::Subject;
 use serde_json::{Value, json};
 
 use crate::Bench;
@@ -59,4 +62,34 @@ async fn stream_lists_the_next_deadlines_after_those_that_have_failed() {
     let link = |id: usize| page.find(&format!(">reservation/{id}</a>"));
     assert!(link(22) < link(1) && link(1) < link(20) && link(22).is_some() && link(21).is_none(), "{page}");
     assert!(page.contains("a bug") && page.contains("The earliest 20 of each state."), "{page}");
+}
+
+#[tokio::test]
+async fn process_has_its_dispatches_beside_its_deadlines_at_no_further_call() {
+    let bench = Bench::start().await;
+    let (store, fulfilment) = (bench.table.direct_store(), Subject::shipped("fulfilment", "1"));
+    let by_system = DecisionInput { caller: Caller::system(), ..next_input() };
+    fulfilment.command_under(&by_system, &store, "BeginFulfilment", json!({"total": 4500})).await;
+    bench.operations();
+    let page = bench.get("/_console/aggregates/fulfilment/1").await.body;
+    let dispatch = "<td>request-payment</td><td>at once</td><td><code>RequestPayment</code> to \
+                    <a href=\"/_console/aggregates/payment/1\">payment/1</a></td><td>";
+    assert!(page.contains("<h3>Deadlines and dispatches</h3>") && page.contains(dispatch), "{page}");
+    assert_eq!(bench.operations(), "BatchGetItem 1, Query 6");
+}
+
+#[tokio::test]
+async fn stream_lists_the_suspended_positions_of_processes() {
+    let bench = Bench::start().await;
+    let page = bench.get("/_console/stream").await.body;
+    assert!(page.contains("None is suspended."), "{page}");
+    let store = bench.table.direct_store();
+    for id in 1..=21 {
+        let mut position = store.position(&AggregateKey::new("order", id.to_string()), "fulfilment").await.unwrap();
+        assert!(store.move_position(&mut position, PositionMove::Suspend(3, "<b>a bug</b>")).await.unwrap());
+    }
+    let page = bench.get("/_console/stream").await.body;
+    let row = "<td><a href=\"/_console/aggregates/order/1/events/4\">order/1 4</a></td><td>fulfilment</td>";
+    assert!(page.contains(row) && page.contains("&lt;b&gt;a bug&lt;/b&gt;"), "{page}");
+    assert!(page.contains("/order/20/events/4") && !page.contains("/order/21/events/4"), "{page}");
 }

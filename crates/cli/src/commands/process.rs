@@ -1,0 +1,79 @@
+//! `daybook process`: the events that processes could not handle.
+
+use clap::{Args, Subcommand};
+use daybook_event_store::StoredPosition;
+use daybook_operations::deadlines::RowSelection;
+use daybook_operations::processes::{ResumeOptions, resume, suspended};
+use serde_json::{Value, json};
+
+use super::deadlines::{finish, more_text, outcome, print_unreadable};
+use crate::operator::{Ended, OnStack, OperatorContext, Session};
+
+/// List the aggregates whose events processes cannot handle, and resume them.
+///
+/// The events of an aggregate are handled in their order. One that cannot be handled suspends the position of the processes of a type
+/// in the events of this aggregate. The name of a position is the type of the processes: `order/7/fulfilment`. Failed dispatches
+/// are listed and retried by `daybook deadlines`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ProcessCommand {
+    Suspended(OnStack<ProcessSuspendedArgs>),
+    /// Resume suspended positions, after the code or the event was corrected and deployed.
+    ///
+    /// A dry run by default; `--yes` executes it. The processes get the events in order, from the one on that could not be handled.
+    /// If it still cannot be handled, the position is suspended again.
+    ///
+    /// With `--skip`, they never get this event, and go on after it. The positions must then be named.
+    Resume(OnStack<ResumeOptions>),
+}
+
+/// List the suspended positions, those first that have been for the longest time.
+///
+/// A line contains the aggregate, the type of the processes, the number of the event that cannot be handled, since when, and why. The
+/// exit status is 1 if there are any.
+#[derive(Clone, Debug, Args)]
+pub struct ProcessSuspendedArgs {
+    #[command(flatten)]
+    selection: RowSelection,
+}
+
+impl ProcessCommand {
+    pub(super) async fn run(self, context: &mut OperatorContext) -> Ended {
+        match self {
+            Self::Suspended(command) => command.run(context, list).await,
+            Self::Resume(command) => command.run(context, resume_all).await,
+        }
+    }
+}
+
+async fn list(args: ProcessSuspendedArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+    let found = suspended(&stack, &args.selection).await?;
+    for position in &found.positions {
+        let (json, text) = described(position);
+        out.print_outcome("suspended", json, &text)?;
+    }
+    print_unreadable(&mut out, &found.unreadable)?;
+    let (listed, unreadable, more) = (found.positions.len(), found.unreadable.len(), found.more);
+    let text = format!("{listed} positions are suspended, {unreadable} unreadable{}", more_text(more));
+    let counts = json!({"suspended": listed, "unreadable": unreadable, "more": more});
+    out.finish(&text, &counts, None, listed + unreadable == 0)
+}
+
+async fn resume_all(options: ResumeOptions, Session { stack, mut out }: Session<'_>) -> Ended {
+    let words = if options.skip { ["would-skip", "skipped", "skips"] } else { ["would-resume", "resumed", "resumes"] };
+    let resuming = resume(&stack, &options, |position, marked| {
+        let (json, text) = described(position);
+        out.print_outcome(outcome(words, marked), json, &text)
+    });
+    let counts = resuming.await?;
+    finish(words, ["suspended", "positions"], &counts, Session { stack, out })
+}
+
+/// A position as JSON, and as text: `order/7 fulfilment, event 4 since 2026-11-28T10:10:00.000Z: it cannot be read`.
+fn described(StoredPosition { source, item, .. }: &StoredPosition) -> (Value, String) {
+    let (process, event) = (item.process_type(), item.seq_num + 1);
+    let (since, reason) = (item.gsi1sk.as_deref().unwrap_or_default(), item.error.as_deref().unwrap_or_default());
+    let json = json!({
+        "kind": "position", "aggregate": source.to_string(), "process": process, "event": event, "since": since, "error": reason,
+    });
+    (json, format!("{source} {process}, event {event} since {since}: {reason}"))
+}
