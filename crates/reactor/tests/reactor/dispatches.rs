@@ -58,6 +58,23 @@ async fn withdrawn_dispatch_is_not_sent() {
 }
 
 #[tokio::test]
+async fn dispatch_that_is_withdrawn_and_asked_again_meanwhile_is_sent_as_often_as_it_was_asked() {
+    let setup = Setup::new().await;
+    setup.notes("one", &[]).await;
+    setup.notes("other", &[]).await;
+    setup.begin("1", &[("quiet-a", "one")]).await;
+    let reactor = setup.processes();
+    let mut run = Box::pin(setup.hint(&reactor, "1", "quiet-a", 1));
+    // The row is read, and not yet the state.
+    setup.table.proxy.hold(&mut run, |calls| calls.iter().any(|call| call.operation == "Query")).await;
+    setup.send(&errand("1"), "Ask", json!({"asks": []})).await;
+    setup.send(&errand("1"), "Ask", json!({"asks": [["quiet-a", "other"]]})).await;
+    assert!(!run.await);
+    assert_eq!(setup.texts(&postbox("one")).await, ["quiet-a"]);
+    assert_eq!(setup.texts(&postbox("other")).await, ["quiet-a"]);
+}
+
+#[tokio::test]
 async fn crash_between_the_target_and_the_answer_sends_once_and_has_the_same_answer() {
     let setup = Setup::new().await;
     // The target does not exist yet.
