@@ -4,14 +4,10 @@ use std::collections::BTreeMap;
 
 use daybook_decider::{AggregatePanic, DeadlineChanges, DeclaredDeadline, Folded, Model};
 use daybook_event_store::{DeadlineMark, StoreError};
-use daybook_table::{AggregateKey, DeadlineState, keys};
+use daybook_table::{AggregateKey, DeadlineItem, DeadlineState, keys};
 use jiff::Timestamp;
 
 use crate::handle::{Admin, panicked};
-
-/// The time of a dispatch that is not to be sent, until its row is marked. No deadline of an aggregate has it by chance, because
-/// code that means "never" takes the last time.
-const NEVER: Timestamp = Timestamp::constant(253_402_200_000, 1_000_000);
 
 impl Admin<'_> {
     /// The deadlines to set and to drop for an aggregate with this state.
@@ -27,7 +23,7 @@ impl Admin<'_> {
         let unreadable = found.unreadable.iter().map(|row| (keys::deadline_name(&row.sk).to_owned(), None));
         let rows = readable.chain(unreadable).collect();
         let (set, dropped) = difference(model, folded, rows).map_err(|panic| panicked(key, panic))?;
-        let at_once = if sends { self.store.now() } else { NEVER };
+        let at_once = if sends { self.store.now() } else { DeadlineItem::NEVER };
         let set = set.into_iter().map(|declared| (declared.name, declared.due.unwrap_or(at_once)));
         Ok(DeadlineChanges { set: set.collect(), dropped })
     }
@@ -35,7 +31,7 @@ impl Admin<'_> {
     /// Marks the dispatches that a correction has set without sending them.
     pub async fn mark_unsent(&self, key: &AggregateKey) -> Result<(), StoreError> {
         for stored in self.store.deadlines_of(key).await?.deadlines {
-            if stored.due == NEVER && stored.item.state() == DeadlineState::Pending {
+            if stored.due == DeadlineItem::NEVER && stored.item.state() == DeadlineState::Pending {
                 self.store.mark_deadline(&stored, DeadlineMark::Fired).await?;
             }
         }

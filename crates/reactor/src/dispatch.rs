@@ -6,7 +6,7 @@ use std::slice;
 use daybook_decider::{AggregateKey, CommandRequest, DeclaredDeadline, Model};
 use daybook_event_store::{DeadlineMark, LoadOptions, StoredDeadline};
 use daybook_function_runtime::with_causes;
-use daybook_table::{DeadlineState, DueDeadline, keys};
+use daybook_table::{DeadlineItem, DeadlineState, DueDeadline, keys};
 use tokio::time::Instant;
 
 use crate::batch::OfAggregate;
@@ -36,15 +36,21 @@ impl Reactor {
     ) -> Result<Dispatched, Failure> {
         loop {
             let mut rows = self.store.deadlines_of(process).await?.deadlines;
-            rows.retain(|row| row.item.state() == DeadlineState::Pending);
-            // A row may be visible before the events that have set it.
+            // A row may be visible before the events that have set it, and before other rows of the same append.
             let at_least = rows.iter().map(|row| row.item.seq_num).max().unwrap_or_default();
             let options = LoadOptions { at_least, ..LoadOptions::default() };
             let (version, current) = self.declared(process, model, options).await?;
+            let has_row = |declared: &DeclaredDeadline| rows.iter().any(|row| row.item.name() == declared.name);
+            if !current.iter().filter(|declared| declared.to.is_some()).all(has_row) {
+                rows = self.store.deadlines_of(process).await?.deadlines;
+            }
+            rows.retain(|row| row.item.state() == DeadlineState::Pending && row.item.seq_num <= version);
             let place =
                 |row: &StoredDeadline| current.iter().position(|declared| declared.is_dispatch(row.item.name()));
             let (dispatches, deadlines): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| place(row).is_some());
-            let next = dispatches.into_iter().min_by_key(|row| (row.item.seq_num, place(row)));
+            // An import without publishing sends nothing.
+            let to_send = dispatches.into_iter().filter(|row| row.due != DeadlineItem::NEVER);
+            let next = to_send.min_by_key(|row| (row.item.seq_num, place(row)));
             let deadlines = deadlines.iter().map(|row| row.item.name().to_owned()).collect();
             let Some(row) = next else { return Ok(Dispatched { deadlines, again: None }) };
             let name = row.item.name().to_owned();

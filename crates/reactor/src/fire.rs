@@ -8,7 +8,9 @@ use daybook_event_store::{
 };
 use daybook_function_runtime::with_causes;
 use daybook_table::{DeadlineState, DueDeadline};
+use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
+use ulid::Ulid;
 
 use crate::failure::{Failure, MAX_RECEIVES};
 use crate::reaction::{Asked, GONE, NotDecided, Reaction};
@@ -19,6 +21,10 @@ const MAX_EARLY: Duration = Duration::from_secs(2);
 
 /// The time for which a firing is known by its idempotency key. Until then, its row is marked.
 const KEY_TTL: Duration = Duration::from_hours(14 * 24);
+
+/// Maximum time for which two releases run side by side. For as long, a row that the state does not declare waits for the release
+/// that has set it.
+const SIDE_BY_SIDE: Duration = Duration::from_hours(1);
 
 /// The digest of all firings: a key is used for one deadline alone.
 const DIGEST: &str = "deadline";
@@ -105,15 +111,32 @@ impl Reactor {
                 tracing::info!(aggregate = %key, name, %due, %reason, "the deadline has not fired");
                 return Ok(());
             }
-            Err(TransactError::Decide(
-                reason @ (NotDecided::NotDeclared | NotDecided::Rejected(_) | NotDecided::NoEffect),
-            )) => {
+            Err(TransactError::Decide(NotDecided::NotDeclared)) => return self.undeclared(deadline, &stored).await,
+            Err(TransactError::Decide(reason @ (NotDecided::Rejected(_) | NotDecided::NoEffect))) => {
                 self.signals.without_effect();
                 tracing::info!(aggregate = %key, name, %due, %reason, "the deadline has no effect");
             }
             Err(error) => return Err(error.into()),
         }
         Ok(self.store.mark_deadline(&stored, DeadlineMark::Fired).await.map(drop)?)
+    }
+
+    /// What follows if the state does not declare a row: nothing, if an append has changed the row since it was read. Otherwise,
+    /// another release has set it.
+    async fn undeclared(&self, deadline: &DueDeadline, stored: &StoredDeadline) -> Result<(), Failure> {
+        if self.pending(deadline).await?.as_ref() != Some(stored) {
+            return Ok(());
+        }
+        let set = stored.item.event_id.parse().ok().and_then(|id: Ulid| Timestamp::try_from(id.datetime()).ok());
+        let age = set.and_then(|set| Duration::try_from(self.store.now().duration_since(set)).ok());
+        Err(match age {
+            Some(age) if age > SIDE_BY_SIDE => {
+                let text =
+                    "the state does not declare it: run `daybook deadlines rebuild`, or deploy the release that does";
+                Failure::Permanent(text.to_owned())
+            }
+            _ => Failure::Transient("the state does not declare it: another release has set it".to_owned()),
+        })
     }
 
     /// The row of a deadline, while it is pending and has this time.

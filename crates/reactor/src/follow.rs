@@ -80,7 +80,7 @@ impl Reactor {
                 return Ok(true);
             }
             result?;
-            if handled >= last && !page.more {
+            if handled >= last.max(page.cursor) && !page.more {
                 return Ok(true);
             }
             // While an append becomes visible, its events may be missing.

@@ -18,7 +18,7 @@ const AHEAD: Duration = Duration::from_mins(2);
 /// Maximum deadlines that a tick sends, the oldest ones.
 const MAX_DEADLINES: usize = 10_000;
 
-/// The number of messages that wait in the queue from which on a tick sends no more: as many as it sends of deadlines that are
+/// The number of messages that wait in the queue from which on a tick sends only one: as many as it sends of deadlines that are
 /// overdue. Otherwise, an outage would fill the queue with repetitions of the same deadlines.
 const MAX_WAITING: u64 = (MAX_DEADLINES / DueDeadlines::MAX) as u64;
 
@@ -38,7 +38,7 @@ impl Reactor {
         let waiting = self.queue.waiting().await.map_err(|error| format!("cannot read the queue: {error}"))?;
         let is_full = waiting >= MAX_WAITING;
         let now = self.store.now();
-        let limit = if is_full { 1 } else { MAX_DEADLINES };
+        let limit = if is_full { DueDeadlines::MAX } else { MAX_DEADLINES };
         let found = self.store.deadlines(DeadlineState::Pending, now + AHEAD, limit).await;
         let FoundDeadlines { deadlines, unreadable, more } = found.map_err(|error| with_causes(&error))?;
         for row in unreadable {
@@ -51,14 +51,11 @@ impl Reactor {
         let due: Vec<_> = deadlines.into_iter().map(due).collect();
         let overdue = due.first().map_or(Duration::ZERO, |oldest| overdue(oldest, now));
         self.signals.oldest(overdue);
-        if is_full {
-            let overdue = overdue.as_secs();
-            tracing::warn!(waiting, overdue, "the queue has enough messages, sent none");
-            return Ok(());
-        }
         let messages = DueDeadlines::of_messages(&due, now);
-        let messages: Vec<_> =
-            messages.map(|(delay, of_message)| (delay, DueDeadlines::new(of_message).to_body())).collect();
+        let messages: Vec<_> = messages
+            .take(if is_full { 1 } else { usize::MAX })
+            .map(|(delay, of_message)| (delay, DueDeadlines::new(of_message).to_body()))
+            .collect();
         let sends = stream::iter(messages)
             .map(|(delay, body)| async move { self.queue.send_delayed(&body, delay, ATTEMPTS, Some(cutoff)).await });
         let sent: Vec<_> = sends.buffered(CONCURRENT_SENDS).collect().await;

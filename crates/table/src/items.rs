@@ -292,6 +292,10 @@ impl DeadlineItem {
     /// A deadline that is due sooner is not found by the search of each minute alone: the stream passes it on, too.
     pub const SOON: SignedDuration = SignedDuration::from_mins(3);
 
+    /// The time of a dispatch that is not to be sent, until its row is marked. No deadline of an aggregate has it by chance,
+    /// because code that means "never" takes the last time.
+    pub const NEVER: Timestamp = Timestamp::constant(253_402_200_000, 1_000_000);
+
     /// Maximum bytes of [`error`](Self::error).
     pub const MAX_ERROR: usize = 1024;
 

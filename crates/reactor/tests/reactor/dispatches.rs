@@ -75,6 +75,21 @@ async fn dispatch_that_is_withdrawn_and_asked_again_meanwhile_is_sent_as_often_a
 }
 
 #[tokio::test]
+async fn row_that_becomes_visible_late_is_not_overtaken() {
+    let setup = Setup::new().await;
+    setup.notes("box", &[]).await;
+    setup.begin("1", &[("b", "box"), ("a", "box")]).await;
+    let row = setup.table.row(&errand("1"), "DEADLINE#b").await.unwrap();
+    setup.table.delete(&errand("1"), "DEADLINE#b").await;
+    let reactor = setup.processes();
+    let mut run = Box::pin(setup.hint(&reactor, "1", "a", 1));
+    setup.table.proxy.hold(&mut run, |calls| calls.iter().any(|call| call.operation == "Query")).await;
+    setup.table.put(row).await;
+    assert!(!run.await);
+    assert_eq!(setup.texts(&postbox("box")).await, ["b", "a"]);
+}
+
+#[tokio::test]
 async fn crash_between_the_target_and_the_answer_sends_once_and_has_the_same_answer() {
     let setup = Setup::new().await;
     // The target does not exist yet.

@@ -127,9 +127,9 @@ async fn message_about_what_does_not_exist_is_done() {
     assert_eq!(setup.table.operations(), ["GetItem"; 3]);
 }
 
-/// A release whose code declares no such deadline: the row is outdated until `daybook deadlines rebuild`.
+/// A release whose code declares no such deadline: the row is one of another release, or outdated until `daybook deadlines rebuild`.
 #[tokio::test]
-async fn row_of_a_deadline_that_the_code_does_not_declare_is_marked() {
+async fn row_that_the_code_does_not_declare_waits_for_another_release_and_then_fails() {
     let setup = Setup::new().await;
     let due = setup.after(1);
     setup.start("1", &[("ring", due)]).await;
@@ -138,7 +138,11 @@ async fn row_of_a_deadline_that_the_code_does_not_declare_is_marked() {
     setup.execute("1", "Set", json!({"name": "ring"})).await;
     setup.table.put(row).await;
     setup.advance(2);
-    assert!(!message(&setup.reactor(), 1, &[("1", "ring", due)]).await);
-    assert_eq!(setup.state("1", "ring").await.as_deref(), Some("fired"));
+    assert!(message(&setup.reactor(), 5, &[("1", "ring", due)]).await);
+    assert_eq!(setup.state("1", "ring").await.as_deref(), Some("DEADLINE"));
+    setup.advance(3600);
+    assert!(message(&setup.reactor(), 4, &[("1", "ring", due)]).await);
+    assert!(!message(&setup.reactor(), 5, &[("1", "ring", due)]).await);
+    assert_eq!(setup.state("1", "ring").await.as_deref(), Some("DEADLINE_FAILED"));
     assert_eq!(setup.events("1").await, ["Changed keep", "Changed ring"]);
 }
