@@ -205,10 +205,15 @@ async fn generated_requests_cause_no_server_error_and_store_only_acknowledged_ev
     for (path, stream) in &streams {
         compare(&cold, &registry, path, stream).await;
     }
-    // There is no other event stream.
+    // There is no other event, but those of aggregates that only processes have changed.
+    let is_known = |event: &Value| {
+        let path = format!("/{}/{}", event["aggregateType"].as_str().unwrap(), event["aggregateId"].as_str().unwrap());
+        event["meta"]["actor"] != "daybook" || streams.iter().any(|(known, _)| *known == path)
+    };
     let mut in_feeds = 0;
     for event_type in registry.iter().flat_map(Model::events) {
-        in_feeds += all(&cold, format!("/events?type={}&limit=1000", event_type.name)).await.len();
+        let events = all(&cold, format!("/events?type={}&limit=1000", event_type.name)).await;
+        in_feeds += events.into_iter().filter(is_known).count();
     }
     assert_eq!(in_feeds, streams.iter().map(|(_, stream)| stream.len()).sum::<usize>());
 }

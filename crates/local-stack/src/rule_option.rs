@@ -289,7 +289,7 @@ mod tests {
         let rules = rules.map(|rule| rule.parse().unwrap());
         let registry = aggregates::registry().unwrap();
         let warnings = rule_warnings(&rules, &registry);
-        let ordr = r#"'ordr/*,todo/* -> queue:d' names an unknown aggregate type "ordr"; known: account, course, customer, order, reservation, student, subscription, todo"#;
+        let ordr = r#"'ordr/*,todo/* -> queue:d' names an unknown aggregate type "ordr"; known: account, course, customer, fulfilment, order, payment, reservation, shipment, student, subscription, todo"#;
         assert_eq!(warnings[0], ordr);
         for (warning, expected) in warnings[1..].iter().zip([
             "names an unknown message type \"OrderPlacd\"; known: ",

@@ -105,7 +105,7 @@ pub struct BatchRows {
     pub rows: Vec<OutboxItem>,
     /// Why records that may be new outbox rows cannot be read.
     pub unreadable: Vec<String>,
-    /// The aggregates with new events, each with the number of the last one. Only with read models.
+    /// The aggregates with new events, each with the number of the last one: for the projector, and for processes.
     pub changed: BTreeMap<AggregateKey, u64>,
 }
 

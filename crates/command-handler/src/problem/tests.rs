@@ -80,7 +80,7 @@ fn each_type_of_the_endpoints_has_its_own_slug_and_example() {
 #[test]
 fn unknown_type_lists_the_registered_ones() {
     let detail = |registry| unknown_type("gift-card", &registry).detail;
-    let known = "there is no type \"gift-card\"; known: account, course, customer, order, reservation, student, subscription, todo";
+    let known = "there is no type \"gift-card\"; known: account, course, customer, fulfilment, order, payment, reservation, shipment, student, subscription, todo";
     assert_eq!(detail(aggregates::registry().unwrap()), known);
     let none = "there is no type \"gift-card\"; no aggregate is registered";
     assert_eq!(detail(daybook_decider::Registry::new()), none);

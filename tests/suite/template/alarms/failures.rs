@@ -458,7 +458,7 @@ pub(super) const FAILURES: &[Failure] = &[
         tried: Not("Lambda counts errors; no event is known that crashes the reactor"),
     },
     Failure {
-        name: "the command of a deadline cannot be executed, or an event is no input",
+        name: "the command of a deadline cannot be executed, or an event cannot be handled",
         moves: &[(GIVEN_UP, AtFirst(1.0)), (LOGGED, AtFirst(1.0))],
         load: Normal,
         tried: By(&[
