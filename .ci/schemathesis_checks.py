@@ -78,9 +78,9 @@ def create(url, body):
     try:
         urllib.request.urlopen(request, timeout=10).close()
     except urllib.error.HTTPError as error:
-        # The aggregate exists already, or was deleted.
+        # The aggregate exists already, or was deleted, or only the system may create it.
         problem = error.read().decode()
-        assert error.code in (409, 410, 422) and "claim-taken" not in problem, problem
+        assert error.code in (403, 409, 410, 422) and "claim-taken" not in problem, problem
 
 
 def create_involved(base, body):
