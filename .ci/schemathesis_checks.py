@@ -1,5 +1,6 @@
 """Checks in addition to those of Schemathesis, and the aggregates that its requests need."""
 
+import collections
 import itertools
 import json
 import re
@@ -47,15 +48,15 @@ def deleted_aggregate_returns_410(ctx, response, case):
     return use_after_free(ctx, response, case)
 
 
-calls = itertools.count()
+calls = collections.defaultdict(itertools.count)
 
 
 @schemathesis.hook
 def before_call(ctx, case, kwargs):
-    """Creates what every second request that fits its schema needs: its aggregate, with the document's example of a creation,
-    and the course and the student of a subscription. Schemathesis makes up most ids, so that almost all of its requests would
-    get a 404 or a rejection."""
-    if case.meta is None or not case.meta.generation.mode.is_positive or next(calls) % 2:
+    """Creates what every second request of an operation needs, if it fits its schema: its aggregate, with the document's example
+    of a creation, and the course and the student of a subscription. Schemathesis makes up most ids, so that almost all of its
+    requests would get a 404 or a rejection."""
+    if case.meta is None or not case.meta.generation.mode.is_positive or next(calls[case.operation.label]) % 2:
         return
     base = case.operation.base_url.rstrip("/")
     create_involved(base, case.body)
