@@ -252,7 +252,8 @@ impl Reacts<Shipment> for Fulfilment {
         Some((event.aggregate_id.to_owned(), command))
     }
 
-    /// A shipment that was never requested cannot report that it is abandoned. One that was already collected reports that instead.
+    /// A shipment that was never requested cannot report that it is abandoned. One that was already collected reports that
+    /// instead.
     fn answered(answer: &Answer<'_, shipment::Command>) -> Option<Command> {
         let is_missing = answer.rejection.is_some_and(|rejection| rejection.name == "Missing");
         (is_missing && matches!(answer.command, AbandonShipment {})).then_some(Command::RefundFulfilment {})

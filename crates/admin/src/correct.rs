@@ -20,8 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub enum Derived<'a> {
     /// Takes the claims that nobody has, and releases those of these suspects that the aggregate has and its state does not have.
     Claims(&'a [Claim]),
-    /// Sets the deadlines and dispatches of the state, and drops all others. Unless it `sends` the dispatches, call
-    /// [`Admin::mark_unsent`] then.
+    /// Sets the deadlines and dispatches of the state, and drops all others. New dispatches are sent if `sends`.
     Deadlines { sends: bool },
 }
 
@@ -49,8 +48,8 @@ impl Admin<'_> {
             let mut corrected = Corrected::default();
             match rows {
                 Derived::Claims(of) => corrected.claims = self.claims_to_correct(model, key, &folded, of).await?,
-                Derived::Deadlines { sends } => {
-                    corrected.deadlines = self.deadlines_to_correct(model, key, &folded, sends).await?;
+                Derived::Deadlines { .. } => {
+                    corrected.deadlines = self.deadlines_to_correct(model, key, &folded).await?;
                 }
             }
             if corrected == Corrected::default() {
@@ -63,7 +62,8 @@ impl Admin<'_> {
                 if actual == folded.version() { Ok(()) } else { Err(AppendError::Conflict { actual }) }
             } else {
                 let new = NewEvents { events: &[], messages: &[], claims, deadlines, after: &folded };
-                let options = ImportOptions { publish: false, now: self.store.now() };
+                let publish = matches!(rows, Derived::Deadlines { sends: true });
+                let options = ImportOptions { publish, now: self.store.now() };
                 self.store.import(model, key, folded.version(), new, options, Instant::now() + PATIENCE).await
             };
             match result {

@@ -5,7 +5,7 @@
 //!
 //! In reading order:
 //! - `finding`: the possible findings, and all those of a verification.
-//! - `events`, `metadata`, `messages`, `snapshots`: the checks of each kind of row against the others. `deadlines`, `positions`: the same.
+//! - `events`, `metadata`, `messages`, `snapshots`, `deadlines`, `positions`: the checks of each kind of row against the others.
 //!   `claims`: those of unique values, whose rows are in partitions of their own.
 
 mod claims;

@@ -7,7 +7,7 @@
 //! - `console`: serves the console of a stack until Ctrl-C.
 //! - `deploy`: deploys the stack of a project.
 //! - `reads`, `verify`, `derived`, `deadlines`, `dlq`, `discarded`, `relay`, `republish`, `restore`, `snapshot`, `load`,
-//!   `check_deployment`, `export`, `import`, `projection`, `process`: the operator commands.
+//!   `check_deployment`, `export`, `import`, `projection`, `process`: the operator commands. `marking`: the output of some.
 
 mod add;
 mod check_deployment;
@@ -22,6 +22,7 @@ pub mod documents;
 mod export;
 mod import;
 mod load;
+mod marking;
 mod new;
 mod process;
 mod projection;

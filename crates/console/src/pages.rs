@@ -5,7 +5,8 @@
 //!   `raw`: rows and values as they are stored.
 //! - `command`: sends a command. `copied_test`: the test that the copy shows.
 //! - `bus`: the messages on the bus. `messages`: the messages in the outbox, for a stack on AWS.
-//! - `dead_letters`, `correlation`. `stream`; `projections`, `deadlines`, `positions`: their parts of it. `health`: the alarms of a stack on AWS. `faults`.
+//! - `dead_letters`, `correlation`. `stream`; `projections`, `deadlines`, `positions`: their parts of it. `health`: the alarms of a
+//!   stack on AWS. `faults`.
 //! - `latest_events`: the latest events of a type.
 
 pub(crate) mod aggregate;

@@ -98,9 +98,9 @@ impl DeclaredDeadline {
 /// The difference between the deadlines of an aggregate before and after new events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadlineChanges {
-    /// The names that are new, or have another time, each with the time that it has afterwards: that of the decision for a
-    /// dispatch, which is sent at once. They are in the order of [`Model::deadlines`](crate::Model::deadlines).
-    pub set: Vec<(String, Timestamp)>,
+    /// The names that are new, or have another time, each with the time that it has afterwards; `None` for a dispatch, which is
+    /// sent at once. They are in the order of [`Model::deadlines`](crate::Model::deadlines).
+    pub set: Vec<(String, Option<Timestamp>)>,
     /// The names that exist only before. One of them may never have been stored, if commands of one request set and dropped it.
     pub dropped: Vec<String>,
 }
@@ -121,12 +121,12 @@ impl DeadlineChanges {
         self
     }
 
-    /// The difference. A new dispatch is due now.
+    /// The difference.
     ///
     /// # Errors
     ///
     /// When a new deadline cannot be stored. What was declared before stops no command.
-    pub(crate) fn between(before: &[Declaration], after: &[Declaration], now: Timestamp) -> Result<Self, String> {
+    pub(crate) fn between(before: &[Declaration], after: &[Declaration]) -> Result<Self, String> {
         let is_in = |all: &[Declaration], name: &str| all.iter().any(|declared| declared.name == name);
         let is_new = |new: &&Declaration| !before.iter().any(|old| (&old.name, old.due) == (&new.name, new.due));
         let new: Vec<_> = after.iter().filter(is_new).collect();
@@ -139,9 +139,8 @@ impl DeadlineChanges {
             return Err(format!("the name {:?} occurs twice", declared.name));
         }
         let dropped = before.iter().filter(|old| !is_in(after, &old.name) && old.check().is_ok());
-        let now = Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now);
         Ok(Self {
-            set: new.into_iter().map(|declared| (declared.name.to_string(), declared.due.unwrap_or(now))).collect(),
+            set: new.into_iter().map(|declared| (declared.name.to_string(), declared.due)).collect(),
             dropped: dropped.map(|declared| declared.name.to_string()).collect(),
         })
     }
@@ -161,12 +160,8 @@ mod tests {
         Declaration { due: None, ..deadline(name, "2026-01-01T00:00:00Z") }
     }
 
-    fn between(before: &[Declaration], after: &[Declaration]) -> Result<DeadlineChanges, String> {
-        DeadlineChanges::between(before, after, "2026-01-01T12:00:00.0005Z".parse().unwrap())
-    }
-
-    fn set(name: &str, due: &str) -> (String, Timestamp) {
-        (name.to_owned(), due.parse().unwrap())
+    fn set(name: &str, due: &str) -> (String, Option<Timestamp>) {
+        (name.to_owned(), Some(due.parse().unwrap()))
     }
 
     #[test]
@@ -189,24 +184,28 @@ mod tests {
         let [one, two, three] = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"];
         let before = [deadline("a", one), deadline("b", one), deadline("c", one)];
         let after = [deadline("a", one), deadline("b", two), deadline("d", three)];
-        let changes = between(&before, &after).unwrap();
+        let changes = DeadlineChanges::between(&before, &after).unwrap();
         assert_eq!(changes, DeadlineChanges { set: vec![set("b", two), set("d", three)], dropped: vec!["c".into()] });
-        assert!(between(&before, &before).unwrap().is_empty());
+        assert!(DeadlineChanges::between(&before, &before).unwrap().is_empty());
 
-        let back = between(&after, &before).unwrap();
+        let back = DeadlineChanges::between(&after, &before).unwrap();
         let both = DeadlineChanges { set: vec![set("b", one), set("c", one)], dropped: vec!["d".into()] };
         assert_eq!(changes.then(back), both);
     }
 
     #[test]
-    fn dispatch_is_due_when_its_name_appears() {
-        let (one, now) = ("2026-01-01T00:00:00Z", "2026-01-01T12:00:00Z");
+    fn dispatch_is_set_when_its_name_appears() {
+        let one = "2026-01-01T00:00:00Z";
+        let sent = |name: &str| (name.to_owned(), None);
         let after = [deadline("a", one), dispatch("z"), dispatch("b")];
-        assert_eq!(between(&[], &after).unwrap().set, [set("a", one), set("z", now), set("b", now)]);
-        assert_eq!(between(&after[1..], &after).unwrap().set, [set("a", one)]);
-        assert_eq!(between(&after, &after[..2]).unwrap().dropped, ["b"]);
-        assert_eq!(between(&[deadline("b", now)], &[dispatch("b")]).unwrap().set, [set("b", now)]);
-        assert_eq!(between(&[], &[deadline("b", one), dispatch("b")]).unwrap_err(), "the name \"b\" occurs twice");
+        assert_eq!(DeadlineChanges::between(&[], &after).unwrap().set, [set("a", one), sent("z"), sent("b")]);
+        assert_eq!(DeadlineChanges::between(&after[1..], &after).unwrap().set, [set("a", one)]);
+        assert_eq!(DeadlineChanges::between(&after, &after[..2]).unwrap().dropped, ["b"]);
+        assert_eq!(DeadlineChanges::between(&[deadline("b", one)], &[dispatch("b")]).unwrap().set, [sent("b")]);
+        assert_eq!(
+            DeadlineChanges::between(&[], &[deadline("b", one), dispatch("b")]).unwrap_err(),
+            "the name \"b\" occurs twice"
+        );
     }
 
     #[test]
@@ -214,19 +213,19 @@ mod tests {
         let (one, two) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
         for name in ["", "Hold", "a b", "a#b"] {
             let (wrong, right) = ([deadline(name, one)], [deadline("z", one)]);
-            between(&[], &wrong).unwrap_err();
-            between(&wrong, &[deadline(name, two)]).unwrap_err();
-            assert!(between(&wrong, &[]).unwrap().is_empty());
+            DeadlineChanges::between(&[], &wrong).unwrap_err();
+            DeadlineChanges::between(&wrong, &[deadline(name, two)]).unwrap_err();
+            assert!(DeadlineChanges::between(&wrong, &[]).unwrap().is_empty());
             let kept = [wrong, right].concat();
-            assert_eq!(between(&kept[..1], &kept).unwrap().set, [set("z", one)]);
+            assert_eq!(DeadlineChanges::between(&kept[..1], &kept).unwrap().set, [set("z", one)]);
         }
         let twice = [deadline("a", one), deadline("a", two)];
-        between(&twice[..1], &twice).unwrap_err();
-        assert!(between(&twice, &twice).unwrap().is_empty());
+        DeadlineChanges::between(&twice[..1], &twice).unwrap_err();
+        assert!(DeadlineChanges::between(&twice, &twice).unwrap().is_empty());
         let numbered = |n| Declaration { name: format!("{n:02}").into(), ..deadline("a", one) };
         let many: Vec<_> = (0..=MAX).map(numbered).collect();
-        assert_eq!(between(&[], &many[1..]).unwrap().set.len(), MAX);
-        between(&[], &many).unwrap_err();
-        between(&[], &[Deadline::new("a", Timestamp::UNIX_EPOCH, &()).declaration]).unwrap_err();
+        assert_eq!(DeadlineChanges::between(&[], &many[1..]).unwrap().set.len(), MAX);
+        DeadlineChanges::between(&[], &many).unwrap_err();
+        DeadlineChanges::between(&[], &[Deadline::new("a", Timestamp::UNIX_EPOCH, &()).declaration]).unwrap_err();
     }
 }

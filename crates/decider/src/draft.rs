@@ -150,7 +150,7 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         let claims = ClaimChanges::between(&had, &has)
             .map_err(|reason| CommandError::Unwritable { event: format!("a claim of {}", A::TYPE), reason })?;
         let (had, has) = (self.state_before.deadlines(self.before.version), self.after.deadlines(version));
-        let deadlines = DeadlineChanges::between(&had, &has, self.input.now)
+        let deadlines = DeadlineChanges::between(&had, &has)
             .map_err(|reason| CommandError::Unwritable { event: format!("a deadline of {}", A::TYPE), reason })?;
         let last_event = self.events.last().map(Into::into).or(self.before.last_event);
         let after = Folded { version, message_seq, history_bytes, is_deleted, last_event, state: Arc::new(self.after) };

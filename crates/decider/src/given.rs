@@ -374,7 +374,7 @@ fn claims<A: Aggregate>(state: A::State, version: u64) -> Vec<Claim> {
 #[track_caller]
 fn deadlines<A: Aggregate>(state: &A::State, version: u64) -> Vec<DeclaredDeadline> {
     let deadlines = AggregateState::<A>::new(state.clone()).deadlines(version);
-    if let Err(error) = DeadlineChanges::between(&[], &deadlines, Timestamp::UNIX_EPOCH) {
+    if let Err(error) = DeadlineChanges::between(&[], &deadlines) {
         panic!("a deadline or a dispatch that cannot be stored: {error}");
     }
     deadlines.into_iter().filter_map(Declaration::declared).collect()

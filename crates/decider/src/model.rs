@@ -66,6 +66,11 @@ pub trait Model: Send + Sync {
     /// [`Aggregate::sources`](crate::Aggregate::sources).
     fn sources(&self) -> &[Source];
 
+    /// The source of this type.
+    fn source(&self, aggregate_type: &str) -> Option<&Source> {
+        self.sources().iter().find(|source| source.aggregate_type == aggregate_type)
+    }
+
     /// The JSON Schemas of commands, events, messages and state, which the first call makes.
     ///
     /// # Panics

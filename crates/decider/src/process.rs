@@ -41,11 +41,6 @@ pub struct Source {
 pub(crate) type Answered = Result<Option<CommandRequest>, String>;
 
 impl Source {
-    /// The type.
-    pub fn aggregate_type(&self) -> &'static str {
-        self.aggregate_type
-    }
-
     /// The input that a stored event of this aggregate is for the process; `None` if it is none.
     ///
     /// # Errors

@@ -95,7 +95,7 @@ impl EventStore {
         row.retain(|name, _| !DeadlineItem::OF_STATE.contains(&name.as_str()));
         let corrupt = |error| StoreError::Corrupt { item: keys::pk(&stored.aggregate), source: Cause::from(error) };
         row.extend::<Item>(serde_dynamo::to_item(item).map_err(corrupt)?);
-        self.replace_row("mark a deadline", checksum.as_ref(), true, seal(row)).await
+        self.replace_row("mark a deadline", checksum.as_ref(), seal(row)).await
     }
 }
 

@@ -68,8 +68,8 @@ impl EventStore {
         let corrupt = |error| StoreError::Corrupt { item: keys::pk(source), source: Cause::from(error) };
         row.extend::<Item>(serde_dynamo::to_item(&item).map_err(corrupt)?);
         let row = seal(row);
-        let (checksum, exists) = (before.get(attributes::CHECKSUM), !before.is_empty());
-        let is_moved = self.replace_row("move a position", checksum, exists, row.clone()).await?;
+        let checksum = before.get(attributes::CHECKSUM);
+        let is_moved = self.replace_row("move a position", checksum, row.clone()).await?;
         if is_moved {
             *stored = StoredPosition { source: source.clone(), item, row };
         }

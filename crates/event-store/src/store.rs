@@ -135,25 +135,20 @@ impl EventStore {
         get.set_key(Some(row_key(keys::pk(key), sk))).consistent_read(true)
     }
 
-    /// Puts a sealed row in place of the one that was read. Returns `false` if that one has changed since: `checksum` is
-    /// its checksum, which very old rows do not have.
+    /// Puts a row in place of the one with this checksum, or where there is none. Returns `false` if that has changed.
     pub(crate) async fn replace_row(
         &self,
         doing: &'static str,
         checksum: Option<&AttributeValue>,
-        exists: bool,
         row: Item,
     ) -> Result<bool, StoreError> {
         let put = self.client.put_item().table_name(&self.settings.table_name).set_item(Some(row));
+        let put = put.expression_attribute_names("#sum", attributes::CHECKSUM);
         let put = match checksum {
-            Some(checksum) => put
-                .condition_expression("#sum = :sum")
-                .expression_attribute_names("#sum", attributes::CHECKSUM)
-                .expression_attribute_values(":sum", checksum.clone()),
-            None if exists => put
-                .condition_expression(format!("attribute_not_exists(#sum) AND attribute_exists({})", attributes::PK))
-                .expression_attribute_names("#sum", attributes::CHECKSUM),
-            None => put.condition_expression(format!("attribute_not_exists({})", attributes::PK)),
+            Some(checksum) => {
+                put.condition_expression("#sum = :sum").expression_attribute_values(":sum", checksum.clone())
+            }
+            None => put.condition_expression("attribute_not_exists(#sum)"),
         };
         Ok(if_condition_holds(doing, put.send().await)?.is_some())
     }

@@ -12,10 +12,10 @@
 //!   `error`: why an operation fails.
 //! - [`selection`], [`listing`]: which aggregates, and their pages. [`moment`]: times before now.
 //! - [`pacing`]: the rate limit, and whether an operation ends early. [`checkpoint`]: the file from which a later run continues.
-//!   `walk`: visits the aggregates of a listing, with all of these.
+//!   `walk`: visits the aggregates of a listing, with all of these. [`marking`]: marks rows that have failed.
 //! - [`reads`]: reads of the table with the code of the API.
-//! - [`queues`]: the dead-letter queue, and those of the projector and the reactor. [`dead_letter_message`], [`queue_reading`]: what is in
-//!   the dead-letter queue. [`dead_letters`]: the operations on it. [`message_outcome`]: what becomes of messages that are sent again.
+//! - [`queues`]: the dead-letter queue, and those of the projector and the reactor. [`dead_letter_message`], [`queue_reading`]:
+//!   what is in the dead-letter queue. [`dead_letters`]: the operations on it. [`message_outcome`]: what becomes of messages that are sent again.
 //! - [`discarded_objects`]: the records that event source mappings discarded.
 //! - [`relay`], [`alarms`]: the relay, and the alarms with their figures.
 //! - [`verify`], [`derived`], [`deadlines`], [`processes`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`],
@@ -34,6 +34,7 @@ mod error;
 pub mod export;
 pub mod import;
 pub mod listing;
+pub mod marking;
 pub mod message_outcome;
 pub mod moment;
 pub mod pacing;

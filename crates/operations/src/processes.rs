@@ -6,8 +6,8 @@ use std::io;
 use clap::Args;
 use daybook_event_store::{FoundPositions, PositionMove, StoredPosition};
 
-use crate::deadlines::{MarkCounts, MarkOptions, Marked, RowSelection, STOPPED_EARLY, mark_each};
 use crate::error::OperatorError;
+use crate::marking::{MarkCounts, MarkOptions, Marked, RowSelection, STOPPED_EARLY, mark_each};
 use crate::stack::{REACTIONS_QUEUE, Stack};
 
 // Without a documentation comment: it would replace the help text of the command that contains the options.
@@ -22,9 +22,13 @@ pub struct ResumeOptions {
 
 /// Reads the selected positions that are suspended. The name of one is the type of its processes.
 pub async fn suspended(stack: &Stack, selection: &RowSelection) -> Result<FoundPositions, OperatorError> {
-    let found = stack.store(&[]).await?.suspended_positions(selection.limit).await;
+    // The limit is that of the selected ones.
+    let limit = if selection.names.is_empty() { selection.limit } else { usize::MAX };
+    let found = stack.store(&[]).await?.suspended_positions(limit).await;
     let mut found = found.map_err(OperatorError::store("cannot read the suspended positions"))?;
     found.positions.retain(|position| selection.has(&position.source, position.item.process_type()));
+    found.more |= found.positions.len() > selection.limit;
+    found.positions.truncate(selection.limit);
     Ok(found)
 }
 

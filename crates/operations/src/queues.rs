@@ -74,8 +74,8 @@ impl StackQueue {
         })
     }
 
-    /// Makes the function whose queue it is, the projector or the reactor, read the events of these aggregates up to these numbers.
-    /// Returns the number of messages: one for a hundred aggregates.
+    /// Makes the function whose queue it is, the projector or the reactor, read the events of these aggregates up to these
+    /// numbers. Returns the number of messages: one for a hundred aggregates.
     pub async fn send_changed(&self, aggregates: &BTreeMap<AggregateKey, u64>) -> Result<u64, OperatorError> {
         let messages = ChangedAggregates::messages(aggregates);
         for message in &messages {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use daybook_decider::{AggregateKey, CommandRejection, CommandRequest, DomainRejection, Meta};
+use daybook_decider::{AggregateKey, CommandRejection, CommandRequest, DomainRejection, Meta, Model};
 use daybook_event_store::{CommandResponse, IdempotencyKey, LoadPolicy, TransactError, TransactOptions, Transacted};
 use tokio::time::Instant;
 
@@ -26,7 +26,18 @@ pub(crate) struct Delivery<'a> {
     pub(crate) meta: Meta,
 }
 
+/// The metadata of the events that follow from an event, with its id and correlation id.
+pub(crate) fn meta(causation_id: String, correlation_id: Option<String>) -> Meta {
+    let actor = Some("daybook".to_owned());
+    Meta { actor, causation_id: Some(causation_id), correlation_id, ..Meta::default() }
+}
+
 impl Reactor {
+    pub(crate) fn model(&self, key: &AggregateKey) -> Result<&dyn Model, Failure> {
+        let unknown = || Failure::Permanent(format!("no aggregate type {} is registered", key.aggregate_type));
+        self.registry.get(&key.aggregate_type).ok_or_else(unknown)
+    }
+
     /// Delivers commands, unless an outcome is stored under the key. Returns the outcome: the response, and the rejection if the
     /// aggregate rejects them. It is stored in any case, so that a repetition, on whatever state, has the same.
     pub(crate) async fn deliver(
@@ -35,8 +46,7 @@ impl Reactor {
         cutoff: Instant,
     ) -> Result<(CommandResponse, Option<CommandRejection>), Failure> {
         let Delivery { to, commands, key, digest, row, meta } = delivery;
-        let unknown = || Failure::Permanent(format!("no aggregate type {} is registered", to.aggregate_type));
-        let model = self.registry.get(&to.aggregate_type).ok_or_else(unknown)?;
+        let model = self.model(to)?;
         let (registry, store) = (&self.registry, &self.store);
         let mut reaction = Reaction { registry, store, to, asked: Asked::Commands(commands), row, meta };
         let options = TransactOptions {

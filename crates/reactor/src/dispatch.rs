@@ -6,7 +6,7 @@ use std::slice;
 use daybook_decider::{AggregateKey, CommandRequest, DeclaredDeadline, Model};
 use daybook_event_store::{DeadlineMark, LoadOptions, StoredDeadline};
 use daybook_function_runtime::with_causes;
-use daybook_table::{DeadlineItem, DeadlineState, DueDeadline, keys};
+use daybook_table::{DeadlineState, DueDeadline, keys};
 use tokio::time::Instant;
 
 use crate::batch::OfAggregate;
@@ -48,9 +48,7 @@ impl Reactor {
             let place =
                 |row: &StoredDeadline| current.iter().position(|declared| declared.is_dispatch(row.item.name()));
             let (dispatches, deadlines): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| place(row).is_some());
-            // An import without publishing sends nothing.
-            let to_send = dispatches.into_iter().filter(|row| row.due != DeadlineItem::NEVER);
-            let next = to_send.min_by_key(|row| (row.item.seq_num, place(row)));
+            let next = dispatches.into_iter().min_by_key(|row| (row.item.seq_num, place(row)));
             let deadlines = deadlines.iter().map(|row| row.item.name().to_owned()).collect();
             let Some(row) = next else { return Ok(Dispatched { deadlines, again: None }) };
             let name = row.item.name().to_owned();
@@ -115,8 +113,10 @@ impl Reactor {
         };
         let (_, rejection) = self.deliver(delivery, cutoff).await?;
         self.signals.dispatched();
-        let source = model.sources().iter().find(|source| source.aggregate_type() == to.aggregate_type);
-        let answered = source.map(|source| source.answered(&to.id, command, rejection.as_ref())).transpose();
+        let answered = model
+            .source(&to.aggregate_type)
+            .map(|source| source.answered(&to.id, command, rejection.as_ref()))
+            .transpose();
         if let Some(answer) = answered.map_err(Failure::Permanent)?.flatten() {
             let delivery = Delivery {
                 to: process,

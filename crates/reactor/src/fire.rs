@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use ulid::Ulid;
 
+use crate::deliver::meta;
 use crate::failure::{Failure, MAX_RECEIVES};
 use crate::reaction::{Asked, GONE, NotDecided, Reaction};
 use crate::reactor::Reactor;
@@ -82,9 +83,7 @@ impl Reactor {
             return Ok(());
         }
         sleep(early).await;
-        let Some(model) = self.registry.get(&key.aggregate_type) else {
-            return Err(Failure::Permanent(format!("no aggregate type {} is registered", key.aggregate_type)));
-        };
+        let model = self.model(key)?;
         let (registry, store, meta) = (&self.registry, &self.store, meta_of(&stored));
         let reaction = Reaction { registry, store, to: key, asked: Asked::Due(*due), row: Some(name), meta };
         // With a space, which no key of a client has.
@@ -148,10 +147,5 @@ impl Reactor {
 
 /// The metadata of the events that follow from a row.
 pub(crate) fn meta_of(row: &StoredDeadline) -> Meta {
-    Meta {
-        actor: Some("daybook".to_owned()),
-        causation_id: Some(row.item.event_id.clone()),
-        correlation_id: row.item.correlation_id.clone(),
-        ..Meta::default()
-    }
+    meta(row.item.event_id.clone(), row.item.correlation_id.clone())
 }

@@ -1,12 +1,12 @@
 //! The events of an aggregate as the input of processes.
 
-use daybook_decider::{AggregateKey, Input, Meta, Model, RecordedEvent, Source, UnreadableKind};
+use daybook_decider::{AggregateKey, Input, Model, RecordedEvent, Source, UnreadableKind};
 use daybook_event_store::{Page, PositionMove};
 use daybook_function_runtime::with_causes;
 use tokio::time::{Instant, sleep};
 
 use crate::batch::Named;
-use crate::deliver::Delivery;
+use crate::deliver::{Delivery, meta};
 use crate::failure::{Failure, MAX_RECEIVES};
 use crate::reactor::Reactor;
 
@@ -29,8 +29,7 @@ impl Reactor {
     pub(crate) async fn follow(&self, source: &AggregateKey, last: u64, named: &Named, cutoff: Instant) -> bool {
         let mut is_done = true;
         for process in self.registry.iter() {
-            let of = process.sources().iter().find(|of| of.aggregate_type() == source.aggregate_type);
-            let Some(of) = of else { continue };
+            let Some(of) = process.source(&source.aggregate_type) else { continue };
             let following = Following { process, of, source };
             is_done &= self.handle_events(&following, last, named.receives, cutoff).await.unwrap_or_else(|failure| {
                 self.signals.failed();
@@ -137,12 +136,7 @@ impl Reactor {
             key: format!("input {source} {}", event.seq_num),
             digest: "input",
             row: None,
-            meta: Meta {
-                actor: Some("daybook".to_owned()),
-                causation_id: Some(event.event_id.to_string()),
-                correlation_id: event.meta.correlation_id.clone(),
-                ..Meta::default()
-            },
+            meta: meta(event.event_id.to_string(), event.meta.correlation_id.clone()),
         };
         self.deliver(delivery, cutoff).await?;
         self.signals.handled();

@@ -5,7 +5,8 @@
 //! A message of its queue contains no command, only the names of deadlines and dispatches, or of aggregates with new events. The
 //! reactor reads rows and events from the table, and commands from the state of the aggregate. Late, lost, repeated and reordered
 //! messages about deadlines and dispatches therefore change nothing: each minute, the tick finds what is due. Events have no tick:
-//! a message about them stays in the queue until they are handled.
+//! a message about them comes again until they are handled, and after a hundred times goes to the dead-letter queue, from which
+//! operators move it back.
 //!
 //! Invariants:
 //! - A deadline fires only while the state declares it, with its name and its time, and never before its time.

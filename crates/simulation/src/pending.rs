@@ -43,7 +43,7 @@ impl Pending {
         &mut self,
         (of, version): (&AggregateKey, u64),
         declared: Vec<DeclaredDeadline>,
-        set: &[(String, Timestamp)],
+        set: &[(String, Option<Timestamp>)],
     ) {
         let before = std::mem::take(self);
         self.inputs = before.inputs;
@@ -58,11 +58,10 @@ impl Pending {
                 }
                 None if is_set => added.extend(to.map(|to| request(to, Row::Dispatch(name, version)))),
                 Some(_) => {}
+                // The command stays that of the state which has set it.
                 None => {
-                    // The command is that of the state when it is sent.
                     let is_it = |old: &&Request| matches!(old.row(), Some(Row::Dispatch(old, _)) if *old == name);
-                    let old = before.dispatches.iter().find(is_it).and_then(Request::row).cloned();
-                    self.dispatches.extend(old.and_then(|row| Some(request(to?, row))));
+                    self.dispatches.extend(before.dispatches.iter().find(is_it).cloned());
                 }
             }
         }

@@ -160,8 +160,7 @@ impl Table {
             Row::Dispatch(name, seq) => {
                 self.answers.entry(format!("{cause:?}")).or_insert_with(|| answer.clone());
                 let (to, command) = &request.commands[0];
-                let sources = self.model(&cause.of)?.sources();
-                let source = sources.iter().find(|source| source.aggregate_type() == to.aggregate_type);
+                let source = self.model(&cause.of)?.source(&to.aggregate_type);
                 let command =
                     source.map(|source| source.answered(&to.id, command, answer.rejection.as_ref())).transpose();
                 let failed = |error| Fault::new(format!("an answer to {} is no input", cause.of.aggregate_type), error);
@@ -240,7 +239,7 @@ impl Table {
     fn inputs(&self, of: &AggregateKey, events: &[RecordedEvent]) -> Result<Vec<InputOf>, Fault> {
         let mut inputs = Vec::new();
         for process in self.registry.iter() {
-            let source = process.sources().iter().find(|source| source.aggregate_type() == of.aggregate_type);
+            let source = process.source(&of.aggregate_type);
             for (source, event) in source.into_iter().flat_map(|source| events.iter().map(move |event| (source, event)))
             {
                 let failed = |error| Fault::new(format!("an event is no input of {}", process.type_name()), error);
@@ -270,11 +269,10 @@ impl Table {
         changes.push(format!("{of} is now {state:?}"));
         let (set, declared) = (decided.deadlines.set, model.deadlines(&folded)?);
         for (name, due) in &set {
-            let to = declared.iter().find(|declared| declared.name == *name).and_then(|declared| declared.to.as_ref());
-            changes.push(match to {
-                Some(to) => format!("{of} dispatches {name} to {to}"),
-                None => format!("{of} has the deadline {name} at {}", timestamp(*due)),
-            });
+            let to =
+                declared.iter().find(|declared| declared.is_dispatch(name)).and_then(|declared| declared.to.as_ref());
+            changes.extend(to.map(|to| format!("{of} dispatches {name} to {to}")));
+            changes.extend(due.map(|due| format!("{of} has the deadline {name} at {}", timestamp(due))));
         }
         let inputs = self.inputs(&of, &decided.events)?;
         let (now, state_now) = (folded.clone(), state.clone());

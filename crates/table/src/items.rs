@@ -292,10 +292,6 @@ impl DeadlineItem {
     /// A deadline that is due sooner is not found by the search of each minute alone: the stream passes it on, too.
     pub const SOON: SignedDuration = SignedDuration::from_mins(3);
 
-    /// The time of a dispatch that is not to be sent, until its row is marked. No deadline of an aggregate has it by chance,
-    /// because code that means "never" takes the last time.
-    pub const NEVER: Timestamp = Timestamp::constant(253_402_200_000, 1_000_000);
-
     /// Maximum bytes of [`error`](Self::error).
     pub const MAX_ERROR: usize = 1024;
 
@@ -339,10 +335,15 @@ impl DeadlineItem {
         Self { gsi1pk: String::new(), soon: None, error: None, failed_at: None, ..self }
     }
 
+    /// The beginning of an error.
+    pub(crate) fn truncated(error: &str) -> String {
+        error.chars().take(Self::MAX_ERROR / char::MAX.len_utf8()).collect()
+    }
+
     /// The row after its command could not be executed.
     #[must_use]
     pub fn failed(self, error: &str, at: Timestamp) -> Self {
-        let error = Some(error.chars().take(Self::MAX_ERROR / char::MAX.len_utf8()).collect());
+        let error = Some(Self::truncated(error));
         let failed_at = Some(timestamp(at));
         Self { gsi1pk: keys::FAILED_DEADLINES.to_owned(), soon: None, error, failed_at, ..self }
     }

@@ -40,8 +40,7 @@ impl PositionItem {
     /// The position before an event that cannot be handled. The reason is truncated like that of a deadline.
     #[must_use]
     pub fn suspended(self, error: &str, at: Timestamp) -> Self {
-        let error = error.chars().take(DeadlineItem::MAX_ERROR / char::MAX.len_utf8()).collect();
-        let partition = keys::SUSPENDED_POSITIONS.to_owned();
+        let (partition, error) = (keys::SUSPENDED_POSITIONS.to_owned(), DeadlineItem::truncated(error));
         Self { gsi1pk: Some(partition), gsi1sk: Some(timestamp(at)), error: Some(error), ..self }
     }
 

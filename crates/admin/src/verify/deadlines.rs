@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use daybook_decider::record::timestamp;
-use daybook_decider::{DeclaredDeadline, Model};
+use daybook_decider::{DeadlineChanges, Model};
 use daybook_event_store::StoredDeadline;
 use daybook_event_store::internal::Item;
 use daybook_table::{DeadlineState, attributes, keys};
@@ -55,11 +55,11 @@ impl Deadlines {
         let Some(folded) = events.folded() else { return };
         let due = |stored: &Option<StoredDeadline>| stored.as_ref().map(|stored| stored.due);
         let rows = self.0.iter().map(|(name, stored)| (name.clone(), due(stored))).collect();
-        let (set, dropped) = match difference(model, folded, rows) {
+        let DeadlineChanges { set, dropped } = match difference(model, folded, rows) {
             Ok(difference) => difference,
             Err(panic) => return report.add(keys::METADATA, Discrepancy::Unreadable { reason: panic.to_string() }),
         };
-        for DeclaredDeadline { name, due: expected, .. } in set {
+        for (name, expected) in set {
             let expected = expected.map_or_else(|| "at once".to_owned(), timestamp);
             let discrepancy = match self.0.get(&name).map(due) {
                 None => Discrepancy::DeadlineMissing { due: expected },

@@ -306,3 +306,18 @@ async fn position_after_the_last_event_is_reported() {
         assert_eq!(verified.findings.first().map(|finding| finding.discrepancy.to_string()), expected);
     }
 }
+
+#[tokio::test]
+async fn stored_responses_of_an_aggregate_that_does_not_exist_are_no_finding() {
+    let table = TestTable::new().await;
+    let (store, subject) = (table.store(), Subject::of::<Notebook>("1"));
+    write(&store, &subject, "start", &[("Start", json!({"lines": ["a"]}))], "{}".to_owned()).await;
+    for prefix in ["EVENT#", "OUTBOX#", keys::METADATA] {
+        for row in table.rows(&subject.key, prefix).await {
+            table.delete(&subject.key, row[attributes::SK].as_s().unwrap()).await;
+        }
+        let verified = store.admin().verify(subject.model(), &subject.key, now()).await.unwrap();
+        assert_eq!(verified.findings.is_empty(), prefix == keys::METADATA, "{prefix}: {:?}", verified.findings);
+    }
+    assert_eq!(table.rows(&subject.key, keys::IDEMPOTENCY_PREFIX).await.len(), 1);
+}

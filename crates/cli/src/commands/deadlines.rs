@@ -1,17 +1,15 @@
 //! `daybook deadlines`: the commands that aggregates get at their times, and those that processes dispatch to others.
 
-use std::io;
-
 use clap::{Args, Subcommand};
-use daybook_event_store::{StoredDeadline, UnreadableRow};
-use daybook_operations::deadlines::{MarkCounts, MarkOptions, Marked, RowSelection, find, mark};
+use daybook_event_store::StoredDeadline;
+use daybook_operations::deadlines::{find, mark};
 use daybook_operations::derived::DerivedRows;
-use daybook_table::keys::partition_name;
+use daybook_operations::marking::{MarkOptions, RowSelection};
 use daybook_table::{DeadlineItem, DeadlineState};
 use serde_json::{Value, json};
 
 use super::derived::{RebuildArgs, correct};
-use crate::operator::output::Output;
+use super::marking::{finish, more_text, outcome, print_unreadable};
 use crate::operator::{Ended, OnStack, OperatorContext, Session};
 
 /// List deadlines and the dispatches of processes, retry failed ones or drop them, and correct those of a type.
@@ -40,9 +38,8 @@ pub enum DeadlinesCommand {
 /// List the pending deadlines and dispatches, the earliest ones first, one per line.
 ///
 /// A line contains the state, the aggregate, the name and the time: when a deadline is due, or since when a dispatch is. That of a
-/// failed one also contains the error, and when it failed. Those of a named aggregate are listed in all states; one that has fired,
-/// or was sent, is listed as `fired` until the state no longer
-/// declares it.
+/// failed one also contains the error, and when it failed. Those of a named aggregate are listed in all states; one that has
+/// fired, or was sent, is listed as `fired` until the state no longer declares it.
 #[derive(Clone, Debug, Args)]
 pub struct DeadlinesListArgs {
     #[command(flatten)]
@@ -88,46 +85,6 @@ async fn mark_all(options: MarkOptions, drops: bool, Session { stack, mut out }:
     });
     let counts = marked.await?;
     finish(words, ["failed", "deadlines and dispatches"], &counts, Session { stack, out })
-}
-
-/// The outcome of a row, in the words of the command: what it would do, and what it has done.
-pub(super) fn outcome([would, done, _]: [&'static str; 3], marked: Marked) -> &'static str {
-    match marked {
-        Marked::WouldMark => would,
-        Marked::Marked => done,
-        Marked::Changed => "changed",
-    }
-}
-
-/// Ends a command that has marked rows: `2 failed deadlines, 0 unreadable; this was a dry run, --yes retries them`.
-pub(super) fn finish(
-    [_, done, doing]: [&'static str; 3],
-    [state, rows]: [&str; 2],
-    counts: &MarkCounts,
-    Session { stack, mut out }: Session<'_>,
-) -> Ended {
-    let &MarkCounts { dry_run, selected, marked, changed, unreadable, more } = counts;
-    let text = match dry_run {
-        true => {
-            format!("{selected} {state} {rows}, {unreadable} unreadable; this was a dry run, --yes {doing} them")
-        }
-        false => format!("{marked} {rows} {done}; {changed} were changed meanwhile, {unreadable} are unreadable"),
-    };
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
-    let is_clean = changed + unreadable == 0 && (dry_run || !more);
-    out.finish(&(text + more_text(more)), counts, next, is_clean)
-}
-
-pub(super) fn more_text(more: bool) -> &'static str {
-    if more { "; there are more: raise --limit" } else { "" }
-}
-
-pub(super) fn print_unreadable(out: &mut Output<'_>, rows: &[UnreadableRow]) -> io::Result<()> {
-    for UnreadableRow { pk, sk, reason } in rows {
-        let json = json!({"aggregate": partition_name(pk), "item": sk, "why": reason});
-        out.print_outcome("unreadable", json, &format!("{pk} {sk}: {reason}"))?;
-    }
-    Ok(())
 }
 
 fn state(deadline: &StoredDeadline) -> &'static str {

@@ -81,7 +81,8 @@ fn lines(corrected: &Corrected, would_be: &str) -> Vec<(&'static str, String)> {
     let taken = taken.iter().map(|claim| ("taken", format!("{would_be}taken: {claim}")));
     let elsewhere = elsewhere.iter().map(|(claim, holder)| ("elsewhere", format!("{holder} has {claim}")));
     let deleted = deadlines.dropped.iter().map(|name| ("deleted", format!("{would_be}deleted: {name}")));
-    let set =
-        deadlines.set.iter().map(|(name, due)| ("set", format!("{would_be}set: {name}, due {}", timestamp(*due))));
+    let set = deadlines.set.iter().map(|(name, due)| {
+        ("set", format!("{would_be}set: {name}, due {}", due.map_or("at once".to_owned(), timestamp)))
+    });
     released.chain(taken).chain(elsewhere).chain(deleted).chain(set).collect()
 }

@@ -2,11 +2,11 @@
 
 use clap::{Args, Subcommand};
 use daybook_event_store::StoredPosition;
-use daybook_operations::deadlines::RowSelection;
+use daybook_operations::marking::RowSelection;
 use daybook_operations::processes::{ResumeOptions, resume, suspended};
 use serde_json::{Value, json};
 
-use super::deadlines::{finish, more_text, outcome, print_unreadable};
+use super::marking::{finish, more_text, outcome, print_unreadable};
 use crate::operator::{Ended, OnStack, OperatorContext, Session};
 
 /// List the aggregates whose events processes cannot handle, and resume them.

@@ -19,7 +19,7 @@ fn time(text: &str) -> Timestamp {
 }
 
 fn changes(set: &[(&str, &str)], dropped: &[&str]) -> DeadlineChanges {
-    let set = set.iter().map(|(name, due)| ((*name).to_owned(), time(due))).collect();
+    let set = set.iter().map(|(name, due)| ((*name).to_owned(), Some(time(due)))).collect();
     DeadlineChanges { set, dropped: dropped.iter().map(|name| (*name).to_owned()).collect() }
 }
 

@@ -9,7 +9,7 @@ use daybook_decider::RecordedEvent;
 use daybook_table::{DeadlineCause, DeadlineItem, keys};
 use jiff::Timestamp;
 
-use super::transaction::{NewEvents, Origin};
+use super::transaction::{ImportOptions, NewEvents, Origin};
 use crate::checksum::seal;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
@@ -31,8 +31,11 @@ impl EventStream<'_> {
         }
         let (table, shards) = (self.store.table_name(), self.store.settings.event_type_shards);
         let (cause, now) = self.cause(new, origin)?;
+        // What was imported without publishing was sent where it comes from.
+        let is_sent = matches!(origin, Origin::Import(ImportOptions { publish: false, .. }));
         let set = new.deadlines.set.iter().map(|(name, due)| {
-            let item = DeadlineItem::new(self.key, (name, *due), cause.clone(), shards, now);
+            let item = DeadlineItem::new(self.key, (name, due.unwrap_or(now)), cause.clone(), shards, now);
+            let item = if is_sent && due.is_none() { item.fired() } else { item };
             let (sk, row) = (item.sk.clone(), serde_dynamo::to_item(item).map(seal));
             let row: Item = row.map_err(|error| self.corrupt(Cause::from(error)))?;
             let put = Put::builder().table_name(table).set_item(Some(row.clone()));

@@ -137,11 +137,8 @@ impl Importer<'_> {
             self.store.admin().correct(model, &lines.key, Derived::Claims(&claims), true).await?;
         }
         if had.deadlines {
-            let (admin, sends) = (self.store.admin(), self.options.publish);
-            admin.correct(model, &lines.key, Derived::Deadlines { sends }, true).await?;
-            if !sends {
-                admin.mark_unsent(&lines.key).await?;
-            }
+            let rows = Derived::Deadlines { sends: self.options.publish };
+            self.store.admin().correct(model, &lines.key, rows, true).await?;
         }
         if read_back {
             let Imported { known, new, .. } = self.pass(model, lines, false, &mut 0, &mut Had::default()).await?;

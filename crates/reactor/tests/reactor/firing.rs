@@ -127,7 +127,8 @@ async fn message_about_what_does_not_exist_is_done() {
     assert_eq!(setup.table.operations(), ["GetItem"; 3]);
 }
 
-/// A release whose code declares no such deadline: the row is one of another release, or outdated until `daybook deadlines rebuild`.
+/// A release whose code declares no such deadline: the row is one of another release, or outdated until `daybook deadlines
+/// rebuild`.
 #[tokio::test]
 async fn row_that_the_code_does_not_declare_waits_for_another_release_and_then_fails() {
     let setup = Setup::new().await;
