@@ -8,7 +8,7 @@
 //! - `handle`: [`Admin`], which [`AdminCalls::admin`] returns; reads of many rows by their keys.
 //! - `table`: creates the table where no template does.
 //! - `index`: the positions of events without their data: the aggregates of a type, the events of a time window.
-//! - `progress`: the versions of aggregates and of their snapshots.
+//! - `progress`: the versions of aggregates and of their snapshots, and how far processes have handled their events.
 //! - `outbox`: the outbox rows of events, to send them again.
 //! - `rows`: the rows of one event, as they are stored, and every partition of the table.
 //! - `verify`: checks all rows of an aggregate.
@@ -35,6 +35,6 @@ pub use self::handle::{Admin, AdminCalls};
 pub use self::import::ImportBatch;
 pub use self::index::{IndexEntry, IndexPartition};
 pub use self::outbox::{EventMessages, PublishedEvent};
-pub use self::progress::{AggregateProgress, SnapshotProgress};
+pub use self::progress::{AggregateProgress, FollowProgress, SnapshotProgress};
 pub use self::rows::{PartitionPage, ScanKey};
 pub use self::verify::{Discrepancy, Finding, Verified};

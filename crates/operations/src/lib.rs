@@ -18,10 +18,11 @@
 //!   what is in the dead-letter queue. [`dead_letters`]: the operations on it. [`message_outcome`]: what becomes of messages that are sent again.
 //! - [`discarded_objects`]: the records that event source mappings discarded.
 //! - [`relay`], [`alarms`]: the relay, and the alarms with their figures.
-//! - [`verify`], [`derived`], [`deadlines`], [`processes`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`],
+//! - [`verify`], [`derived`], [`deadlines`], [`processes`], [`catch_up`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`],
 //!   [`projections`], [`restore`]: the other operations.
 
 pub mod alarms;
+pub mod catch_up;
 pub mod checkpoint;
 pub mod cloudformation;
 pub mod dead_letter_message;

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use daybook_event_store::StoredPosition;
+use daybook_operations::catch_up::{CatchUpCounts, CatchUpOptions, catch_up};
 use daybook_operations::marking::RowSelection;
 use daybook_operations::processes::{ResumeOptions, resume, suspended};
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use super::marking::{finish, more_text, outcome, print_unreadable};
 use crate::operator::{Ended, OnStack, OperatorContext, Session};
 
-/// List the aggregates whose events processes cannot handle, and resume them.
+/// List the aggregates whose events processes cannot handle, and resume them; send those whose events they did not get.
 ///
 /// The events of an aggregate are handled in their order. One that cannot be handled suspends the position of the processes of a type
 /// in the events of this aggregate. The name of a position is the type of the processes: `order/7/fulfilment`. Failed dispatches
@@ -24,6 +25,7 @@ pub enum ProcessCommand {
     ///
     /// With `--skip`, they never get this event, and go on after it. The positions must then be named.
     Resume(OnStack<ResumeOptions>),
+    CatchUp(OnStack<CatchUpOptions>),
 }
 
 /// List the suspended positions, those first that have been for the longest time.
@@ -41,6 +43,7 @@ impl ProcessCommand {
         match self {
             Self::Suspended(command) => command.run(context, list).await,
             Self::Resume(command) => command.run(context, resume_all).await,
+            Self::CatchUp(command) => command.run(context, send_all).await,
         }
     }
 }
@@ -66,6 +69,31 @@ async fn resume_all(options: ResumeOptions, Session { stack, mut out }: Session<
     });
     let counts = resuming.await?;
     finish(words, ["suspended", "positions"], &counts, Session { stack, out })
+}
+
+async fn send_all(options: CatchUpOptions, Session { stack, mut out }: Session<'_>) -> Ended {
+    let outcome = if options.sends { "sent" } else { "would-send" };
+    let caught_up = catch_up(&stack, &options, |aggregate, events| match events {
+        Ok(events) => {
+            let (first, last) = events.into_inner();
+            let json = json!({"aggregate": aggregate, "first": first, "last": last});
+            out.print_outcome(outcome, json, &format!("{aggregate}, events {first} to {last}"))
+        }
+        Err(why) => {
+            let json = json!({"aggregate": aggregate, "why": why});
+            out.print_outcome("unreadable", json, &format!("{aggregate}: {why}"))
+        }
+    });
+    let counts = caught_up.await?;
+    let CatchUpCounts { dry_run, since, compared, behind, older, suspended, unreadable } = &counts;
+    let sent = if *dry_run { "are behind" } else { "were behind, and sent to the reactor" };
+    let dry = if *dry_run { "; this was a dry run, --yes sends them" } else { "" };
+    let text = format!(
+        "{behind} of {compared} aggregates {sent}; {older} more have not changed since {since}, {suspended} are suspended, \
+         {unreadable} unreadable{dry}"
+    );
+    let next = stack.interrupt.is_cancelled().then_some("run it again");
+    out.finish(&text, &counts, next, *unreadable == 0)
 }
 
 /// A position as JSON, and as text: `order/7 fulfilment, event 4 since 2026-11-28T10:10:00.000Z: it cannot be read`.

@@ -1,8 +1,12 @@
-//! `daybook process suspended` and `resume`.
+//! `daybook process suspended`, `resume` and `catch-up`.
+
+use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_cli::operator::{ErrorExit, Exit};
 use daybook_event_store::{PositionMove, StoredPosition};
+use daybook_function_runtime::aws_config_at;
+use daybook_queue::{Queue, SqsClient, Waits};
 use daybook_table::{ChangedAggregates, keys};
 use daybook_test_support::row::text;
 use jiff::Timestamp;
@@ -136,4 +140,92 @@ async fn resume_leaves_nothing_without_its_message() {
     setup.settings.retain(|(name, _)| *name != "REACTIONS_QUEUE_URL");
     assert_eq!(setup.daybook("process resume --yes").await.ended.unwrap_err().exit_code(), 2);
     assert_eq!(setup.daybook("process suspended").await.expect(Exit::Findings).len(), 2);
+}
+
+/// A row of the metadata as if the aggregate had last changed long ago.
+async fn age(setup: &Setup, id: &str) {
+    let long_ago = AttributeValue::S("2020-01-01T00:00:00.000Z".to_owned());
+    setup.table.tamper(&key(&format!("order/{id}")), keys::METADATA, [("updatedAt", long_ago)]).await;
+}
+
+#[tokio::test]
+async fn catch_up_sends_those_that_are_behind_and_not_those_that_are_handled() {
+    let (setup, _) = stack().await;
+    for id in ["1", "3", "4", "5"] {
+        place(&setup, id).await;
+    }
+    age(&setup, "5").await;
+    let mut handled = position(&setup, "3").await;
+    assert!(setup.store.move_position(&mut handled, PositionMove::To(1)).await.unwrap());
+    let catch_up = "process catch-up fulfilment --since 2026-01-01T00:00:00Z";
+    let printed = setup.daybook(catch_up).await.expect(Exit::Clean);
+    let older = "1 more have not changed since 2026-01-01T00:00:00.000Z, 1 are suspended, 0 unreadable";
+    let dry_run = format!("1 of 4 aggregates are behind; {older}; this was a dry run, --yes sends them");
+    assert_eq!(printed, ["would-send order/4, events 1 to 1", &dry_run]);
+    assert_eq!(queued(&setup), [""; 0]);
+
+    let printed = setup.daybook(&format!("{catch_up} --yes")).await.expect(Exit::Clean);
+    let sent = format!("1 of 4 aggregates were behind, and sent to the reactor; {older}");
+    assert_eq!(printed, ["sent order/4, events 1 to 1", &sent]);
+    assert_eq!(queued(&setup), [r#"{"changed":[["order","4",1]]}"#]);
+    assert!(!receive(&reactor(&setup, Timestamp::now()), 1, queued(&setup).remove(0)).await);
+    assert_eq!(setup.store.events(&key("fulfilment/4"), 0, 9).await.unwrap().items.len(), 1);
+
+    // Only the old one is left, which is input with another time.
+    let printed = setup.daybook(&format!("{catch_up} --yes")).await.expect(Exit::Clean);
+    assert!(printed[0].starts_with("0 of 4 aggregates were behind"), "{printed:?}");
+    let printed = setup.daybook("process catch-up fulfilment --since 2019-12-31T00:00:00Z --json").await;
+    let printed: Vec<Value> =
+        printed.expect(Exit::Clean).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(printed[0], json!({"outcome": "would-send", "aggregate": "order/5", "first": 1, "last": 1}));
+    let counts = json!({
+        "dryRun": true, "since": "2019-12-31T00:00:00.000Z", "compared": 4, "behind": 1, "older": 0, "suspended": 1,
+        "unreadable": 0,
+    });
+    assert_eq!(printed[1], json!({ "summary": counts }));
+}
+
+#[tokio::test]
+async fn catch_up_sends_a_hundred_in_a_message_and_waits_for_the_reactor() {
+    let (setup, _) = stack().await;
+    for id in 100..201 {
+        place(&setup, &id.to_string()).await;
+    }
+    setup.daybook("process catch-up fulfilment --yes --rate 10000").await.expect(Exit::Clean);
+    let aggregates = |body: &String| serde_json::from_str::<ChangedAggregates>(body).unwrap().keys().count();
+    let mut sizes: Vec<_> = queued(&setup).iter().map(aggregates).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [1, 100]);
+
+    let queue = setup.queue_url().replace("/dlq", "/reactions");
+    let client = SqsClient::new(&aws_config_at(queue.split("/000000000000").next().unwrap()));
+    let queue = Queue { client, url: queue, waits: Waits::default() };
+    for _ in 2..50 {
+        queue.send_delayed("{}", Duration::ZERO, 1, None).await.unwrap();
+    }
+    let line = "process catch-up fulfilment --yes --rate 10000";
+    let lines = setup.daybook_interrupted(line, Duration::from_millis(1_500)).await.expect(Exit::Interrupted);
+    assert!(lines[0].starts_with("0 of 0 aggregates were behind") && lines[0].ends_with("run it again"), "{lines:?}");
+    assert_eq!(queued(&setup).len(), 50);
+}
+
+#[tokio::test]
+async fn catch_up_reports_what_it_cannot_read_and_needs_a_process_and_its_queue() {
+    let (mut setup, _) = stack().await;
+    place(&setup, "3").await;
+    place(&setup, "4").await;
+    setup.delete("order/3", keys::METADATA).await;
+    setup.stray_row("OrderPlaced").await;
+    let mut lines = setup.daybook("process catch-up fulfilment").await.expect(Exit::Findings);
+    lines.sort();
+    assert!(lines[0].starts_with("1 of 2 aggregates are behind; 0 more"), "{lines:?}");
+    assert!(lines[0].contains("2 unreadable; this was a dry run"), "{lines:?}");
+    assert!(lines[1].starts_with("unreadable STRAY: "), "{lines:?}");
+    assert_eq!(lines[2], "unreadable order/3: it has no metadata; check it with `daybook verify`");
+    assert_eq!(lines[3], "would-send order/4, events 1 to 1");
+    setup.settings.retain(|(name, _)| *name != "REACTIONS_QUEUE_URL");
+    for wrong in ["fulfilment --yes", "order", "none"] {
+        let ended = setup.daybook(&format!("process catch-up {wrong}")).await.ended;
+        assert_eq!(ended.unwrap_err().exit_code(), 2, "{wrong}");
+    }
 }
