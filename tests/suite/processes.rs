@@ -117,9 +117,9 @@ async fn costs_of_an_input_and_of_a_dispatch() {
     // A repeated message.
     shop.changed("order").await;
     assert_eq!(shop.costs(), (vec![get, query.clone()], 0.0, 0.0, 2.0));
-    // A dispatch that creates its target, beside the rows before and after it: the key, and the mark.
+    // A dispatch that creates its target, beside the rows before and after it: the check of its row, the key, and the mark.
     shop.dispatched("request-payment").await;
     let (operations, writes, index, reads) = shop.costs();
     assert_eq!(operations, [query.clone(), query.clone(), transact, put, query.clone(), query]);
-    assert_eq!((writes, index, reads), (9.0, 2.0, 4.0));
+    assert_eq!((writes, index, reads), (11.0, 2.0, 4.0));
 }

@@ -108,6 +108,7 @@ impl ImportBatch<'_> {
                 | AppendError::ClaimTaken { .. }
                 | AppendError::NotReleased(_)
                 | AppendError::TooLarge(_)
+                | AppendError::RowChanged
                 | AppendError::Store(_) => false,
             };
             if !may_help || !backoff.wait().await {

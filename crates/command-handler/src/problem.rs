@@ -81,7 +81,8 @@ impl Problem {
             TransactError::Conflict { expected, actual } => version_conflict(expected, actual),
             TransactError::KeyReused => key_reused(),
             TransactError::ClaimTaken { claim, .. } => claim_taken(claim.name(), None),
-            TransactError::Contended => contended(),
+            // No request requires a row.
+            TransactError::Contended | TransactError::RowChanged => contended(),
             TransactError::OutcomeUnknown { of, after, has_key, source } => {
                 let cause = daybook_function_runtime::with_causes(source.as_ref());
                 outcome_unknown(Some((of.as_ref().unwrap_or(key), after)), has_key, cause)

@@ -1,13 +1,14 @@
 //! The rows of deadlines: one by its name, those of an aggregate, those by time, and their marks.
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
+use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, TransactWriteItem};
 use daybook_table::{AggregateKey, DeadlineItem, DeadlineState, attributes, keys};
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
 
 use crate::checksum::seal;
 use crate::error::{Cause, StoreError};
-use crate::item::{Item, text};
+use crate::item::{Item, row_key, text};
 use crate::store::EventStore;
 use crate::unreadable_row::UnreadableRow;
 
@@ -105,6 +106,19 @@ impl StoredDeadline {
         let aggregate = keys::aggregate_of_pk(&item.pk).ok_or("its partition key is not that of an aggregate")?;
         let due = item.due.parse().map_err(|error| format!("its time {:?}: {error}", item.due))?;
         Ok(Self { aggregate, due, item, row })
+    }
+
+    /// The check that it still is pending, and was not set again since it was read.
+    pub(crate) fn check(&self, table_name: &str) -> TransactWriteItem {
+        let DeadlineItem { pk, sk, seq_num, due, gsi1pk, .. } = &self.item;
+        let check = ConditionCheck::builder().table_name(table_name).set_key(Some(row_key(pk.clone(), sk.clone())));
+        let condition = format!("{} = :seq AND due = :due AND {} = :state", attributes::SEQ_NUM, attributes::GSI1PK);
+        let check = check.condition_expression(condition);
+        let check = check.expression_attribute_values(":seq", AttributeValue::N(seq_num.to_string()));
+        let check = check.expression_attribute_values(":due", AttributeValue::S(due.clone()));
+        let check = check.expression_attribute_values(":state", AttributeValue::S(gsi1pk.clone()));
+        let check = check.build().expect("table, key and condition are set above");
+        TransactWriteItem::builder().condition_check(check).build()
     }
 }
 

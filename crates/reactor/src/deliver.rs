@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use daybook_decider::{AggregateKey, CommandRejection, CommandRequest, DomainRejection, Meta, Model};
-use daybook_event_store::{CommandResponse, IdempotencyKey, LoadPolicy, TransactError, TransactOptions, Transacted};
+use daybook_event_store::{
+    CommandResponse, IdempotencyKey, LoadPolicy, StoredDeadline, TransactError, TransactOptions, Transacted,
+};
 use tokio::time::Instant;
 
 use crate::failure::Failure;
@@ -23,6 +25,8 @@ pub(crate) struct Delivery<'a> {
     pub(crate) digest: &'a str,
     /// The row of the aggregate for which it gets them, if there is one.
     pub(crate) row: Option<&'a str>,
+    /// The row of a dispatch, which must be pending when they are executed.
+    pub(crate) dispatch: Option<&'a StoredDeadline>,
     pub(crate) meta: Meta,
 }
 
@@ -39,16 +43,17 @@ impl Reactor {
     }
 
     /// Delivers commands, unless an outcome is stored under the key. Returns the outcome: the response, and the rejection if the
-    /// aggregate rejects them. It is stored in any case, so that a repetition, on whatever state, has the same.
+    /// aggregate rejects them. It is stored in any case, so that a repetition, on whatever state, has the same. Returns `None` if
+    /// the row of the dispatch has changed: then nothing is executed.
     pub(crate) async fn deliver(
         &self,
         delivery: Delivery<'_>,
         cutoff: Instant,
-    ) -> Result<(CommandResponse, Option<CommandRejection>), Failure> {
-        let Delivery { to, commands, key, digest, row, meta } = delivery;
+    ) -> Result<Option<(CommandResponse, Option<CommandRejection>)>, Failure> {
+        let Delivery { to, commands, key, digest, row, dispatch, meta } = delivery;
         let model = self.model(to)?;
         let (registry, store) = (&self.registry, &self.store);
-        let mut reaction = Reaction { registry, store, to, asked: Asked::Commands(commands), row, meta };
+        let mut reaction = Reaction { registry, store, to, asked: Asked::Commands(commands), row, dispatch, meta };
         let options = TransactOptions {
             policy: LoadPolicy::Incremental,
             creates: commands.first().is_some_and(|first| first.command == model.commands().create),
@@ -61,10 +66,13 @@ impl Reactor {
             reaction.asked = Asked::Rejected(DomainRejection::new("ClaimTaken", error.to_string()));
             transacted = store.transact(model, to, &reaction, &options).await;
         }
-        let (Transacted::Decided(response) | Transacted::Replayed(response)) = transacted?;
+        let (Transacted::Decided(response) | Transacted::Replayed(response)) = match transacted {
+            Err(TransactError::RowChanged) => return Ok(None),
+            transacted => transacted?,
+        };
         let unreadable = |error| Failure::Permanent(format!("the outcome {key:?} of {to}: {error}"));
         let rejection = rejection_of(&response).map_err(unreadable)?;
         tracing::info!(%to, key, status = response.status, version = response.version, ?rejection, "delivered");
-        Ok((response, rejection))
+        Ok(Some((response, rejection)))
     }
 }

@@ -90,7 +90,7 @@ impl Reactor {
         Ok((loaded.version(), declared))
     }
 
-    /// Sends one dispatch, and the answer to the process.
+    /// Sends one dispatch, and the answer to the process. One whose row has changed meanwhile has no effect.
     async fn dispatch(
         &self,
         process: &AggregateKey,
@@ -109,9 +109,13 @@ impl Reactor {
             key: format!("dispatch {process} {name} {number}"),
             digest: &digest,
             row: None,
+            dispatch: Some(row),
             meta: meta_of(row),
         };
-        let (_, rejection) = self.deliver(delivery, cutoff).await?;
+        let Some((_, rejection)) = self.deliver(delivery, cutoff).await? else {
+            tracing::info!(%process, name, %to, "the dispatch was withdrawn, set again or marked while it was sent");
+            return Ok(());
+        };
         self.signals.dispatched();
         let answered = model
             .source(&to.aggregate_type)
@@ -124,9 +128,10 @@ impl Reactor {
                 key: format!("answer {name} {number}"),
                 digest: "answer",
                 row: Some(name),
+                dispatch: None,
                 meta: meta_of(row),
             };
-            if self.deliver(delivery, cutoff).await?.0.status == GONE {
+            if self.deliver(delivery, cutoff).await?.is_some_and(|(response, _)| response.status == GONE) {
                 return Ok(());
             }
         }

@@ -35,7 +35,9 @@ impl From<TransactError<NotDecided>> for Failure {
         let text = with_causes(&error);
         match error {
             TransactError::Store(error) => error.into(),
-            TransactError::Contended | TransactError::OutcomeUnknown { .. } => Self::Transient(text),
+            TransactError::Contended | TransactError::OutcomeUnknown { .. } | TransactError::RowChanged => {
+                Self::Transient(text)
+            }
             TransactError::Decide(reason) => Self::Permanent(with_causes(&reason)),
             TransactError::Conflict { .. }
             | TransactError::KeyReused

@@ -85,7 +85,8 @@ impl Reactor {
         sleep(early).await;
         let model = self.model(key)?;
         let (registry, store, meta) = (&self.registry, &self.store, meta_of(&stored));
-        let reaction = Reaction { registry, store, to: key, asked: Asked::Due(*due), row: Some(name), meta };
+        let reaction =
+            Reaction { registry, store, to: key, asked: Asked::Due(*due), row: Some(name), dispatch: None, meta };
         // With a space, which no key of a client has.
         let idempotency_key = format!("deadline {name} {due} {}", stored.item.seq_num);
         let options = TransactOptions {

@@ -136,6 +136,7 @@ impl Reactor {
             key: format!("input {source} {}", event.seq_num),
             digest: "input",
             row: None,
+            dispatch: None,
             meta: meta(event.event_id.to_string(), event.meta.correlation_id.clone()),
         };
         self.deliver(delivery, cutoff).await?;

@@ -5,7 +5,7 @@ use daybook_decider::{
     Addressed, AggregateKey, Caller, CommandError, CommandRejection, CommandRequest, DecisionInput, Decisions,
     DomainRejection, Folded, Involved, JointError, Meta, Model, Registry,
 };
-use daybook_event_store::{CommandResponse, Decide, EventStore, ResponseDetail, Undecided};
+use daybook_event_store::{CommandResponse, Decide, EventStore, ResponseDetail, StoredDeadline, Undecided};
 use jiff::Timestamp;
 use ulid::Ulid;
 
@@ -17,6 +17,8 @@ pub(crate) struct Reaction<'a> {
     pub(crate) asked: Asked<'a>,
     /// The name of the row for which it is decided, if that is one of the aggregate.
     pub(crate) row: Option<&'a str>,
+    /// The row of the dispatch, which another aggregate has.
+    pub(crate) dispatch: Option<&'a StoredDeadline>,
     pub(crate) meta: Meta,
 }
 
@@ -103,6 +105,10 @@ impl Decide for Reaction<'_> {
 
     fn model(&self, aggregate_type: &str) -> Option<&dyn Model> {
         self.registry.get(aggregate_type)
+    }
+
+    fn requires(&self) -> Option<&StoredDeadline> {
+        self.dispatch
     }
 
     fn respond(&self, _: &Folded, decided: &Decisions, _: ResponseDetail) -> Result<CommandResponse, NotDecided> {

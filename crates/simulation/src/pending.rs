@@ -26,6 +26,11 @@ impl Pending {
         deadlines.chain(self.dispatches.first()).chain(inputs)
     }
 
+    /// Whether the dispatch is there.
+    pub(crate) fn dispatches(&self, cause: &Cause) -> bool {
+        self.dispatches.iter().any(|request| request.cause.as_ref() == Some(cause))
+    }
+
     /// The times of the deadlines.
     pub(crate) fn times(&self) -> impl Iterator<Item = Timestamp> {
         self.deadlines.values().map(|(due, _)| *due)

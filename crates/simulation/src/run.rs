@@ -255,6 +255,10 @@ impl<'p> Run<'p> {
             self.detail("the function crashes before the append");
             return Ok(());
         };
+        if self.world.table.is_withdrawn(&flight.request) {
+            self.detail("it was withdrawn meanwhile, so the append fails");
+            return Ok(());
+        }
         let (answer, changes) = self.world.table.append(decision, key)?;
         changes.into_iter().for_each(|change| self.detail(change));
         if attempt == Attempt::LoseAnswer {

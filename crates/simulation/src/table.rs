@@ -151,6 +151,12 @@ impl Table {
         self.streams.values().flat_map(|stream| stream.pending.times())
     }
 
+    /// Whether the row of a dispatch is gone, or was set again. The append of its target checks it.
+    pub(crate) fn is_withdrawn(&self, request: &Request) -> bool {
+        let Some(cause @ Cause { of, row: Row::Dispatch(..) }) = &request.cause else { return false };
+        !self.streams.get(of).is_some_and(|stream| stream.pending.dispatches(cause))
+    }
+
     /// Notes that a request of the system was answered, so that it is not sent again. Returns the command that its process gets
     /// for the answer to a dispatch; it is then not sent again after the answer to that.
     pub(crate) fn answered(&mut self, request: &Request, answer: &Answer) -> Result<Option<Request>, Fault> {

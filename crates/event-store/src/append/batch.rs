@@ -8,7 +8,7 @@ use ulid::Ulid;
 
 use super::claims::ClaimWrite;
 use crate::in_flight::DecisionInFlight;
-use crate::limits::MAX_TRANSACTION_ITEMS;
+use crate::limits::{MAX_TRANSACTION_ITEMS, TooLarge};
 
 /// Maximum bytes of a batch of several decisions: a partition accepts 1,000 write units per second, and a transaction
 /// costs two for each kilobyte. A larger decision is appended alone.
@@ -33,6 +33,8 @@ pub(crate) struct Batch {
     pub(super) deadlines: BTreeMap<(String, String), TransactWriteItem>,
     /// The claims to take and to release.
     pub(super) claims: Vec<ClaimWrite>,
+    /// The check of the row that must not change before the append.
+    pub(super) required: Option<TransactWriteItem>,
     /// The responses to store, each with its idempotency key.
     pub(super) responses: Vec<(String, TransactWriteItem)>,
     /// For each other aggregate and each claim that the decision involves, the item that changes or checks it. Their events and
@@ -89,6 +91,17 @@ impl Batch {
             && !next.claims.iter().any(is_changed)
     }
 
+    /// Adds the check of a row, with this partition key and sort key, that must not change before the append. An append that
+    /// changes it itself has no check, because an item may occur only once in a transaction: it contains the aggregate of the
+    /// row, at the version that was decided on.
+    pub(crate) fn require(&mut self, row: &(String, String), check: TransactWriteItem) -> Result<(), TooLarge> {
+        self.required = (!self.deadlines.contains_key(row)).then_some(check);
+        match self.items() {
+            items if items > MAX_TRANSACTION_ITEMS => Err(TooLarge::Items { items }),
+            _ => Ok(()),
+        }
+    }
+
     /// Adds the next decision.
     pub(crate) fn add(&mut self, next: Self) {
         if next.first_event.is_some() {
@@ -107,6 +120,7 @@ impl Batch {
 
     /// The number of items, with the metadata.
     pub(super) fn items(&self) -> usize {
-        1 + self.others.len() + self.rows.len() + self.deadlines.len() + self.claims.len() + self.responses.len()
+        let rows = self.rows.len() + self.deadlines.len() + self.claims.len() + self.responses.len();
+        1 + usize::from(self.required.is_some()) + self.others.len() + rows
     }
 }

@@ -41,6 +41,7 @@ impl AppendCall {
         let (responses, mut in_flight) = (batch.responses(), std::mem::take(&mut batch.in_flight));
         let others: Vec<_> = batch.others.iter().map(|(other, _)| other.clone()).collect();
         let claims: Vec<_> = batch.claims.iter().map(ClaimWrite::described).collect();
+        let items = Items { requires_row: batch.required.is_some(), others, claims, responses };
         let call = self.client.transact_write_items().set_transact_items(Some(self.transaction(batch)));
         // Only the span of an append shows the units. The span of Lambda's runtime, in which every request is, does not.
         // If several requests share the append, the span of the one that sends it shows the units of all.
@@ -54,7 +55,7 @@ impl AppendCall {
                 span.record(WRITE_UNITS, units.sum::<f64>());
                 Ok(())
             }
-            Ok(Err(error)) => Err(send_error(&self.key, &Items { others, claims, responses }, error)),
+            Ok(Err(error)) => Err(send_error(&self.key, &items, error)),
             Err(elapsed) => Err(AppendError::Unknown(elapsed.into())),
         };
         in_flight.is_in_doubt = matches!(result, Err(AppendError::Unknown(_)));
@@ -62,8 +63,10 @@ impl AppendCall {
     }
 }
 
-/// The items of a transaction, in their order: the metadata, the other aggregates that it involves, rows, deadlines, claims and responses.
+/// The items of a transaction, in their order: the metadata, the row that it requires, the other aggregates that it involves, rows,
+/// deadlines, claims and responses.
 struct Items {
+    requires_row: bool,
     others: Vec<Need>,
     claims: Vec<(Claim, bool)>,
     responses: usize,
@@ -94,7 +97,7 @@ fn send_error(key: &AggregateKey, items: &Items, error: SdkError<TransactWriteIt
 /// Reads the cancellation reasons item by item. The first item is the metadata, and only its condition is about
 /// versions of its aggregate. Stored responses are the last items, and are the result even if the version has changed since.
 fn of_reasons(key: &AggregateKey, items: &Items, reasons: &[CancellationReason]) -> Option<AppendError> {
-    let Items { others: involved, claims, responses } = items;
+    let Items { requires_row, others: involved, claims, responses } = items;
     let failed = |code: &str| reasons.iter().position(|reason| reason.code() == Some(code));
     let (others, of_responses) = reasons.split_at(reasons.len().saturating_sub(*responses));
     match of_responses.iter().map(|reason| stored_response(key, reason)).collect::<Result<Vec<_>, _>>() {
@@ -106,11 +109,16 @@ fn of_reasons(key: &AggregateKey, items: &Items, reasons: &[CancellationReason])
     if of_responses.iter().any(|reason| reason.code() == Some("TransactionConflict")) {
         return Some(AppendError::Busy);
     }
+    // The decision is of no use, whatever else has changed.
+    let (has_failed, of_row) = (Some("ConditionalCheckFailed"), usize::from(*requires_row));
+    if *requires_row && reasons.get(of_row).is_some_and(|reason| reason.code() == has_failed) {
+        return Some(AppendError::RowChanged);
+    }
     if failed("ConditionalCheckFailed") == Some(0) {
         return Some(conflict(key, &reasons[0]));
     }
     let raced = |code: &str| -> Vec<_> {
-        let with_reason = involved.iter().zip(reasons.iter().skip(1));
+        let with_reason = involved.iter().zip(reasons.iter().skip(1 + of_row));
         with_reason.filter(|(_, reason)| reason.code() == Some(code)).map(|(other, _)| other.clone()).collect()
     };
     let raced = [raced("ConditionalCheckFailed"), raced("TransactionConflict")].concat();

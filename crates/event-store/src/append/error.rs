@@ -20,6 +20,9 @@ pub enum AppendError {
     /// Other writers were faster on other aggregates that the decision involves, or are writing: read them and decide again.
     #[error("other writers were faster on other aggregates")]
     Raced(Vec<Need>),
+    /// The row that is required was deleted, set again or marked.
+    #[error("the row for which it was decided has changed")]
+    RowChanged,
     /// Idempotency keys were used before: for each response that was to be stored, the one that is stored.
     #[error("an idempotency key was used before")]
     KeysUsed(Vec<Option<StoredResponse>>),

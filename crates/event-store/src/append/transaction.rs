@@ -107,6 +107,7 @@ impl EventStream<'_> {
             rows: rows.into_iter().map(|row| item(self.put_new(row))).collect(),
             deadlines: deadlines.into_iter().map(|write| ((keys::pk(self.key), write.sk), write.item)).collect(),
             claims,
+            required: None,
             responses: response.into_iter().collect(),
             others: Vec::new(),
             first_event_of_other: None,
@@ -168,14 +169,14 @@ impl EventStream<'_> {
 }
 
 impl AppendCall {
-    /// The items of a transaction in order: the metadata, those of other aggregates, the events and messages, the deadlines, the
-    /// claims, and the responses to store.
+    /// The items of a transaction in order: the metadata, the row that is required, those of other aggregates, the events and
+    /// messages, the deadlines, the claims, and the responses to store.
     pub(super) fn transaction(&self, batch: Batch) -> Vec<TransactWriteItem> {
         let metadata = MetadataAt { table_name: &self.table_name, key: &self.key, version: self.before };
         let metadata = metadata.item(batch.created, batch.changed);
         let responses = batch.responses.into_iter().map(|(_, put)| put);
         let claims = batch.claims.into_iter().map(|claim| claim.item);
-        let others = batch.others.into_iter().map(|(_, item)| item);
+        let others = batch.required.into_iter().chain(batch.others.into_iter().map(|(_, item)| item));
         let rows = batch.rows.into_iter().chain(batch.deadlines.into_values());
         std::iter::once(metadata).chain(others).chain(rows).chain(claims).chain(responses).collect()
     }

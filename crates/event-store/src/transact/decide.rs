@@ -2,6 +2,7 @@
 
 use daybook_decider::{Decisions, Folded, Involved, Model, Need};
 
+use crate::deadlines::StoredDeadline;
 use crate::stored_response::CommandResponse;
 
 /// The caller's part of a transaction. Its methods are called again, with another state, whenever an attempt is
@@ -15,6 +16,12 @@ pub trait Decide {
 
     /// The type of another aggregate; `None` if there is no such type, or if the decision never involves others.
     fn model(&self, _aggregate_type: &str) -> Option<&dyn Model> {
+        None
+    }
+
+    /// A pending row for which it is decided: nothing is appended if it is not pending any more, or was set again since. Such a
+    /// decision does not share its append.
+    fn requires(&self) -> Option<&StoredDeadline> {
         None
     }
 

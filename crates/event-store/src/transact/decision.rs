@@ -73,6 +73,11 @@ impl EventStream<'_> {
             match self.joint_batch(&decided, to_store.as_ref(), involved, holders, |name| commands.model(name)) {
                 Ok(mut batch) => {
                     batch.in_flight = in_flight;
+                    if let Some(row) = commands.requires() {
+                        let key = (row.item.pk.clone(), row.item.sk.clone());
+                        let required = batch.require(&key, row.check(self.store.table_name()));
+                        required.map_err(|limit| TransactError::TooLarge { limit, of: None })?;
+                    }
                     let loaded = |Decided { after, state, .. }| Loaded { folded: after, state };
                     let others = decided.others.into_iter().filter(|(_, other)| !other.events.is_empty());
                     let others = others.map(|(key, other)| (key, loaded(other))).collect();

@@ -86,6 +86,7 @@ impl<D: Decide> Transaction<'_, D> {
                 self.others.raced(self.stream.store, raced);
                 (same, Some(Retry::RaceOfOther))
             }
+            AppendError::RowChanged => return Some(Err(TransactError::RowChanged)),
             AppendError::NotWritten(_) => (same, Some(Retry::Failed(cause))),
             // The error concerns one of the decisions, or all of them. The next attempt appends alone and shows which. Claims
             // concern those that change them.

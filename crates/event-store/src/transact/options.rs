@@ -72,6 +72,9 @@ pub enum TransactError<E> {
         /// The aggregate that has it.
         holder: AggregateKey,
     },
+    /// The row that [`Decide::requires`](super::Decide::requires) returns was deleted, set again or marked. Nothing was appended.
+    #[error("the row for which the commands are sent has changed")]
+    RowChanged,
     /// Until the deadline, other requests wrote to the aggregate. Nothing was appended.
     #[error("other requests wrote to the aggregate until the deadline")]
     Contended,

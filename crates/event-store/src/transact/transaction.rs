@@ -104,7 +104,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
             holders: ClaimHolders::default(),
             others: Others::default(),
             has_left: false,
-            is_alone: is_rebuild,
+            is_alone: is_rebuild || commands.requires().is_some(),
             backoff: Backoff::until(options.deadline),
             behind: None,
         }

@@ -9,8 +9,8 @@ use daybook_decider::{
 };
 use daybook_event_store::cache::Cache;
 use daybook_event_store::{
-    CommandResponse, DeadlineMark, Decide, EventStore, LoadPolicy, ResponseDetail, StoreSettings, TransactOptions,
-    Undecided,
+    CommandResponse, DeadlineMark, Decide, EventStore, LoadPolicy, ResponseDetail, StoreSettings, StoredDeadline,
+    TransactError, TransactOptions, Transacted, Undecided,
 };
 use daybook_table::{AggregateKey, DeadlineItem, DeadlineState, keys};
 use daybook_test_support::clock::{next_input, now};
@@ -151,8 +151,8 @@ async fn append_with_an_unknown_outcome_writes_its_deadlines_once_or_never() {
     assert_eq!(rows(&table, &timer).await, expected(&[("c", TWO), ("d", ONE)]));
 }
 
-/// A request over two timers.
-struct Both(Registry, AggregateKey, CommandRequest);
+/// A request over two timers, which may require a row.
+struct Both(Registry, AggregateKey, CommandRequest, Option<StoredDeadline>);
 
 impl Decide for Both {
     type Error = String;
@@ -174,6 +174,16 @@ impl Decide for Both {
         let version = decisions.own.after.version();
         Ok(CommandResponse { status: 200, version, state_version: 1, body: String::new() })
     }
+
+    fn requires(&self) -> Option<&StoredDeadline> {
+        self.3.as_ref()
+    }
+}
+
+async fn send_both(store: &EventStore, both: &Both) -> Result<Transacted, TransactError<String>> {
+    let (policy, deadline) = (LoadPolicy::Incremental, deadline());
+    let options = TransactOptions { policy, creates: false, expected_version: None, idempotency: None, deadline };
+    store.transact(timer(&both.1.id).model(), &both.1, both, &options).await
 }
 
 #[tokio::test]
@@ -185,11 +195,9 @@ async fn joint_append_sets_the_deadlines_of_all_its_aggregates() {
     }
     let data = Json::of(&json!({"other": "2", "at": {"a": TWO, "b": ONE}})).unwrap();
     let command = CommandRequest { command: "SetBoth".to_owned(), data };
-    let both = Both(Registry::new().with::<Timer>().unwrap(), timers[0].key.clone(), command);
-    let (policy, deadline) = (LoadPolicy::Incremental, deadline());
-    let options = TransactOptions { policy, creates: false, expected_version: None, idempotency: None, deadline };
+    let both = Both(Registry::new().with::<Timer>().unwrap(), timers[0].key.clone(), command, None);
     table.proxy.take_calls();
-    store.transact(timers[0].model(), &timers[0].key, &both, &options).await.unwrap();
+    send_both(&store, &both).await.unwrap();
     assert_eq!(table.operations(), [APPEND]);
     for timer in &timers {
         assert_eq!(rows(&table, timer).await, expected(&[("a", TWO), ("b", ONE)]));
@@ -197,11 +205,50 @@ async fn joint_append_sets_the_deadlines_of_all_its_aggregates() {
     }
 }
 
+#[tokio::test]
+async fn append_fails_if_the_row_that_it_requires_has_changed() {
+    let table = TestTable::new().await;
+    let (store, timers) = (table.store(), ["1", "2", "3"].map(timer));
+    for timer in &timers {
+        set(&store, timer, json!({"a": ONE})).await;
+    }
+    let both = async |times: Value, of: &Subject| {
+        let data = Json::of(&json!({"other": "2", "at": times})).unwrap();
+        let command = CommandRequest { command: "SetBoth".to_owned(), data };
+        let required = store.deadline(&of.key, "a").await.unwrap();
+        Both(Registry::new().with::<Timer>().unwrap(), timers[0].key.clone(), command, required)
+    };
+    send_both(&store, &both(json!({"a": TWO}), &timers[2]).await).await.unwrap();
+    // It changes the row itself.
+    send_both(&store, &both(json!({"a": ONE}), &timers[1]).await).await.unwrap();
+
+    let moved = both(json!({"a": TWO}), &timers[2]).await;
+    set(&store, &timers[2], json!({"a": TWO})).await;
+    let marked = both(json!({"a": TWO}), &timers[2]).await;
+    assert!(store.mark_deadline(marked.3.as_ref().unwrap(), DeadlineMark::Fired).await.unwrap());
+    for required in [moved, marked] {
+        let sent = send_both(&store, &required).await;
+        assert!(matches!(&sent, Err(TransactError::RowChanged)), "{sent:?}");
+    }
+    assert_eq!((timers[0].load(&store).await.version(), timers[1].load(&store).await.version()), (3, 3));
+
+    // The response is lost, and then the row changes: the event shows that it was appended.
+    set(&store, &timers[2], json!({"a": ONE})).await;
+    let lost = both(json!({"a": TWO}), &timers[2]).await;
+    table.proxy.fail_next(APPEND, InjectedFault::BreakAfter);
+    table.proxy.take_calls();
+    let mut run = Box::pin(send_both(&store, &lost));
+    table.proxy.hold(&mut run, |calls| calls.iter().any(|call| call.operation == APPEND)).await;
+    set(&table.direct_store(), &timers[2], json!({"a": TWO})).await;
+    run.await.unwrap();
+    assert_eq!(timers[0].load(&store).await.version(), 4);
+}
+
 /// The names of the deadlines that are found, and whether there are more.
 async fn found(store: &EventStore, state: DeadlineState, until: &str, limit: usize) -> (Vec<String>, bool) {
     let found = store.deadlines(state, time(until), limit).await.unwrap();
     assert_eq!(found.unreadable, []);
-    let name = |of: &daybook_event_store::StoredDeadline| format!("{}/{}", of.aggregate.id, of.item.name());
+    let name = |of: &StoredDeadline| format!("{}/{}", of.aggregate.id, of.item.name());
     (found.deadlines.iter().map(name).collect(), found.more)
 }
 

@@ -1,6 +1,7 @@
 //! The dispatches of a process are sent in their order, each once, and their answers come back once.
 
-use daybook_test_support::fault_proxy::InjectedFault;
+use daybook_event_store::DeadlineMark;
+use daybook_test_support::fault_proxy::{InjectedFault, RecordedCall};
 use serde_json::json;
 
 use crate::process_setup::{errand, postbox};
@@ -57,8 +58,66 @@ async fn withdrawn_dispatch_is_not_sent() {
     assert_eq!(setup.texts(&postbox("box")).await, ["b"]);
 }
 
+/// Whether the next call of an attempt is that of the target: the rows, the process and the target are read.
+fn is_before_the_append(calls: &[RecordedCall]) -> bool {
+    calls.iter().filter(|call| call.operation == "Query").count() == 3
+}
+
 #[tokio::test]
-async fn dispatch_that_is_withdrawn_and_asked_again_meanwhile_is_sent_as_often_as_it_was_asked() {
+async fn dispatch_that_is_withdrawn_while_it_is_sent_takes_no_effect() {
+    // Its target would accept it, or reject it, or has a claim of another aggregate.
+    for name in ["a", "full-a", "claim"] {
+        let setup = Setup::new().await;
+        setup.notes("one", &[]).await;
+        setup.notes("other", &["claim"]).await;
+        setup.begin("1", &[(name, "one")]).await;
+        let (reactor, another) = (setup.processes(), setup.processes());
+        let mut run = Box::pin(setup.hint(&reactor, "1", name, 1));
+        setup.table.proxy.hold(&mut run, is_before_the_append).await;
+        setup.send(&errand("1"), "Ask", json!({"asks": [["b", "one"]]})).await;
+        assert!(!setup.hint(&another, "1", "b", 1).await);
+        assert!(!run.await, "{name}");
+        assert_eq!(setup.texts(&postbox("one")).await, ["b"], "{name}");
+        // The first is the withdrawal.
+        assert_eq!(setup.texts(&errand("1")).await, ["-", "b: accepted"], "{name}");
+        // Its outcome is not stored either.
+        assert_eq!(setup.table.rows(&postbox("one"), "IDEMPOTENCY#").await.len(), 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn dispatch_that_is_set_again_or_marked_while_it_is_sent_takes_no_effect_as_the_one_before() {
+    let setup = Setup::new().await;
+    setup.notes("one", &[]).await;
+    setup.notes("other", &[]).await;
+    setup.begin("1", &[("quiet-a", "one")]).await;
+    let reactor = setup.processes();
+    let mut run = Box::pin(setup.hint(&reactor, "1", "quiet-a", 1));
+    setup.table.proxy.hold(&mut run, is_before_the_append).await;
+    setup.send(&errand("1"), "Ask", json!({"asks": []})).await;
+    setup.send(&errand("1"), "Ask", json!({"asks": [["quiet-a", "other"]]})).await;
+    // It reads the process again, and sends the new one.
+    assert!(!run.await);
+    assert_eq!(setup.texts(&postbox("one")).await, [""; 0]);
+    assert_eq!(setup.texts(&postbox("other")).await, ["quiet-a"]);
+
+    // An operator drops one that another invocation has marked as failed.
+    setup.begin("2", &[("a", "one")]).await;
+    let reactor = setup.processes();
+    setup.table.proxy.take_calls();
+    let mut run = Box::pin(setup.hint(&reactor, "2", "a", 1));
+    setup.table.proxy.hold(&mut run, is_before_the_append).await;
+    let store = setup.table.direct_store();
+    for mark in [DeadlineMark::Failed("a bug"), DeadlineMark::Fired] {
+        let stored = store.deadline(&errand("2"), "a").await.unwrap().unwrap();
+        assert!(store.mark_deadline(&stored, mark).await.unwrap());
+    }
+    assert!(!run.await);
+    assert_eq!(setup.texts(&postbox("one")).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn dispatch_that_is_withdrawn_and_asked_again_before_it_is_sent_is_sent_once() {
     let setup = Setup::new().await;
     setup.notes("one", &[]).await;
     setup.notes("other", &[]).await;
@@ -70,7 +129,7 @@ async fn dispatch_that_is_withdrawn_and_asked_again_meanwhile_is_sent_as_often_a
     setup.send(&errand("1"), "Ask", json!({"asks": []})).await;
     setup.send(&errand("1"), "Ask", json!({"asks": [["quiet-a", "other"]]})).await;
     assert!(!run.await);
-    assert_eq!(setup.texts(&postbox("one")).await, ["quiet-a"]);
+    assert_eq!(setup.texts(&postbox("one")).await, [""; 0]);
     assert_eq!(setup.texts(&postbox("other")).await, ["quiet-a"]);
 }
 
@@ -96,9 +155,8 @@ async fn crash_between_the_target_and_the_answer_sends_once_and_has_the_same_ans
     setup.begin("1", &[("a", "box")]).await;
     let reactor = setup.processes();
     // The answer cannot be stored.
-    let is_second = |calls: &[daybook_test_support::fault_proxy::RecordedCall]| {
-        calls.iter().filter(|call| call.operation == "TransactWriteItems").count() == 1
-    };
+    let is_second =
+        |calls: &[RecordedCall]| calls.iter().filter(|call| call.operation == "TransactWriteItems").count() == 1;
     let mut run = Box::pin(setup.hint(&reactor, "1", "a", 1));
     setup.table.proxy.hold(&mut run, is_second).await;
     drop(run);

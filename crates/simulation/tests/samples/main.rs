@@ -7,6 +7,7 @@ mod errors;
 mod fulfilments;
 mod holds;
 mod refunds;
+mod switches;
 
 use daybook_simulation::Simulation;
 
