@@ -18,7 +18,7 @@ const ALARMS: &str = "api-failing api-server-errors api-slow archive-silent brea
     table-throttled";
 
 const ALARMS_OF_PARTS: &str = "aggregates-suspended changes-unread projector-behind projector-failures \
-    reactions-given-up reactions-late reactions-unread reactor-failures";
+    reactions-given-up reactions-late reactions-unread reactor-behind reactor-failures";
 
 /// The names of the alarms that each stack has.
 pub fn alarm_names() -> impl Iterator<Item = &'static str> {

@@ -238,7 +238,7 @@ async fn health_shows_what_the_alarms_watch_and_those_that_are_raised_first() {
 
     let calls: Vec<_> = aws.calls.lock().unwrap().iter().map(|(_, _, request)| request.clone()).collect();
     let names = calls[0]["AlarmNames"].as_array().unwrap();
-    assert!(names.len() == 38 && names.contains(&json!("prod-messages-late")), "{names:?}");
+    assert!(names.len() == 39 && names.contains(&json!("prod-messages-late")), "{names:?}");
     let mut queries: Vec<_> = calls[1..].iter().map(|request| request["MetricDataQueries"].clone()).collect();
     queries.sort_by_key(|queries| queries[0]["Id"] != "e");
     assert_eq!(queries[0], expression);

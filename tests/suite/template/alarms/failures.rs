@@ -6,8 +6,9 @@ use super::evaluation::Series;
 use super::names::{
     API_TIME, APPENDED, ARCHIVED, BREAKER, CHANGES_UNREAD, DEAD_LETTER_AGE, DEAD_LETTERED, DISCARDED, FAILED,
     FORBIDDEN, GIVEN_UP, HANDLER_TIME, INDEX_THROTTLED, LOGGED, LOGGED_5XX, OLDEST_DEADLINE, POLLED, PROJECTOR_BEHIND,
-    PROJECTOR_ERRORS, QUEUED, REACTIONS_UNREAD, REACTOR_ERRORS, RELAY_AGE, RELAY_TIME, REQUESTS, SENT, SENT_TO_QUEUE,
-    SERVER_ERRORS, SNAPSHOTTER_AGE, SNAPSHOTTER_FAILED, SUSPENDED, TABLE_THROTTLED, TOO_LARGE, UNREADABLE,
+    PROJECTOR_ERRORS, QUEUED, REACTIONS_UNREAD, REACTOR_BEHIND, REACTOR_ERRORS, RELAY_AGE, RELAY_TIME, REQUESTS, SENT,
+    SENT_TO_QUEUE, SERVER_ERRORS, SNAPSHOTTER_AGE, SNAPSHOTTER_FAILED, SUSPENDED, TABLE_THROTTLED, TOO_LARGE,
+    UNREADABLE,
 };
 use super::trials::{self, Trial};
 
@@ -100,8 +101,9 @@ const RELAY_WAITS: f64 = 24_500.0;
 const HANDLER_WAITS: f64 = 25_000.0;
 
 /// Metrics that have values with and without load.
-const ALWAYS: [(&str, f64); 13] = [
+const ALWAYS: [(&str, f64); 14] = [
     (OLDEST_DEADLINE, 0.0),
+    (REACTOR_BEHIND, 0.0),
     (REACTIONS_UNREAD, 0.0),
     (REACTOR_ERRORS, 0.0),
     ("AWS/Lambda Throttles ReactorName", 0.0),
@@ -447,13 +449,19 @@ pub(super) const FAILURES: &[Failure] = &[
     },
     Failure {
         name: "the reactor's event source mapping is disabled or deleted, or the table is not available",
-        moves: &[(OLDEST_DEADLINE, AgesInSeconds)],
+        moves: &[(OLDEST_DEADLINE, AgesInSeconds), (REACTOR_BEHIND, AgesInSeconds)],
         load: Normal,
         tried: By(&[|| trials::messages_of_the_reactor_are_lost().boxed_local()]),
     },
     Failure {
+        name: "the same without a deadline or a dispatch that is due",
+        moves: &[(REACTOR_BEHIND, AgesInSeconds)],
+        load: Normal,
+        tried: Not("SQS counts the age of its messages; the local queue does not"),
+    },
+    Failure {
         name: "the reactor crashes or times out",
-        moves: &[(REACTOR_ERRORS, To(1.0)), (OLDEST_DEADLINE, Stops)],
+        moves: &[(REACTOR_ERRORS, To(1.0)), (OLDEST_DEADLINE, Stops), (REACTOR_BEHIND, AgesInSeconds)],
         load: Normal,
         tried: Not("Lambda counts errors; no event is known that crashes the reactor"),
     },

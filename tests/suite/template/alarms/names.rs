@@ -32,6 +32,7 @@ pub(super) const CHANGES_UNREAD: &str = "AWS/SQS ApproximateNumberOfMessagesVisi
 pub(super) const PROJECTOR_ERRORS: &str = "AWS/Lambda Errors ProjectorName";
 pub(super) const OLDEST_DEADLINE: &str = "Daybook/${MonitoredStack} OldestDeadline";
 pub(super) const GIVEN_UP: &str = "Daybook/${MonitoredStack} ReactionsGivenUp";
+pub(super) const REACTOR_BEHIND: &str = "AWS/SQS ApproximateAgeOfOldestMessage ReactionsQueueName";
 pub(super) const REACTIONS_UNREAD: &str = "AWS/SQS ApproximateNumberOfMessagesVisible UnreadReactionsName";
 pub(super) const REACTOR_ERRORS: &str = "AWS/Lambda Errors ReactorName";
 pub(super) const SUSPENDED: &str = "Daybook/${MonitoredStack} ProjectionsSuspended";

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::names::{GIVEN_UP, LOGGED, OLDEST_DEADLINE};
+use super::super::names::{GIVEN_UP, LOGGED, OLDEST_DEADLINE, REACTOR_BEHIND};
 use super::DENIED;
 use super::bench::{Observed, Signals};
 use crate::instance::Instance;
@@ -96,7 +96,11 @@ pub(in super::super) async fn messages_of_the_reactor_are_lost() -> Observed {
     let late = Late::start().await;
     late.observe_tick().await;
     assert_eq!(late.bus.queued().len(), 1, "nobody receives it");
-    late.observe_tick().await
+    let mut observed = late.observe_tick().await;
+    let sent = late.bus.receive("reactions", 1, Duration::ZERO).await.unwrap().remove(0).sent;
+    let sent = Timestamp::from_millisecond(i64::try_from(sent).unwrap()).unwrap();
+    observed.insert(REACTOR_BEHIND, Some(Timestamp::now().duration_since(sent).as_secs_f64()));
+    observed
 }
 
 pub(in super::super) async fn command_of_a_deadline_cannot_be_executed() -> Observed {
