@@ -74,9 +74,13 @@ pub fn process_files(process: &ItemName, sources: &[ItemName]) -> Vec<File> {
     imports.sort_unstable();
     let chain = of_each("{{aggregate_module}}::{{Aggregate}}>()");
     let one_line = format!("Sources::of::<{}", chain.join(".and::<"));
-    // As `cargo fmt` breaks it.
-    let is_short = chain.len() == 1 || one_line.len() <= 60;
-    let chain = if is_short { one_line } else { format!("Sources::of::<{}", chain.join("\n            .and::<")) };
+    // As `cargo fmt` breaks it: with one `and`, the line may be as long as any other.
+    let width = [usize::MAX, 92].get(chain.len() - 1).copied().unwrap_or(60);
+    let chain = if one_line.len() <= width {
+        one_line
+    } else {
+        format!("Sources::of::<{}", chain.join("\n            .and::<"))
+    };
     let mut reactions = of_each(REACTION);
     for (index, reaction) in reactions.iter_mut().enumerate() {
         *reaction =
