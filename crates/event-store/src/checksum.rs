@@ -22,6 +22,14 @@ pub fn seal(mut row: Item) -> Item {
     row
 }
 
+/// The condition that a row, of which `#sum` is the checksum, is the one with this checksum, or that there is none; and its values.
+pub(crate) fn unchanged(checksum: Option<&AttributeValue>) -> (&'static str, Option<Item>) {
+    match checksum {
+        Some(checksum) => ("#sum = :sum", Some(Item::from([(":sum".to_owned(), checksum.clone())]))),
+        None => ("attribute_not_exists(#sum)", None),
+    }
+}
+
 /// Whether a row is as it was written. A row without a checksum is not.
 pub fn is_valid(row: &Item) -> bool {
     let stored = row.get(attributes::CHECKSUM).and_then(|stored| stored.as_b().ok());

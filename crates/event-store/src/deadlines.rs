@@ -1,12 +1,12 @@
 //! The rows of deadlines: one by its name, those of an aggregate, those by time, and their marks.
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
-use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, TransactWriteItem};
+use aws_sdk_dynamodb::types::{ConditionCheck, TransactWriteItem};
 use daybook_table::{AggregateKey, DeadlineItem, DeadlineState, attributes, keys};
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
 
-use crate::checksum::seal;
+use crate::checksum::{seal, unchanged};
 use crate::error::{Cause, StoreError};
 use crate::item::{Item, row_key, text};
 use crate::store::EventStore;
@@ -108,17 +108,14 @@ impl StoredDeadline {
         Ok(Self { aggregate, due, item, row })
     }
 
-    /// The check that it still is pending, and was not set again since it was read.
+    /// The check that it was neither deleted, nor set again, nor marked since it was read.
     pub(crate) fn check(&self, table_name: &str) -> TransactWriteItem {
-        let DeadlineItem { pk, sk, seq_num, due, gsi1pk, .. } = &self.item;
-        let check = ConditionCheck::builder().table_name(table_name).set_key(Some(row_key(pk.clone(), sk.clone())));
-        let condition = format!("{} = :seq AND due = :due AND {} = :state", attributes::SEQ_NUM, attributes::GSI1PK);
-        let check = check.condition_expression(condition);
-        let check = check.expression_attribute_values(":seq", AttributeValue::N(seq_num.to_string()));
-        let check = check.expression_attribute_values(":due", AttributeValue::S(due.clone()));
-        let check = check.expression_attribute_values(":state", AttributeValue::S(gsi1pk.clone()));
-        let check = check.build().expect("table, key and condition are set above");
-        TransactWriteItem::builder().condition_check(check).build()
+        let key = row_key(self.item.pk.clone(), self.item.sk.clone());
+        let (unchanged, values) = unchanged(self.row.get(attributes::CHECKSUM));
+        let check = ConditionCheck::builder().table_name(table_name).set_key(Some(key));
+        let check = check.condition_expression(unchanged).set_expression_attribute_values(values);
+        let check = check.expression_attribute_names("#sum", attributes::CHECKSUM).build();
+        TransactWriteItem::builder().condition_check(check.expect("table, key and condition are set above")).build()
     }
 }
 

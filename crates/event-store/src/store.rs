@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use ulid::Ulid;
 
 use crate::cache::Cache;
+use crate::checksum;
 use crate::contention::Contention;
 use crate::error::{StoreError, if_condition_holds};
 use crate::in_flight::InFlight;
@@ -143,13 +144,9 @@ impl EventStore {
         row: Item,
     ) -> Result<bool, StoreError> {
         let put = self.client.put_item().table_name(&self.settings.table_name).set_item(Some(row));
+        let (unchanged, values) = checksum::unchanged(checksum);
+        let put = put.condition_expression(unchanged).set_expression_attribute_values(values);
         let put = put.expression_attribute_names("#sum", attributes::CHECKSUM);
-        let put = match checksum {
-            Some(checksum) => {
-                put.condition_expression("#sum = :sum").expression_attribute_values(":sum", checksum.clone())
-            }
-            None => put.condition_expression("attribute_not_exists(#sum)"),
-        };
         Ok(if_condition_holds(doing, put.send().await)?.is_some())
     }
 

@@ -74,8 +74,12 @@ pub fn process_files(process: &ItemName, sources: &[ItemName]) -> Vec<File> {
     imports.sort_unstable();
     let chain = of_each("{{aggregate_module}}::{{Aggregate}}>()");
     let one_line = format!("Sources::of::<{}", chain.join(".and::<"));
-    // As `cargo fmt` breaks it: with one `and`, the line may be as long as any other.
-    let width = [usize::MAX, 92].get(chain.len() - 1).copied().unwrap_or(60);
+    // As `cargo fmt` breaks it: a line with one `and` may be as long as any other.
+    let width = match chain.len() {
+        1 => usize::MAX,
+        2 => 92,
+        _ => 60,
+    };
     let chain = if one_line.len() <= width {
         one_line
     } else {

@@ -110,15 +110,15 @@ fn of_reasons(key: &AggregateKey, items: &Items, reasons: &[CancellationReason])
         return Some(AppendError::Busy);
     }
     // The decision is of no use, whatever else has changed.
-    let (has_failed, of_row) = (Some("ConditionalCheckFailed"), usize::from(*requires_row));
-    if *requires_row && reasons.get(of_row).is_some_and(|reason| reason.code() == has_failed) {
+    let has_failed = |reason: &CancellationReason| reason.code() == Some("ConditionalCheckFailed");
+    if *requires_row && reasons.get(1).is_some_and(has_failed) {
         return Some(AppendError::RowChanged);
     }
     if failed("ConditionalCheckFailed") == Some(0) {
         return Some(conflict(key, &reasons[0]));
     }
     let raced = |code: &str| -> Vec<_> {
-        let with_reason = involved.iter().zip(reasons.iter().skip(1 + of_row));
+        let with_reason = involved.iter().zip(reasons.iter().skip(1 + usize::from(*requires_row)));
         with_reason.filter(|(_, reason)| reason.code() == Some(code)).map(|(other, _)| other.clone()).collect()
     };
     let raced = [raced("ConditionalCheckFailed"), raced("TransactionConflict")].concat();

@@ -19,8 +19,8 @@ pub trait Decide {
         None
     }
 
-    /// A pending row for which it is decided: nothing is appended if it is not pending any more, or was set again since. Such a
-    /// decision does not share its append.
+    /// A row for which it is decided: nothing is appended if it was deleted, set again or marked since it was read. Such a decision
+    /// does not share its append.
     fn requires(&self) -> Option<&StoredDeadline> {
         None
     }

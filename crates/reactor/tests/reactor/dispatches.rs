@@ -86,51 +86,41 @@ async fn dispatch_that_is_withdrawn_while_it_is_sent_takes_no_effect() {
 }
 
 #[tokio::test]
-async fn dispatch_that_is_set_again_or_marked_while_it_is_sent_takes_no_effect_as_the_one_before() {
+async fn dispatch_that_is_set_again_while_it_is_sent_is_sent_as_the_new_one() {
+    // The row is read and not yet the state; or nothing is left but the append.
+    let is_row_read: fn(&[RecordedCall]) -> bool = |calls| calls.iter().any(|call| call.operation == "Query");
+    for moment in [is_row_read, is_before_the_append] {
+        let setup = Setup::new().await;
+        setup.notes("one", &[]).await;
+        setup.notes("other", &[]).await;
+        setup.begin("1", &[("quiet-a", "one")]).await;
+        let reactor = setup.processes();
+        let mut run = Box::pin(setup.hint(&reactor, "1", "quiet-a", 1));
+        setup.table.proxy.hold(&mut run, moment).await;
+        setup.send(&errand("1"), "Ask", json!({"asks": []})).await;
+        setup.send(&errand("1"), "Ask", json!({"asks": [["quiet-a", "other"]]})).await;
+        assert!(!run.await);
+        assert_eq!(setup.texts(&postbox("one")).await, [""; 0]);
+        assert_eq!(setup.texts(&postbox("other")).await, ["quiet-a"]);
+    }
+}
+
+#[tokio::test]
+async fn dispatch_that_an_operator_drops_while_it_is_sent_takes_no_effect() {
     let setup = Setup::new().await;
     setup.notes("one", &[]).await;
-    setup.notes("other", &[]).await;
-    setup.begin("1", &[("quiet-a", "one")]).await;
+    setup.begin("1", &[("a", "one")]).await;
     let reactor = setup.processes();
-    let mut run = Box::pin(setup.hint(&reactor, "1", "quiet-a", 1));
+    let mut run = Box::pin(setup.hint(&reactor, "1", "a", 1));
     setup.table.proxy.hold(&mut run, is_before_the_append).await;
-    setup.send(&errand("1"), "Ask", json!({"asks": []})).await;
-    setup.send(&errand("1"), "Ask", json!({"asks": [["quiet-a", "other"]]})).await;
-    // It reads the process again, and sends the new one.
-    assert!(!run.await);
-    assert_eq!(setup.texts(&postbox("one")).await, [""; 0]);
-    assert_eq!(setup.texts(&postbox("other")).await, ["quiet-a"]);
-
-    // An operator drops one that another invocation has marked as failed.
-    setup.begin("2", &[("a", "one")]).await;
-    let reactor = setup.processes();
-    setup.table.proxy.take_calls();
-    let mut run = Box::pin(setup.hint(&reactor, "2", "a", 1));
-    setup.table.proxy.hold(&mut run, is_before_the_append).await;
+    // Another invocation has marked it as failed before.
     let store = setup.table.direct_store();
     for mark in [DeadlineMark::Failed("a bug"), DeadlineMark::Fired] {
-        let stored = store.deadline(&errand("2"), "a").await.unwrap().unwrap();
+        let stored = store.deadline(&errand("1"), "a").await.unwrap().unwrap();
         assert!(store.mark_deadline(&stored, mark).await.unwrap());
     }
     assert!(!run.await);
     assert_eq!(setup.texts(&postbox("one")).await, [""; 0]);
-}
-
-#[tokio::test]
-async fn dispatch_that_is_withdrawn_and_asked_again_before_it_is_sent_is_sent_once() {
-    let setup = Setup::new().await;
-    setup.notes("one", &[]).await;
-    setup.notes("other", &[]).await;
-    setup.begin("1", &[("quiet-a", "one")]).await;
-    let reactor = setup.processes();
-    let mut run = Box::pin(setup.hint(&reactor, "1", "quiet-a", 1));
-    // The row is read, and not yet the state.
-    setup.table.proxy.hold(&mut run, |calls| calls.iter().any(|call| call.operation == "Query")).await;
-    setup.send(&errand("1"), "Ask", json!({"asks": []})).await;
-    setup.send(&errand("1"), "Ask", json!({"asks": [["quiet-a", "other"]]})).await;
-    assert!(!run.await);
-    assert_eq!(setup.texts(&postbox("one")).await, [""; 0]);
-    assert_eq!(setup.texts(&postbox("other")).await, ["quiet-a"]);
 }
 
 #[tokio::test]
