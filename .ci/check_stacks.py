@@ -128,6 +128,8 @@ OTHERS = {
             "AuthorizerId": "f6g7h8",
             "JwtIssuer": "https://issuer.example.com",
             "ViewsTableName": "views",
+            "KeysTableName": "keys",
+            "KmsKeyArn": KEY,
             "PermissionsBoundary": f"arn:aws:iam::{ACCOUNT}:policy/boundary",
             "Architecture": "x86_64",
         },
@@ -178,7 +180,7 @@ OTHERS = {
 IGNORED = {"AWS::CloudFront::Distribution", "AWS::Lambda::CapacityProvider"}
 
 # The resources that outlive the stack.
-DATA = {"Table", "EventBus", "Archive", "DeadLetterQueue", "DiscardedRecords"}
+DATA = {"Table", "SubjectKeys", "EventBus", "Archive", "DeadLetterQueue", "DiscardedRecords"}
 
 
 def decapitalized(value):
@@ -660,10 +662,13 @@ class Stacks(unittest.TestCase):
                 self.assertEqual(len(set(steps)), len(sets) * (len(sets) - 1))
                 create(STACK, file, sets[names[0]])
                 kept = self.data()
-                self.assertEqual({name for name, _ in kept}, DATA & source(file)["Resources"].keys())
+                # The first set has no key.
+                self.assertEqual({name for name, _ in kept}, DATA & source(file)["Resources"].keys() - {"SubjectKeys"})
                 for before, after in steps:
+                    created = {"Table"} if before == "restored table" else set()
+                    created |= {"SubjectKeys"} if "KmsKeyArn" in sets[after].keys() - sets[before].keys() else set()
                     try:
-                        kept |= self.update(file, sets[after], kept, {"Table"} if before == "restored table" else set())
+                        kept |= self.update(file, sets[after], kept, created)
                     except Exception as error:
                         raise AssertionError(f"the update from {before} to {after} fails") from error
                 self.unprotect_views()
@@ -692,8 +697,10 @@ class Stacks(unittest.TestCase):
     def existing(self):
         """The resources that have data, in the stack or not."""
         archives, buses = client("events").list_archives()["Archives"], client("events").list_event_buses()["EventBuses"]
+        tables = client("dynamodb").list_tables()["TableNames"]
         ids = {
-            "Table": client("dynamodb").list_tables()["TableNames"],
+            "Table": [name for name in tables if "-SubjectKeys-" not in name],
+            "SubjectKeys": [name for name in tables if "-SubjectKeys-" in name],
             "EventBus": [one["Name"] for one in buses if one["Name"] != "default"],
             "Archive": [one["ArchiveName"] for one in archives],
             "DeadLetterQueue": client("sqs").list_queues(QueueNamePrefix=f"{STACK}-DeadLetterQueue").get("QueueUrls", []),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use daybook_event_store::{ARRIVAL_TIME, CALL_TIMEOUT, SETTLE_WRITES};
+use daybook_event_store::{ARRIVAL_TIME, CALL_TIMEOUT, EventStore, SETTLE_WRITES, StoreSettings};
 use daybook_function_runtime::SdkConfig;
 use daybook_test_support::engine::Engine;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -19,7 +19,7 @@ use crate::log::Log;
 use crate::network::{self, AwsCall, ConnectionLost, Reply, Service};
 use crate::process::Process;
 use crate::torn::TornTables;
-use crate::writers::CLOCK_ERROR;
+use crate::writers::{CLOCK_ERROR, PERSONAL};
 
 /// The longest usual time of a call.
 const ROUND_TRIP: Duration = Duration::from_millis(20);
@@ -28,6 +28,8 @@ const ROUND_TRIP: Duration = Duration::from_millis(20);
 const REFUSAL_TIME: Duration = Duration::from_millis(5);
 
 pub(crate) const TABLE: &str = "daybook-campaign";
+
+const KEYS_TABLE: &str = "daybook-campaign-keys";
 
 /// The fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +108,12 @@ impl Database {
     /// A database without faults until [`start_faults`](Self::start_faults).
     pub(crate) fn new(seed: u64, clock: Clock, log: Arc<Log>) -> Self {
         let engine = Engine::in_memory(move || clock.now()).unwrap();
+        let keys = json!({
+            "TableName": KEYS_TABLE, "BillingMode": "PAY_PER_REQUEST",
+            "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}],
+            "AttributeDefinitions": [{"AttributeName": "pk", "AttributeType": "S"}],
+        });
+        assert_eq!(engine.call("CreateTable", &keys.to_string()).status, 200);
         let now = Instant::now();
         let state =
             State { dice: Dice::new(seed, "database"), rate: 0.0, kinds: vec![], reads_failed: 0, outage: now..now };
@@ -140,6 +148,13 @@ impl Database {
     /// The configuration of a process's clients.
     pub(crate) fn config(&self, process: Arc<Process>) -> SdkConfig {
         network::config(Connection { database: self.clone(), process })
+    }
+
+    /// The store of a process. KMS is at the same endpoint, and never fails.
+    pub(crate) fn store(&self, process: Arc<Process>, settings: StoreSettings) -> EventStore {
+        let config = self.config(process);
+        let keys = [("KEYS_TABLE_NAME", KEYS_TABLE), ("PERSONAL_DATA_KEY", "campaign")].into_iter().collect();
+        EventStore::new(&config, settings).with_keys(&keys, &config).unwrap()
     }
 
     /// A call without the simulated network.
@@ -212,6 +227,9 @@ impl Service for Connection {
     fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, ConnectionLost>> {
         let (database, process) = (Arc::clone(&self.database.0), Arc::clone(&self.process));
         async move {
+            if let Some(reply) = kms(&call) {
+                return Ok(reply);
+            }
             let (crashes_before, crashes_after) = process.call();
             if crashes_before {
                 process.crash().await;
@@ -257,6 +275,7 @@ impl Service for Connection {
                 };
                 if response.status == 200 && service.torn.get().is_none() && arrives <= CALL_TIMEOUT + ARRIVAL_TIME {
                     service.check_visibility(&call);
+                    service.check_sealed(&call);
                 }
                 service.log.line(|| format!("{} done: {}", call.operation, response.status));
                 Reply { status: response.status, body: response.body }
@@ -278,6 +297,17 @@ impl Service for Connection {
         }
         .boxed()
     }
+}
+
+/// The response of KMS, whose ciphertext is the plain text.
+fn kms(call: &AwsCall) -> Option<Reply> {
+    let request = || serde_json::from_str::<Value>(&call.body).unwrap();
+    let response = match &*call.operation {
+        "Encrypt" => json!({ "CiphertextBlob": request()["Plaintext"] }),
+        "Decrypt" => json!({ "Plaintext": request()["CiphertextBlob"] }),
+        _ => return None,
+    };
+    Some(Reply { status: 200, body: response.to_string() })
 }
 
 impl Inner {
@@ -320,6 +350,11 @@ impl Inner {
     fn slowness(&self) -> Duration {
         let longest = CALL_TIMEOUT + ARRIVAL_TIME - ROUND_TRIP;
         self.state.lock().unwrap().dice.milliseconds(1..=longest.as_millis().try_into().unwrap())
+    }
+
+    /// No call contains a personal value in plain text: neither those that write, nor those that look for a claim.
+    fn check_sealed(&self, call: &AwsCall) {
+        self.log.expect(!call.body.contains(PERSONAL), || format!("{}: {}", call.operation, call.body));
     }
 
     /// The events of a transaction that has taken effect are visible in time.

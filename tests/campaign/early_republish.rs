@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use daybook_cli::operator::Exit;
-use daybook_event_store::{EventStore, StoreSettings};
+use daybook_event_store::StoreSettings;
 use daybook_operations::OperatorError;
 use futures_util::future::{BoxFuture, FutureExt};
 use jiff::SignedDuration;
@@ -54,7 +54,7 @@ impl EarlyRepublish {
         sleep(dice.milliseconds(50..=1_000)).await;
         let before = outbox(&work).into_keys().collect();
         let process = Arc::new(Process::default());
-        let store = EventStore::new(&work.database.config(Arc::clone(&process)), StoreSettings::new(TABLE));
+        let store = work.database.store(Arc::clone(&process), StoreSettings::new(TABLE));
         let (bus, now) = (AcceptingBus::default(), work.clock.timestamp());
         let (from, to) = (now - SignedDuration::from_hours(1), now + SignedDuration::from_hours(1));
         let ended = run_republish(&work, from, to, store, sender(&network::config(bus.clone())), &process).await;

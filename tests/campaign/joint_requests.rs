@@ -247,7 +247,7 @@ impl JointRequests {
 
     /// A store of a process, or without faults.
     pub(crate) fn store(&self, process: Arc<Process>) -> EventStore {
-        EventStore::new(&self.work.database.config(process), self.settings.clone())
+        self.work.database.store(process, self.settings.clone())
     }
 }
 

@@ -175,7 +175,7 @@ impl Operator {
 
         let before = self.services.effects().len();
         let config = self.services.operator_config(Arc::default());
-        let store = EventStore::new(&self.work.database.config(Arc::default()), StoreSettings::new(TABLE));
+        let store = self.work.database.store(Arc::default(), StoreSettings::new(TABLE));
         let resend = sender(&config);
         let ended = run_republish(&self.work, from, to, store, resend, &Process::default()).await;
         let effects = self.services.effects();

@@ -76,7 +76,7 @@ impl Reactions {
         }
         let until = Instant::now() + Duration::from_secs(dice.one_of(&[0, 30, 200]));
         let queue = HintQueue::new(Hints::Deadlines, work.seed, Arc::clone(&work.log), until);
-        let store = EventStore::new(&work.database.config(Arc::default()), settings.clone());
+        let store = work.database.store(Arc::default(), settings.clone());
         let code = ReactorCode::new(work, &queue, settings, registries);
         let function = Arc::new(QueueFunction::new(work, &queue, code, until));
         Self { work: Arc::clone(work), store, tables, queue, function, until, dropped: RefCell::default() }
@@ -259,7 +259,7 @@ impl QueueHandler for ReactorCode {
     type Instance = Reactor;
 
     fn instance(&self, process: &Arc<Process>) -> Reactor {
-        let store = EventStore::new(&self.work.database.config(Arc::clone(process)), self.settings.clone());
+        let store = self.work.database.store(Arc::clone(process), self.settings.clone());
         let client = SqsClient::new(&network::config(self.queue.connection(Arc::clone(process))));
         let queue = Queue { client, url: URL.to_owned(), waits: retry_policy().waits };
         Reactor::new((self.registries)(self.is_repaired), store.with_clock(self.clock()), queue)

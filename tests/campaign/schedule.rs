@@ -23,7 +23,7 @@ use crate::expiry::check_expiry;
 use crate::log::LogContents;
 use crate::requests::Written;
 use crate::snapshots::SnapshotFunction;
-use crate::writers::{EMAILS, Work};
+use crate::writers::{EMAILS, PERSONAL, Work};
 
 /// Runs the schedule of a seed and returns its log.
 pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
@@ -116,6 +116,11 @@ async fn check_claims(work: &Work) {
     for key in work.keys.iter().filter(|key| key.aggregate_type == "customer") {
         let model = work.registry.get("customer").unwrap();
         let loaded = store.load(model, key).await.unwrap();
+        if model.is_forgotten(&loaded.folded).unwrap() {
+            work.log.count("customer forgotten");
+            let state = loaded.state.text();
+            work.log.expect(!state.contains(PERSONAL), || format!("{key} is forgotten, and its state is {state}"));
+        }
         for claim in model.claims(&loaded.folded).unwrap() {
             let other = claimed.insert(claim.clone(), key.clone());
             work.log.expect(other.is_none(), || format!("{key} and {other:?} have {claim}"));
@@ -123,7 +128,7 @@ async fn check_claims(work: &Work) {
         }
     }
     for email in EMAILS {
-        let claim = Claim::new("customer-email", email.to_lowercase());
+        let claim = Claim::new("personal-email", email.to_lowercase());
         let holder = store.claim(&claim).await.unwrap().map(|row| row.holder());
         work.log.expect(holder.as_ref() == claimed.get(&claim), || {
             format!("{holder:?} has {claim}, but by the states {:?} has it", claimed.get(&claim))
@@ -133,5 +138,5 @@ async fn check_claims(work: &Work) {
 
 /// A store without faults.
 fn store(database: &Database) -> EventStore {
-    EventStore::new(&database.config(Arc::default()), StoreSettings::new(TABLE))
+    database.store(Arc::default(), StoreSettings::new(TABLE))
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use daybook_event_source_mapping::{InvocationOutcome, Record};
-use daybook_event_store::{EventStore, LoadOptions, StoreSettings};
+use daybook_event_store::{LoadOptions, StoreSettings};
 use daybook_snapshotter::{BatchResponse, SequenceNumber, Snapshotter, StreamBatch};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -139,8 +139,7 @@ impl SnapshotFunction {
             log.count("load from a snapshot");
             // Only the last event is read in addition to the snapshot.
             let settings = StoreSettings { snapshot_every: 1, ..StoreSettings::new(TABLE) };
-            let config = database.config(Arc::default());
-            let store = || EventStore::new(&config, settings.clone());
+            let store = || database.store(Arc::default(), settings.clone());
             let from_snapshot = store().load(model, key).await.unwrap();
             let from_events = store().load_with(model, key, LoadOptions::REBUILD).await.unwrap();
             let [one, other] = [&from_snapshot, &from_events]
@@ -224,7 +223,7 @@ impl Inner {
     fn instance(&self) -> Instance {
         let process = Arc::new(Process::default());
         let settings = StoreSettings { snapshot_keep: self.snapshot_keep, ..StoreSettings::new(TABLE) };
-        let store = EventStore::new(&self.work.database.config(Arc::clone(&process)), settings);
+        let store = self.work.database.store(Arc::clone(&process), settings);
         Instance { process, snapshotter: Snapshotter::new(registry(), store) }
     }
 }

@@ -147,6 +147,7 @@ const ARROWS: [(&str, &[&str]); 37] = [
             "daybook-settings",
             "daybook-snapshotter",
             "daybook-stream-relay",
+            "daybook-table",
             "daybook-view-store",
         ],
     ),

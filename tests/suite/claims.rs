@@ -31,7 +31,7 @@ fn units(instance: &Instance) -> Vec<f64> {
 }
 
 async fn holder(instance: &Instance, email: &str) -> Option<AggregateKey> {
-    let claim = Claim::new("customer-email", email);
+    let claim = Claim::new("personal-email", email);
     instance.table.direct_store().claim(&claim).await.unwrap().map(|row| row.holder())
 }
 
@@ -46,8 +46,8 @@ async fn value_belongs_to_one_aggregate_until_it_is_released() {
             "type": "urn:daybook:problem:claim-taken",
             "title": "Claim taken",
             "status": 409,
-            "detail": "another aggregate has the customer-email",
-            "claim": "customer-email",
+            "detail": "another aggregate has the personal-email",
+            "claim": "personal-email",
             "holder": "customer/1",
         })
     );
@@ -67,17 +67,18 @@ async fn value_belongs_to_one_aggregate_until_it_is_released() {
 #[tokio::test(flavor = "multi_thread")]
 async fn claim_costs_two_units_when_it_changes() {
     let instance = Instance::start().await;
-    // As an aggregate without claims, and two units.
+    // The keys of the stack and of the customer, then as an aggregate without claims, and two units.
     instance.post("/customer", ann("1")).await.expect(201);
-    assert_eq!(units(&instance), [9.0]);
+    assert_eq!(units(&instance), [1.0, 1.0, 1.0, 1.0, 1.0, 9.0]);
     // One claim is released and one is taken.
     instance.post("/customer/1", email("ann@example.org")).await.expect(200);
     assert_eq!(units(&instance), [11.0]);
     // The claim stays the same.
     instance.post("/customer/1", email("Ann@example.org")).await.expect(200);
     assert_eq!(units(&instance), [7.0]);
+    // The customer is forgotten too, which is two units for the key.
     delete(&instance, "/customer/1").await;
-    assert_eq!(units(&instance), [9.0]);
+    assert_eq!(units(&instance), [11.0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,15 +86,15 @@ async fn aggregate_is_found_by_a_claim_with_one_read() {
     let instance = Instance::start().await;
     instance.post("/customer", ann("1")).await.expect(201);
     instance.table.proxy.take_calls();
-    let found = instance.get("/customer?claim=customer-email:ann@example.com").await.expect(303);
+    let found = instance.get("/customer?claim=personal-email:ann@example.com").await.expect(303);
     assert_eq!(found.header("location"), "/customer/1");
     let calls = instance.table.proxy.take_calls();
     assert_eq!((calls.len(), &*calls[0].operation, &calls[0].request["ConsistentRead"]), (1, "GetItem", &json!(true)));
     for (path, status) in [
-        ("/customer?claim=customer-email:bob@example.com", 404),
-        ("/todo?claim=customer-email:ann@example.com", 404),
-        ("/customer?claim=customer-email", 400),
-        ("/customer?claim=customer-email:", 400),
+        ("/customer?claim=personal-email:bob@example.com", 404),
+        ("/todo?claim=personal-email:ann@example.com", 404),
+        ("/customer?claim=personal-email", 400),
+        ("/customer?claim=personal-email:", 400),
     ] {
         instance.get(path).await.expect(status);
     }

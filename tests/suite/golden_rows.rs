@@ -11,7 +11,7 @@ use daybook_projector::{EventRange, Projecting};
 use daybook_table::{AggregateKey, DeadlineState, keys};
 use daybook_test_support::golden_rows::{assert_format, releases};
 use daybook_test_support::row::{Item, notation, sealed, text};
-use daybook_test_support::table::{TABLE, VIEWS_TABLE};
+use daybook_test_support::table::{KEYS_TABLE, TABLE, VIEWS_TABLE};
 use daybook_view_store::{Position, PositionWrite, View, ViewWrite, WriteOutcome};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use crate::instance::{Instance, send, settings};
 use crate::rolling::{published, relayed};
 
-/// The rows of the table and of the views table.
-const FILES: [(&str, &str); 2] = [("table.json", TABLE), ("views.json", VIEWS_TABLE)];
+/// The rows of the table, of the views table, and of the table with the keys of personal data.
+const FILES: [(&str, &str); 3] = [("table.json", TABLE), ("views.json", VIEWS_TABLE), ("keys.json", KEYS_TABLE)];
 
 /// The transactions of account 1. The last is rejected, and the rejection is recorded.
 const AMOUNTS: [i64; 4] = [200, -300, 50, -5000];
@@ -143,7 +143,7 @@ async fn instance_with(release: &str, keep: impl Fn(&Item) -> bool) -> Instance 
                 row.insert("ttl".to_owned(), aws_sdk_dynamodb::types::AttributeValue::N(ttl.to_string()));
                 row = sealed(row);
             }
-            if keep(&row) {
+            if table == KEYS_TABLE || keep(&row) {
                 instance.table.raw.put_item().table_name(table).set_item(Some(row)).send().await.unwrap();
             }
         }
@@ -213,7 +213,7 @@ async fn states_events_and_lists_of_each_release_are_read_and_appended_to() {
         let accepted = "TransactionAccepted";
         assert_eq!(types, ["AccountOpened", accepted, accepted, accepted, "TransactionFailed"], "{release}");
         assert_eq!(events.body["events"][1]["meta"]["correlationId"], "golden");
-        instance.get("/customer?claim=customer-email:ann@example.com").await.expect(303);
+        instance.get("/customer?claim=personal-email:ann@example.com").await.expect(303);
         let (store, late) = (instance.table.direct_store(), Timestamp::MAX);
         for (state, id) in [(DeadlineState::Pending, "1"), (DeadlineState::Failed, "2")] {
             let found = store.deadlines(state, late, 10).await.unwrap();

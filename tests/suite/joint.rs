@@ -188,7 +188,7 @@ async fn commands_to_several_aggregates_need_an_expected_version_where_it_is_req
 async fn too_many_aggregates_are_an_error_before_any_call() {
     let instance = Instance::start().await;
     let claimed = |number: usize| {
-        let claim = format!("customer-email:{number}@example.com");
+        let claim = format!("personal-email:{number}@example.com");
         json!({"claim": claim, "command": "ChangeEmail", "data": {"email": "a@example.com"}})
     };
     let many = |command: &dyn Fn(usize) -> Value| (0..12).map(command).collect::<Value>();

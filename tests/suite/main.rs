@@ -42,6 +42,8 @@ mod order;
 mod outages;
 mod panics;
 mod performance;
+mod personal_data;
+mod personal_others;
 mod processes;
 mod races;
 mod reactor;

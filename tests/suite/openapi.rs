@@ -4,12 +4,14 @@
 
 use std::collections::BTreeSet;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use axum::body::Body;
 use axum::http::{Method, Request};
 use daybook_command_handler::ApiSettings;
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry, Rejection};
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_projection::Projections;
+use daybook_test_support::table::KEYS_TABLE;
 use serde_json::{Value, json};
 use suite_tests::document::{Document, escaped};
 use suite_tests::{Suite, workspace};
@@ -203,6 +205,12 @@ async fn each_problem_is_returned_as_its_example() {
     let key = ("idempotency-key", "once");
     send(&instance.router, Method::POST, "/todo", &[key], Some(todo.clone())).await.expect(201);
 
+    // A subject that was forgotten, although its aggregate does not exist.
+    let forgotten = [("pk", "customer/2"), ("forgottenAt", "2026-01-01T00:00:00.000Z")];
+    let forgotten = forgotten.map(|(name, value)| (name.to_owned(), AttributeValue::S(value.to_owned())));
+    let put = instance.table.raw.put_item().table_name(KEYS_TABLE).set_item(Some(forgotten.into()));
+    put.send().await.unwrap();
+
     let post = |path: &str, headers: &[(&str, &str)], body: Value| request(Method::POST, path, headers, Some(body));
     let get = |path: &str| request(Method::GET, path, &[], None);
     let of_somebody = |request| {
@@ -229,6 +237,7 @@ async fn each_problem_is_returned_as_its_example() {
         ("VersionConflict", post("/todo/123", &[("if-match", "\"2\"")], update("4"))),
         ("AlreadyExists", post("/todo", &[], json!({"id": "123", "title": "TODO", "message": ""}))),
         ("ClaimTaken", post("/customer", &[], json!({"email": "Ann@example.com", "name": "Ann"}))),
+        ("SubjectForgotten", post("/customer", &[], json!({"id": "2", "email": "a@example.com", "name": "A"}))),
         ("Deleted", get("/todo/gone")),
         ("TooLarge", post("/account/123/commands", &[], vec![transaction; 100].into())),
         ("PreconditionFailed", post("/todo", &[("if-match", "*")], todo.clone())),

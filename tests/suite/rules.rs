@@ -170,7 +170,7 @@ async fn function_finds_a_table_for_a_consumer() {
     }
     // The queue without a function, and the stack's own tables.
     let tables = aws_sdk_dynamodb::Client::new(&config).list_tables().send().await.unwrap();
-    let expected = ["consumer-billing", "consumer-mails", "daybook-dev", "daybook-dev-views"];
+    let expected = ["consumer-billing", "consumer-mails", "daybook-dev", "daybook-dev-keys", "daybook-dev-views"];
     assert_eq!(tables.table_names(), expected);
 }
 

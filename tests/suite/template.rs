@@ -48,18 +48,18 @@ fn template() -> Template {
     Template::parse(&text()).unwrap()
 }
 
-/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x, as it is without read models and reactor and
-/// with a table of its own.
+/// A template in which `!Ref x`, `!GetAtt x` and `!Sub x` are replaced by the text x, as it is without read models, reactor and
+/// key, and with a table of its own.
 fn plain(text: &str) -> Value {
     Plain { parts: false, own_table: true }.of_text(text)
 }
 
-/// The same with read models and reactor.
+/// The same with read models, reactor and key.
 fn plain_with_parts(text: &str) -> Value {
     Plain { parts: true, own_table: true }.of_text(text)
 }
 
-/// The same with both and another table, whose stream is not read.
+/// The same with all of them and another table, whose stream is not read.
 fn plain_with_another_table(text: &str) -> Value {
     Plain { parts: true, own_table: false }.of_text(text)
 }
@@ -102,7 +102,7 @@ impl Plain {
         match branches {
             Yaml::Sequence(mut branches) => {
                 let condition = match branches[0].as_str() {
-                    Some("HasReadModels" | "HasReactor" | "SendsChanges") => self.parts,
+                    Some("HasKey" | "HasReadModels" | "HasReactor" | "SendsChanges") => self.parts,
                     Some("CreatesTable" | "MappingsRead") => self.own_table,
                     _ => return self.of(Yaml::Sequence(branches)),
                 };
@@ -125,9 +125,13 @@ fn resources(template: &Value, of_type: &str) -> BTreeMap<String, Value> {
 /// The templates of the optional parts, each with its function.
 const PARTS: [(&str, &str); 2] = [("deploy/read-models.yaml", "Projector"), ("deploy/reactor.yaml", "Reactor")];
 
+/// A value of the parameter for a key.
+const KEY: (&str, &str) = ("KmsKeyArn", "arn:aws:kms:eu-central-1:1:key/2");
+
 /// The template with all parts, and those of its nested stacks.
 fn template_with_parts() -> Template {
-    let mut template = Template::with_parameters(&text(), &[("ReadModels", "true"), ("Reactor", "processes")]).unwrap();
+    let mut template =
+        Template::with_parameters(&text(), &[("ReadModels", "true"), ("Reactor", "processes"), KEY]).unwrap();
     for (file, _) in PARTS {
         template.functions.extend(Template::parse(&read(file)).unwrap().functions);
     }
@@ -309,30 +313,22 @@ fn variables() -> [(&'static str, BTreeMap<String, bool>); 5] {
 }
 
 /// The optional variables that may have any value.
-const NAMES: [&str; 4] = ["CHANGES_QUEUE_URL", "REACTIONS_QUEUE_URL", "REACTOR", "VIEWS_TABLE_NAME"];
+const NAMES: [&str; 6] =
+    ["CHANGES_QUEUE_URL", "KEYS_TABLE_NAME", "PERSONAL_DATA_KEY", "REACTIONS_QUEUE_URL", "REACTOR", "VIEWS_TABLE_NAME"];
 
 /// The variables of logs, metrics, traces and the AWS SDK. `sam local` replaces only endpoints that are declared.
-fn of_libraries(id: &str) -> &'static [&'static str] {
-    match id {
-        "CommandHandler" => &[
-            "AWS_ENDPOINT_URL_DYNAMODB",
-            "METRICS_NAMESPACE",
-            SpanExporter::ENDPOINT,
-            SpanExporter::HEADERS,
-            "RUST_LOG",
-        ],
-        "Projector" | "Snapshotter" => &["AWS_ENDPOINT_URL_DYNAMODB", "METRICS_NAMESPACE", "RUST_LOG"],
-        "Reactor" => &["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_SQS", "METRICS_NAMESPACE", "RUST_LOG"],
-        "StreamRelay" => &[
-            "AWS_ENDPOINT_URL_EVENTBRIDGE",
-            "AWS_ENDPOINT_URL_SQS",
-            "METRICS_NAMESPACE",
-            SpanExporter::ENDPOINT,
-            SpanExporter::HEADERS,
-            "RUST_LOG",
-        ],
+fn of_libraries(id: &str) -> Vec<&'static str> {
+    let traces = [SpanExporter::ENDPOINT, SpanExporter::HEADERS];
+    let services: &[_] = match id {
+        "CommandHandler" | "Projector" | "Snapshotter" => &["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_KMS"],
+        "Reactor" => &["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_KMS", "AWS_ENDPOINT_URL_SQS"],
+        "StreamRelay" => &["AWS_ENDPOINT_URL_EVENTBRIDGE", "AWS_ENDPOINT_URL_SQS"],
         other => panic!("no function is called {other}"),
-    }
+    };
+    // The relay does not open personal data.
+    let keys: &[_] = if id == "StreamRelay" { &[] } else { &["KEYS_TABLE_NAME", "PERSONAL_DATA_KEY"] };
+    let traces: &[_] = if matches!(id, "CommandHandler" | "StreamRelay") { &traces } else { &[] };
+    [services, keys, traces, &["METRICS_NAMESPACE", "RUST_LOG"]].concat()
 }
 
 /// Reads the settings that a function's `main` reads. Returns them as debug text.

@@ -1,6 +1,7 @@
-//! A customer, whose e-mail address belongs to no other customer: a claim.
+//! A customer, whose e-mail address belongs to no other customer: a claim. Name and address are personal data, which is forgotten on
+//! request.
 
-use daybook::{Aggregate, Claim, Commands, Context, Decision, EventType, Rejection};
+use daybook::{Aggregate, Claim, Commands, Context, Decision, EventType, Personal, Rejection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +17,12 @@ pub struct Customer;
 #[schemars(rename = "Customer")]
 pub struct State {
     /// The e-mail address, as the customer writes it.
-    pub email: String,
+    pub email: Personal<String>,
     /// The name.
-    pub name: String,
+    pub name: Personal<String>,
+    /// Whether the personal data was forgotten.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forgotten: bool,
     /// Whether the customer was deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
@@ -33,17 +37,19 @@ pub enum Command {
     RegisterCustomer {
         /// The e-mail address, which no other customer has.
         #[schemars(email, example = &"ann@example.com")]
-        email: String,
+        email: Personal<String>,
         /// The name.
         #[schemars(example = &"Ann")]
-        name: String,
+        name: Personal<String>,
     },
     /// Replaces the e-mail address.
     ChangeEmail {
         /// The e-mail address, which no other customer has.
         #[schemars(email, example = &"ann@example.org")]
-        email: String,
+        email: Personal<String>,
     },
+    /// Forgets name and e-mail address, wherever they are stored. The address is then free.
+    ForgetCustomer {},
     /// Deletes the customer, whose e-mail address is then free.
     DeleteCustomer {},
 }
@@ -57,16 +63,19 @@ pub enum Event {
     #[serde(rename = "CustomerRegistered")]
     Registered {
         /// The e-mail address.
-        email: String,
+        email: Personal<String>,
         /// The name.
-        name: String,
+        name: Personal<String>,
     },
     /// The e-mail address was replaced.
     #[serde(rename = "CustomerEmailChanged")]
     EmailChanged {
         /// The new e-mail address.
-        email: String,
+        email: Personal<String>,
     },
+    /// Name and e-mail address were forgotten.
+    #[serde(rename = "CustomerForgotten")]
+    Forgotten {},
     /// The customer was deleted.
     #[serde(rename = "CustomerDeleted")]
     Deleted {},
@@ -80,8 +89,10 @@ impl Aggregate for Customer {
     const EVENTS: &'static [EventType] = &[
         EventType::new("CustomerRegistered", 1),
         EventType::new("CustomerEmailChanged", 1),
+        EventType::new("CustomerForgotten", 1),
         EventType::new("CustomerDeleted", 1),
     ];
+    const FORGET: Option<&'static str> = Some("ForgetCustomer");
 
     type State = State;
     type Command = Command;
@@ -92,6 +103,11 @@ impl Aggregate for Customer {
             Command::RegisterCustomer { email, name } => {
                 Ok(vec![Event::Registered { email: checked_email(email)?, name }])
             }
+            Command::ForgetCustomer {} if state.forgotten => Ok(vec![]),
+            Command::ForgetCustomer {} => Ok(vec![Event::Forgotten {}]),
+            Command::ChangeEmail { .. } if state.forgotten => {
+                Err(Rejection::new("CustomerForgotten", "nothing more is stored about a customer who was forgotten"))
+            }
             Command::ChangeEmail { email } if email == state.email => Ok(vec![]),
             Command::ChangeEmail { email } => Ok(vec![Event::EmailChanged { email: checked_email(email)? }]),
             Command::DeleteCustomer {} => Ok(vec![Event::Deleted {}]),
@@ -100,15 +116,20 @@ impl Aggregate for Customer {
 
     fn evolve(state: State, event: &Event) -> State {
         match event.clone() {
-            Event::Registered { email, name } => State { email, name, deleted: false },
+            Event::Registered { email, name } => State { email, name, ..state },
             Event::EmailChanged { email } => State { email, ..state },
+            Event::Forgotten {} => State { forgotten: true, ..state },
             Event::Deleted {} => State { deleted: true, ..state },
         }
     }
 
     /// Addresses that differ only in capitals are the same.
     fn claims(state: &State) -> Vec<Claim> {
-        vec![Claim::new("customer-email", state.email.to_lowercase())]
+        state.email.get().map(|email| Claim::new("personal-email", email.to_lowercase())).into_iter().collect()
+    }
+
+    fn is_forgotten(state: &State) -> bool {
+        state.forgotten || state.deleted
     }
 
     fn is_deleted(state: &State) -> bool {
@@ -117,9 +138,12 @@ impl Aggregate for Customer {
 }
 
 /// Rejects a text that is no e-mail address.
-fn checked_email(email: String) -> Result<String, Rejection<Event>> {
-    let is_address = email.split_once('@').is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty());
-    if is_address && email.len() <= MAX_EMAIL && !email.contains(char::is_whitespace) {
+fn checked_email(email: Personal<String>) -> Result<Personal<String>, Rejection<Event>> {
+    let is_address = |email: &String| {
+        let parts = email.split_once('@').is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty());
+        parts && email.len() <= MAX_EMAIL && !email.contains(char::is_whitespace)
+    };
+    if email.get().is_some_and(is_address) {
         return Ok(email);
     }
     Err(Rejection::new("EmailInvalid", format!("an e-mail address has an @ and at most {MAX_EMAIL} bytes")))
@@ -131,22 +155,26 @@ mod tests {
 
     use super::*;
 
+    fn personal(text: &str) -> Personal<String> {
+        Personal::new(text.to_owned())
+    }
+
     fn registered(email: &str) -> Event {
-        Event::Registered { email: email.into(), name: "Ann".into() }
+        Event::Registered { email: personal(email), name: personal("Ann") }
     }
 
     fn claim(email: &str) -> Claim {
-        Claim::new("customer-email", email)
+        Claim::new("personal-email", email)
     }
 
     fn change(email: &str) -> Command {
-        Command::ChangeEmail { email: email.into() }
+        Command::ChangeEmail { email: personal(email) }
     }
 
     #[test]
     fn register_takes_the_address_without_its_capitals() {
         given::<Customer>([])
-            .when(Command::RegisterCustomer { email: "Ann@example.com".into(), name: "Ann".into() })
+            .when(Command::RegisterCustomer { email: personal("Ann@example.com"), name: personal("Ann") })
             .claims([claim("ann@example.com")])
             .then([registered("Ann@example.com")])
             .announces(["CustomerRegistered"]);
@@ -156,14 +184,14 @@ mod tests {
     fn address_of_another_customer_is_taken() {
         let beside = || given::<Customer>([registered("ann@example.com")]).beside([claim("bob@example.com")]);
         given::<Customer>([registered("ann@example.com")])
-            .beside([Claim::new("customer-email", "bob@example.com")])
-            .when(Command::ChangeEmail { email: "Bob@example.com".into() })
-            .then_taken("customer-email");
-        beside().when(change("bob@example.org")).then([Event::EmailChanged { email: "bob@example.org".into() }]);
+            .beside([Claim::new("personal-email", "bob@example.com")])
+            .when(Command::ChangeEmail { email: personal("Bob@example.com") })
+            .then_taken("personal-email");
+        beside().when(change("bob@example.org")).then([Event::EmailChanged { email: personal("bob@example.org") }]);
         given::<Customer>([])
             .beside([claim("ann@example.com")])
-            .when(Command::RegisterCustomer { email: "ann@example.com".into(), name: "Ann".into() })
-            .then_taken("customer-email");
+            .when(Command::RegisterCustomer { email: personal("ann@example.com"), name: personal("Ann") })
+            .then_taken("personal-email");
     }
 
     #[test]
@@ -179,6 +207,16 @@ mod tests {
             .when(Command::DeleteCustomer {})
             .claims([])
             .then([Event::Deleted {}]);
+    }
+
+    #[test]
+    fn forgotten_customer_has_no_address_and_gets_none() {
+        let ann = || given::<Customer>([registered("ann@example.com")]);
+        ann().when(Command::ForgetCustomer {}).claims([]).then([Event::Forgotten {}]);
+        let forgotten = given::<Customer>([registered("ann@example.com"), Event::Forgotten {}]);
+        forgotten.when(change("ann@example.org")).then_rejected("CustomerForgotten", []);
+        let forgotten = given::<Customer>([registered("ann@example.com"), Event::Forgotten {}]);
+        forgotten.when(Command::ForgetCustomer {}).then([]);
     }
 
     #[test]

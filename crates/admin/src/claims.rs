@@ -7,6 +7,7 @@ use daybook_decider::{Claim, Folded, Model};
 use daybook_event_store::StoreError;
 use daybook_event_store::internal::{Item, text};
 use daybook_table::{AggregateKey, attributes, keys};
+use futures_util::future::try_join_all;
 
 use crate::handle::{Admin, RowKey, panicked};
 
@@ -21,8 +22,8 @@ pub struct CorrectedClaims {
 }
 
 impl Admin<'_> {
-    /// The corrections of an aggregate with this state: takes the claims that nobody has, and releases those of `suspects` that
-    /// it has and its state does not have.
+    /// The corrections of an aggregate with this state: takes the claims that nobody has, and releases those of `suspects`, as
+    /// they are stored, that it has and its state does not have.
     pub(crate) async fn claims_to_correct(
         &self,
         model: &dyn Model,
@@ -31,6 +32,7 @@ impl Admin<'_> {
         suspects: &[Claim],
     ) -> Result<CorrectedClaims, StoreError> {
         let claims = model.claims(folded).map_err(|panic| panicked(key, panic))?;
+        let claims = self.stored_claims(&claims).await?;
         let rows: BTreeSet<_> = claims.iter().chain(suspects).map(row_key).collect();
         let rows = self.items("read claims", rows, None).await?.into_iter();
         let holders = rows.filter_map(|((pk, _), row)| Some((keys::claim_of_pk(&pk)?, holder(&row))));
@@ -45,8 +47,14 @@ impl Admin<'_> {
         corrected.released = holders.into_iter().filter(|(_, holder)| holder == key).map(|(claim, _)| claim).collect();
         Ok(corrected)
     }
+
+    /// Claims as they are stored.
+    pub async fn stored_claims(&self, claims: &[Claim]) -> Result<Vec<Claim>, StoreError> {
+        try_join_all(claims.iter().map(|claim| self.store.sealing().stored_claim(claim))).await
+    }
 }
 
+/// The key of the row of a claim, as it is stored.
 pub(crate) fn row_key(claim: &Claim) -> RowKey {
     (keys::claim_pk(claim), keys::CLAIM.to_owned())
 }

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The rows that a correction is about.
 #[derive(Clone, Copy, Debug)]
 pub enum Derived<'a> {
-    /// Takes the claims that nobody has, and releases those of these suspects that the aggregate has and its state does not have.
+    /// Takes the claims that nobody has, and releases those of these suspects, as they are stored, that the aggregate has and its state does not have.
     Claims(&'a [Claim]),
     /// Sets the deadlines and dispatches of the state, and drops all others. New dispatches are sent if `sends`.
     Deadlines { sends: bool },
@@ -61,7 +61,7 @@ impl Admin<'_> {
                 let actual = self.version_in_metadata(key).await?.unwrap_or(0);
                 if actual == folded.version() { Ok(()) } else { Err(AppendError::Conflict { actual }) }
             } else {
-                let new = NewEvents { events: &[], messages: &[], claims, deadlines, after: &folded };
+                let new = NewEvents { events: &[], messages: &[], claims, deadlines, forgets: false, after: &folded };
                 let publish = matches!(rows, Derived::Deadlines { sends: true });
                 let options = ImportOptions { publish, now: self.store.now() };
                 self.store.import(model, key, folded.version(), new, options, Instant::now() + PATIENCE).await

@@ -129,7 +129,11 @@ impl ImportBatch<'_> {
 
     async fn send_once(&self, after: &Folded) -> Result<(), AppendError> {
         let (claims, deadlines) = (&ClaimChanges::default(), &DeadlineChanges::default());
-        let new = NewEvents { events: &self.events, messages: &self.messages, claims, deadlines, after };
+        let forgets = self
+            .model
+            .is_forgotten(after)
+            .map_err(|panic| StoreError::Panicked { item: self.key.to_string(), source: panic.into() })?;
+        let new = NewEvents { events: &self.events, messages: &self.messages, claims, deadlines, forgets, after };
         let send_until = Instant::now() + PATIENCE;
         self.store.import(self.model, self.key, self.before, new, self.options, send_until).await
     }
@@ -138,7 +142,9 @@ impl ImportBatch<'_> {
     async fn is_written(&self) -> Result<bool, StoreError> {
         let Some(last) = self.events.last() else { return Ok(true) };
         let row = event_row(self.store, self.key, last.seq_num).await?;
-        Ok(row.map(EventItem::into_event).transpose()?.as_ref() == Some(last))
+        let mut event = row.map(EventItem::into_event).transpose()?;
+        self.store.open_events(event.iter_mut().map(|event| (self.key, event))).await?;
+        Ok(event.as_ref() == Some(last))
     }
 }
 

@@ -22,7 +22,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use daybook_decider::Model;
+use daybook_decider::{AggregatePanic, Folded, Model};
 use daybook_event_store::StoreError;
 use daybook_event_store::internal::{Item, is_valid_checksum, text};
 use daybook_table::{AggregateKey, attributes, keys};
@@ -62,6 +62,7 @@ impl Admin<'_> {
     /// - **Claims**: the aggregate has those that the code returns for its state.
     /// - **Deadlines**: the aggregate has those that the code returns for its state, where they are found when they are due; their
     ///   event is the one in the table.
+    /// - **Personal values** are sealed, and their key has ended exactly if the state says that they are forgotten.
     /// - **Positions** of processes: they can be read, and none is after the last event.
     /// - **Snapshots**, including kept ones: equal to the fold of the events up to theirs. A snapshot of another state
     ///   version is only counted.
@@ -96,7 +97,13 @@ impl Admin<'_> {
             let query = self.store.query(condition, values).consistent_read(true);
             let mut pages = query.into_paginator().items().send();
             while let Some(row) = pages.next().await {
-                rows.read(row.map_err(|error| StoreError::of_call("read an aggregate's rows", error))?);
+                let mut row = row.map_err(|error| StoreError::of_call("read an aggregate's rows", error))?;
+                let is_intact = is_valid_checksum(&row);
+                match self.store.open_row(key, &mut row).await {
+                    // Its values stay sealed, which is reported.
+                    Ok(()) | Err(StoreError::Corrupt { .. }) => rows.read(row, is_intact),
+                    Err(error) => return Err(error),
+                }
             }
         }
         // Events that were appended after the metadata was read.
@@ -107,8 +114,28 @@ impl Admin<'_> {
         }
         if let Some(folded) = rows.events.folded() {
             self.verify_claims(model, key, folded, &mut rows.report).await?;
+            self.verify_forgotten(model, key, folded, &mut rows.report).await?;
         }
         Ok(rows.finish())
+    }
+
+    /// Checks that the key of the aggregate's personal data has ended exactly if its state says so.
+    async fn verify_forgotten(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        folded: &Folded,
+        report: &mut Report<'_>,
+    ) -> Result<(), StoreError> {
+        let Some(command) = model.forget() else { return Ok(()) };
+        let panicked = |panic: AggregatePanic| StoreError::Panicked { item: key.to_string(), source: panic.into() };
+        let says = model.is_forgotten(folded).map_err(panicked)?;
+        match self.store.is_forgotten(key).await? {
+            Some(false) if says => report.add(keys::METADATA, Discrepancy::KeyRemains),
+            Some(true) if !says => report.add(keys::METADATA, Discrepancy::KeyEnded { command }),
+            _ => {}
+        }
+        Ok(())
     }
 
     pub(crate) async fn version_in_metadata(&self, key: &AggregateKey) -> Result<Option<u64>, StoreError> {
@@ -147,11 +174,11 @@ impl<'a> Rows<'a> {
         }
     }
 
-    fn read(&mut self, row: Item) {
+    fn read(&mut self, row: Item, is_intact: bool) {
         let report = &mut self.report;
         report.verified.rows += 1;
         let sk = text(&row, attributes::SK).to_owned();
-        if sk != keys::METADATA && !is_valid_checksum(&row) {
+        if sk != keys::METADATA && !is_intact {
             report.changed.insert(sk.clone());
         }
         if sk == keys::METADATA {

@@ -7,7 +7,7 @@
 //! - `console`: serves the console of a stack until Ctrl-C.
 //! - `deploy`: deploys the stack of a project.
 //! - `reads`, `verify`, `derived`, `deadlines`, `dlq`, `discarded`, `relay`, `republish`, `restore`, `snapshot`, `load`,
-//!   `check_deployment`, `export`, `import`, `projection`, `process`: the operator commands. `marking`: the output of some.
+//!   `check_deployment`, `export`, `import`, `forget`, `projection`, `process`: the operator commands. `marking`: the output of some.
 
 mod add;
 mod check_deployment;
@@ -20,6 +20,7 @@ mod discarded;
 mod dlq;
 pub mod documents;
 mod export;
+mod forget;
 mod import;
 mod load;
 mod marking;
@@ -38,6 +39,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use daybook_local_stack::{DevError, Project};
+use daybook_operations::forget::ForgetOptions;
 use daybook_operations::import::ImportOptions;
 use daybook_operations::republish::RepublishOptions;
 use daybook_operations::restore::RestoreOptions;
@@ -120,6 +122,7 @@ pub enum OperatorCommand {
     CheckDeployment(OnStack<CheckDeploymentArgs>),
     Export(OnStack<ExportArgs>),
     Import(OnStack<ImportOptions>),
+    Forget(OnStack<ForgetOptions>),
     #[command(subcommand)]
     Projection(ProjectionCommand),
     #[command(subcommand)]
@@ -200,6 +203,7 @@ impl OperatorCommand {
             Self::CheckDeployment(command) => command.run(context, check_deployment::run).await,
             Self::Export(command) => command.run(context, export::run).await,
             Self::Import(command) => command.run(context, import::run).await,
+            Self::Forget(command) => command.run(context, forget::run).await,
             Self::Projection(command) => command.run(context).await,
             Self::Process(command) => command.run(context).await,
         }

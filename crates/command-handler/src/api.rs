@@ -44,6 +44,7 @@ impl Api {
     /// The same API with the views of these projections in this store.
     #[must_use]
     pub fn with_views(self, projections: Projections, store: ViewStore) -> Self {
+        let store = store.with_sealing(self.store.sealing());
         Self { views: Some(Arc::new(Views { projections, store })), ..self }
     }
 

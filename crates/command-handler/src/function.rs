@@ -32,7 +32,7 @@ async fn serve(aggregates: Aggregates, projections: RegisteredProjections) -> Re
     let metrics = Metrics::collect(&environment);
     let settings = ApiSettings::read(&environment)?;
     let config = daybook_function_runtime::aws_config_in_lambda(&environment).await?;
-    let store = EventStore::new(&config, StoreSettings::read(&environment)?);
+    let store = EventStore::new(&config, StoreSettings::read(&environment)?).with_keys(&environment, &config)?;
     daybook_function_runtime::log_failed_warm_up(store.warm().await);
     let mut api = Api::new(aggregates()?, store, settings);
     if let Some(table_name) = views_table(&environment) {

@@ -81,6 +81,7 @@ impl Problem {
             TransactError::Conflict { expected, actual } => version_conflict(expected, actual),
             TransactError::KeyReused => key_reused(),
             TransactError::ClaimTaken { claim, .. } => claim_taken(claim.name(), None),
+            TransactError::Forgotten { subject } => subject_forgotten(&subject),
             // No request requires a row.
             TransactError::Contended | TransactError::RowChanged => contended(),
             TransactError::OutcomeUnknown { of, after, has_key, source } => {

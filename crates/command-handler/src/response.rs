@@ -1,10 +1,12 @@
 //! The parts of responses: JSON within Lambda's size limit, the response to a write, and events and messages. The
 //! comments on these structs and their fields are descriptions in the OpenAPI document.
 
+use std::borrow::Cow;
+
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use daybook_decider::record::{ULID, timestamp};
-use daybook_decider::{Json, Meta, OutboxMessage, RecordedEvent};
+use daybook_decider::{Json, Meta, OutboxMessage, RecordedEvent, personal};
 use daybook_event_store::{CommandResponse, Transacted};
 use daybook_table::AggregateKey;
 use schemars::JsonSchema;
@@ -22,8 +24,16 @@ const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-re
 
 /// A response with a JSON body, or the given problem if the body is too large.
 pub(crate) fn json_response(body: &impl Serialize, too_large: impl FnOnce() -> Problem) -> Result<Response, Problem> {
-    let body = json_text(body)?.ok_or_else(too_large)?;
+    let body = shown(json_text(body)?.ok_or_else(too_large)?);
     Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
+}
+
+/// A body as callers see it: with personal values, as they are now.
+fn shown(body: String) -> String {
+    match personal::shown(&body) {
+        Cow::Borrowed(_) => body,
+        Cow::Owned(shown) => shown,
+    }
 }
 
 /// A JSON text; `None` if it is too large for a response.
@@ -42,6 +52,7 @@ pub(crate) fn write_response(transacted: Transacted, key: Option<&AggregateKey>)
         Transacted::Replayed(response) => (response, true),
     };
     let status = StatusCode::from_u16(status).map_err(problem::internal)?;
+    let body = shown(body);
     let content_type = if status.is_success() { JSON } else { PROBLEM_JSON };
     let mut response = (status, [(header::CONTENT_TYPE, content_type)], body).into_response();
     let headers = response.headers_mut();

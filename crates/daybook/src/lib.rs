@@ -87,7 +87,7 @@ pub mod consumer;
 pub use daybook_decider::given;
 pub use daybook_decider::{
     Access, Aggregate, Answer, Authorization, Caller, Claim, CommandRejection, Commands, Context, Deadline, Decision,
-    Dispatch, EventType, FollowedEvent, IamIdentity, Json, Message, Meta, PoolUser, Reacts, RecordedEvent,
+    Dispatch, EventType, FollowedEvent, IamIdentity, Json, Message, Meta, Personal, PoolUser, Reacts, RecordedEvent,
     RegistrationError, Registry, Rejection, Sources, StoredEvent, Upcast,
 };
 #[cfg(feature = "golden")]

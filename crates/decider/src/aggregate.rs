@@ -47,6 +47,9 @@ pub trait Aggregate: Send + Sync + 'static {
     /// folded from its first event, so its streams should stay short.
     const FULL_HISTORY: bool = false;
 
+    /// The command after which the aggregate [is forgotten](Self::is_forgotten). It has no data. `daybook forget` sends it.
+    const FORGET: Option<&'static str> = None;
+
     /// The state that the events fold into. `Default` is the state before the first event.
     type State: Default + Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static;
 
@@ -96,6 +99,13 @@ pub trait Aggregate: Send + Sync + 'static {
 
     /// Whether the aggregate has been deleted. Its events stay readable, but it accepts no further command.
     fn is_deleted(_state: &Self::State) -> bool {
+        false
+    }
+
+    /// Whether the [personal](crate::Personal) values about this aggregate are forgotten. The append of the event that makes it so
+    /// ends the key of these values, wherever they are stored. Nothing brings them back: it stays so, whatever the state says
+    /// later, and no value about this aggregate is stored any more.
+    fn is_forgotten(_state: &Self::State) -> bool {
         false
     }
 

@@ -3,7 +3,9 @@
 use crate::aggregate::Aggregate;
 use crate::claim::Claim;
 use crate::deadline::Declaration;
+use crate::json::Json;
 use crate::panics::calling;
+use crate::personal;
 use crate::process::Dispatch;
 
 pub(crate) struct AggregateState<A: Aggregate> {
@@ -19,6 +21,21 @@ impl<A: Aggregate> AggregateState<A> {
 
     pub(crate) fn is_deleted(&self) -> bool {
         calling("is_deleted", || A::is_deleted(&self.state))
+    }
+
+    pub(crate) fn is_forgotten(&self) -> bool {
+        calling("is_forgotten", || A::is_forgotten(&self.state))
+    }
+
+    /// The state without the personal values about the aggregate, as it is read once they are forgotten.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it has no JSON form.
+    pub(crate) fn forgotten(state: &A::State, id: &str) -> Result<A::State, String> {
+        let json = Json::of(state).map_err(|error| error.to_string())?;
+        let json = personal::forgotten(personal::attributed(json, (A::TYPE, id))?, &format!("{}/{id}", A::TYPE));
+        json.read().map_err(|error| error.to_string())
     }
 
     /// The claims of an aggregate at this version, sorted and each once. None before the first event and after a deletion.

@@ -23,8 +23,14 @@ impl Claim {
     /// Maximum bytes of a value, so that the row of a claim has less than 1 KB.
     pub const MAX_VALUE: usize = 512;
 
-    /// The claim of a value under a name such as `customer-email`: 1 to 128 lower-case letters, digits and hyphens. Both are a
-    /// stored format.
+    /// What begins the names of claims of personal values. Their rows contain a keyed hash of the value.
+    pub const PERSONAL: &str = "personal-";
+
+    /// What begins such a hash.
+    const HASH: &str = "hash#";
+
+    /// The claim of a value under a name such as `room-number`: 1 to 128 lower-case letters, digits and hyphens. Both are a
+    /// stored format. A name that begins with `personal-` is that of a personal value.
     pub fn new(name: impl Into<Cow<'static, str>>, value: impl Into<String>) -> Self {
         Self { name: name.into(), value: value.into() }
     }
@@ -45,11 +51,28 @@ impl Claim {
         &self.value
     }
 
+    /// Whether its value is personal and must not be stored.
+    #[doc(hidden)]
+    pub fn is_plain(&self) -> bool {
+        self.name.starts_with(Self::PERSONAL) && !self.value.starts_with(Self::HASH)
+    }
+
+    /// The claim as it is stored: with a hash of its text.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn hashed(&self, hash: impl FnOnce(&str) -> String) -> Self {
+        Self { name: self.name.clone(), value: format!("{}{}", Self::HASH, hash(&self.to_string())) }
+    }
+
     pub(crate) fn check(&self) -> Result<(), String> {
         check_kebab_name(&self.name)?;
         if !(1..=Self::MAX_VALUE).contains(&self.value.len()) {
             let (name, most) = (&self.name, Self::MAX_VALUE);
             return Err(format!("a value of {name} must have 1 to {most} bytes: reject others in decide"));
+        }
+        if self.name.starts_with(Self::PERSONAL) && !self.is_plain() {
+            let (name, hash) = (&self.name, Self::HASH);
+            return Err(format!("a value of {name} must not begin with {hash}: reject it in decide"));
         }
         Ok(())
     }
@@ -112,7 +135,7 @@ mod tests {
         let claim = Claim::new("customer-email", "a:b#c@example.com");
         assert_eq!(Claim::parse(&claim.to_string()), Some(claim));
         let long = format!("email:{}", "x".repeat(Claim::MAX_VALUE + 1));
-        for wrong in ["", "email", "email:", ":a", "e#mail:a", "Email:a", &long] {
+        for wrong in ["", "email", "email:", ":a", "e#mail:a", "Email:a", "personal-email:hash#a", &long] {
             assert_eq!(Claim::parse(wrong), None, "{wrong}");
         }
     }

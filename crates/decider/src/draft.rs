@@ -11,6 +11,7 @@ use crate::json::{Json, tagged};
 use crate::model::{CommandError, Decided, DecisionInput, DomainRejection};
 use crate::outbox_message::outbox_message;
 use crate::panics::calling;
+use crate::personal;
 use crate::record::{MAX_BYTES, MAX_RECORDS, MessageNumber, OutboxMessage, RecordedEvent};
 
 /// The events and messages of a decision in progress.
@@ -65,8 +66,9 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         })?;
         // It is read back from `data`: a large event is in memory only once.
         drop(event);
-        self.count(&data)?;
         let unwritable = |reason| CommandError::Unwritable { event: name.clone(), reason };
+        let data = personal::attributed(data, (A::TYPE, self.id)).map_err(unwritable)?;
+        self.count(&data)?;
         let (event, messages) = self.record(&name, data).map_err(unwritable)?;
         for (index, message) in messages.into_iter().enumerate() {
             let message = self.outbox_message(&event, index, message).map_err(unwritable)?;
@@ -135,11 +137,16 @@ impl<'a, A: Aggregate> Draft<'a, A> {
     }
 
     /// The result. A state that has no JSON form is an error here: with its events stored, nothing could read it.
-    pub(crate) fn finish(self, rejection: Option<DomainRejection>) -> Result<Decided, CommandError> {
-        let state = Arc::new(Json::of(&self.after.state).map_err(|error| CommandError::Unwritable {
-            event: format!("the state of {}", A::TYPE),
-            reason: error.to_string(),
-        })?);
+    pub(crate) fn finish(mut self, rejection: Option<DomainRejection>) -> Result<Decided, CommandError> {
+        let unwritable =
+            |reason: String| CommandError::Unwritable { event: format!("the state of {}", A::TYPE), reason };
+        let forgets = self.after.is_forgotten() && !self.state_before.is_forgotten();
+        if forgets {
+            self.after.state = AggregateState::<A>::forgotten(&self.after.state, self.id).map_err(unwritable)?;
+        }
+        let state = Json::of(&self.after.state).map_err(|error| unwritable(error.to_string()))?;
+        let state = personal::attributed(state, (A::TYPE, self.id)).map_err(unwritable)?;
+        let state = Arc::new(state);
         let mut history_bytes = self.before.history_bytes;
         if A::FULL_HISTORY {
             history_bytes += self.events.iter().map(|event| event.data.text().len()).sum::<usize>();
@@ -155,6 +162,7 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         let last_event = self.events.last().map(Into::into).or(self.before.last_event);
         let after = Folded { version, message_seq, history_bytes, is_deleted, last_event, state: Arc::new(self.after) };
         let sent = Vec::new();
-        Ok(Decided { events: self.events, messages: self.messages, claims, deadlines, after, state, sent, rejection })
+        let (events, messages) = (self.events, self.messages);
+        Ok(Decided { events, messages, claims, deadlines, forgets, after, state, sent, rejection })
     }
 }

@@ -21,6 +21,7 @@ use crate::json::{Json, tagged};
 use crate::model::{CommandError, Decided, DecisionInput, DomainRejection, Model, Schemas, StateError};
 use crate::outbox_message::outbox_message;
 use crate::panics::{AggregatePanic, calling, catch};
+use crate::personal;
 use crate::process::Source;
 use crate::reading::{read_command, read_event};
 use crate::record::{MessageNumber, OutboxMessage, RecordedEvent};
@@ -203,6 +204,21 @@ impl<A: Aggregate> Model for ModelOf<A> {
         Ok(catch(A::TYPE, || Json::of(&Self::state_of(folded).state))??)
     }
 
+    fn is_forgotten(&self, folded: &Folded) -> Result<bool, AggregatePanic> {
+        catch(A::TYPE, || Self::state_of(folded).is_forgotten())
+    }
+
+    fn without_personal(&self, folded: Folded, id: &str) -> Result<Folded, StateError> {
+        let AggregateState { state, history } = Self::state_of(&folded).clone();
+        let state = catch(A::TYPE, || AggregateState::<A>::forgotten(&state, id))?;
+        let state = state.map_err(|reason| StateError::Json(serde::ser::Error::custom(reason)))?;
+        Ok(Folded { state: Arc::new(AggregateState::<A> { state, history }), ..folded })
+    }
+
+    fn forget(&self) -> Option<&'static str> {
+        A::FORGET
+    }
+
     fn claims(&self, folded: &Folded) -> Result<Vec<Claim>, AggregatePanic> {
         let mut claims = catch(A::TYPE, || Self::state_of(folded).claims(folded.version))?;
         claims.retain(|claim| claim.check().is_ok());
@@ -301,7 +317,10 @@ impl<A: Aggregate> ModelOf<A> {
                 Ok(events) => {
                     draft.extend(events)?;
                     for command in exchange.sent.take() {
-                        sent.push(command.map_err(unwritable_command::<A>)?);
+                        let mut command = command.map_err(unwritable_command::<A>)?;
+                        let data = personal::attributed(command.command.data, (A::TYPE, id));
+                        command.command.data = data.map_err(unwritable_command::<A>)?;
+                        sent.push(command);
                     }
                 }
                 Err(Rejection { name, detail, recorded }) => {
@@ -323,10 +342,12 @@ impl<A: Aggregate> ModelOf<A> {
 fn schemas<A: Aggregate>() -> Schemas {
     Schemas {
         command: schema_for!(A::Command),
-        event: schema_for!(A::Event),
-        message: A::message_schema(),
+        event: personal::nullable(schema_for!(A::Event)),
+        message: personal::reference_schema(A::message_schema()),
         // The schema of the serialized state, as responses contain it, not of what can be deserialized.
-        state: SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<A::State>(),
+        state: personal::nullable(
+            SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<A::State>(),
+        ),
     }
 }
 

@@ -5,7 +5,7 @@
 //!     .when(Command::RecordTransaction { desc: "A".into(), amount: -1 })
 //!     .then([Event::TransactionAccepted { desc: "A".into(), amount: -1 }])
 //!     .announces(["accountOverdrawn"]);
-//! given::<Customer>([]).beside([Claim::new("customer-email", "a@example.com")]).when(create()).then_taken("customer-email");
+//! given::<Customer>([]).beside([Claim::new("personal-email", "a@example.com")]).when(create()).then_taken("personal-email");
 //! given::<Todo>([created_by("ann")]).by(Caller::named("bob")).forbids(Access::Read);
 //! given::<Reservation>([held()]).when_due("hold").then_no_deadline("hold").then([Event::Expired {}]);
 //! given::<Subscription>([])
@@ -48,7 +48,7 @@ pub const ID: &str = "given-1";
 /// Starts a test with an aggregate whose stream holds these events.
 pub fn given<A: Aggregate>(events: impl IntoIterator<Item = A::Event>) -> Given<A> {
     let history: Vec<_> = events.into_iter().collect();
-    let state = history.iter().fold(A::State::default(), A::evolve);
+    let state = as_loaded::<A>(history.iter().fold(A::State::default(), A::evolve));
     let (caller, id, now) = (Caller::anonymous(), ID.to_owned(), Timestamp::UNIX_EPOCH);
     Given { state, history, caller, id, now, taken: Vec::new(), involved: Involved::default() }
 }
@@ -301,7 +301,8 @@ where
     /// The state and the version after the decision.
     fn after(&self) -> (A::State, u64) {
         let events = self.decision.as_ref().unwrap_or_else(|rejection| &rejection.recorded);
-        (events.iter().fold(self.state.clone(), A::evolve), self.version + events.len() as u64)
+        let state = events.iter().fold(self.state.clone(), A::evolve);
+        (as_loaded::<A>(state), self.version + events.len() as u64)
     }
 
     fn claims_after(&self) -> Vec<Claim> {
@@ -363,6 +364,14 @@ where
         }
         let messages = messages.into_iter().map(|message| message.0.expect("a message can be written as JSON"));
         Announced { messages: messages.collect(), sent: self.sent, dispatches }
+    }
+}
+
+/// The state as the store returns it: without the personal values of an aggregate that is forgotten.
+fn as_loaded<A: Aggregate>(state: A::State) -> A::State {
+    match A::is_forgotten(&state) {
+        true => AggregateState::<A>::forgotten(&state, ID).unwrap_or_else(|reason| panic!("the state: {reason}")),
+        false => state,
     }
 }
 

@@ -54,7 +54,7 @@ impl Decisions {
         rejection: DomainRejection,
     ) -> Result<Self, JointError> {
         let own = model(registry, key).and_then(|model| {
-            Decided::nothing(model, before).map_err(|error| match error {
+            Decided::nothing(model, &key.id, before).map_err(|error| match error {
                 StateError::Panicked(panic) => CommandError::Panicked(panic),
                 StateError::Json(error) => {
                     CommandError::Unwritable { event: format!("the state of {key}"), reason: error.to_string() }

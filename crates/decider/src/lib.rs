@@ -13,6 +13,7 @@
 //! - [`caller`]: the sender of a request; [`access`]: what the sender asks to do. [`claim`]: values that belong to one
 //!   aggregate alone.
 //! - [`deadline`]: commands that an aggregate gets at a time.
+//! - [`personal`]: values about persons, which can be forgotten. `forms`: what stands for them in JSON.
 //! - [`record`]: the result of an accepted command: [`RecordedEvent`]s and [`OutboxMessage`]s.
 //! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
 //!   `erased` implements it for every aggregate, `aggregate_state` holds the types that it hides, `draft` is a
@@ -47,6 +48,7 @@ mod last_event;
 pub mod model;
 mod outbox_message;
 pub mod panics;
+pub mod personal;
 pub mod process;
 mod reacts;
 mod reading;
@@ -69,6 +71,7 @@ pub use json::Json;
 pub use last_event::LastEvent;
 pub use model::{CommandError, Decided, DecisionInput, DomainRejection, Model, StateError};
 pub use panics::AggregatePanic;
+pub use personal::Personal;
 pub use process::{Answer, CommandRejection, Dispatch, Input, Source, Sources};
 pub use reacts::Reacts;
 pub use reading::read_stored;

@@ -16,6 +16,7 @@ use crate::folded::{CommandRequest, Folded};
 use crate::involved::{Involved, Need, SentCommand};
 use crate::json::Json;
 use crate::panics::AggregatePanic;
+use crate::personal;
 use crate::process::Source;
 use crate::record::{MAX_BYTES, MAX_RECORDS, Meta, OutboxMessage, RecordedEvent};
 use crate::unreadable::UnreadableEvent;
@@ -129,6 +130,23 @@ pub trait Model: Send + Sync {
         folded.is_deleted
     }
 
+    /// [`Aggregate::is_forgotten`](crate::Aggregate::is_forgotten).
+    ///
+    /// # Errors
+    ///
+    /// When it panics.
+    fn is_forgotten(&self, folded: &Folded) -> Result<bool, AggregatePanic>;
+
+    /// The aggregate without the personal values about itself, as it is read once they are forgotten.
+    ///
+    /// # Errors
+    ///
+    /// When its state has no JSON form.
+    fn without_personal(&self, folded: Folded, id: &str) -> Result<Folded, StateError>;
+
+    /// [`Aggregate::FORGET`](crate::Aggregate::FORGET).
+    fn forget(&self) -> Option<&'static str>;
+
     /// [`Aggregate::claims`](crate::Aggregate::claims), those that can be stored, sorted and each once; none before
     /// the first event and after a deletion.
     ///
@@ -232,6 +250,8 @@ pub struct Decided {
     pub claims: ClaimChanges,
     /// The deadlines and dispatches to set and to drop.
     pub deadlines: DeadlineChanges,
+    /// Whether the personal values about the aggregate are forgotten from now on.
+    pub forgets: bool,
     /// The aggregate after these events.
     pub after: Folded,
     /// The state after these events as JSON, as responses and snapshots contain it.
@@ -244,11 +264,13 @@ pub struct Decided {
 
 impl Decided {
     /// No change of an aggregate.
-    pub(crate) fn nothing(model: &dyn Model, before: &Folded) -> Result<Self, StateError> {
-        let state = Arc::new(model.state(before)?);
+    pub(crate) fn nothing(model: &dyn Model, id: &str, before: &Folded) -> Result<Self, StateError> {
+        let state = personal::attributed(model.state(before)?, (model.type_name(), id));
+        let state = Arc::new(state.map_err(|reason| StateError::Json(serde::ser::Error::custom(reason)))?);
         let (claims, deadlines) = (ClaimChanges::default(), DeadlineChanges::default());
         let (events, messages, sent) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { events, messages, claims, deadlines, after: before.clone(), state, sent, rejection: None })
+        let (after, forgets) = (before.clone(), false);
+        Ok(Self { events, messages, claims, deadlines, forgets, after, state, sent, rejection: None })
     }
 
     /// The version that was decided on.
@@ -260,6 +282,7 @@ impl Decided {
     pub(crate) fn add(&mut self, next: Self) {
         self.events.extend(next.events);
         self.messages.extend(next.messages);
+        self.forgets |= next.forgets;
         self.claims = std::mem::take(&mut self.claims).then(next.claims);
         self.deadlines = std::mem::take(&mut self.deadlines).then(next.deadlines);
         (self.after, self.state) = (next.after, next.state);

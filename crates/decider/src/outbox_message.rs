@@ -3,6 +3,7 @@
 use ulid::Ulid;
 
 use crate::aggregate::Message;
+use crate::personal;
 use crate::record::{MAX_NAME, MessageNumber, OutboxMessage, RecordedEvent};
 
 /// The message with this number.
@@ -20,6 +21,8 @@ pub(crate) fn outbox_message(
     if !(1..=MAX_NAME).contains(&message_type.chars().count()) {
         return Err(format!("the message name {message_type:?} must have 1 to {MAX_NAME} characters"));
     }
+    // A message is out of reach once it is published, so it contains no personal value.
+    let data = personal::referring(personal::attributed(data, aggregate)?);
     let message = OutboxMessage::new(aggregate, event, number, (message_id, message_type, data));
     message.map_err(|error| error.to_string())
 }

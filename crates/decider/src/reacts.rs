@@ -79,7 +79,7 @@ fn input<P: Reacts<A>, A: Aggregate>(
     recorded: &RecordedEvent,
 ) -> Result<Option<Input>, UnreadableEvent> {
     let RecordedEvent { seq_num, occurred_at, ref meta, .. } = *recorded;
-    let events = read_stored::<A>(recorded)?;
+    let events = read_stored::<A>(aggregate_id, recorded)?;
     let inputs = catch(P::TYPE, || {
         let input = |event| {
             let event = FollowedEvent { aggregate_id, seq_num, occurred_at, meta, event };

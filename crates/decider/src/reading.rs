@@ -5,6 +5,7 @@ use crate::folded::CommandRequest;
 use crate::json::{Json, tagged};
 use crate::model::CommandError;
 use crate::panics::{calling, catch};
+use crate::personal::{attributed, reading};
 use crate::record::RecordedEvent;
 use crate::unreadable::{UnreadableEvent, UnreadableKind, panicked_on, unreadable};
 
@@ -28,13 +29,26 @@ pub(crate) fn read_command<A: Aggregate>(
 const MAX_UPCASTS: usize = 1_000;
 
 /// The events that a stored event is read as, in the form that this code writes, for code that knows the aggregate's
-/// types.
+/// types. `id` is that of its aggregate.
 ///
 /// # Errors
 ///
 /// When it cannot be read.
-pub fn read_stored<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::Event>, UnreadableEvent> {
-    catch(A::TYPE, || read_event::<A>(event)).map_err(panicked_on(event))?
+pub fn read_stored<A: Aggregate>(id: &str, event: &RecordedEvent) -> Result<Vec<A::Event>, UnreadableEvent> {
+    let read = || {
+        let (events, was_plain) = reading(|| read_event::<A>(event));
+        // Values that were stored before their field was personal get their subject here.
+        if !was_plain {
+            return events;
+        }
+        let attribute = |event: A::Event| {
+            let (name, data) = tagged::split(&event).map_err(|error| error.to_string())?;
+            tagged::join_event(&name, &attributed(data, (A::TYPE, id))?)
+        };
+        let attributed: Result<_, _> = events?.into_iter().map(attribute).collect();
+        attributed.map_err(|reason| unreadable(event, UnreadableKind::Corrupt, reason))
+    };
+    catch(A::TYPE, read).map_err(panicked_on(event))?
 }
 
 /// Applies all upcasts to a stored event. Returns the resulting events, in the form that this code writes.

@@ -104,7 +104,7 @@ impl Registry {
 
     fn check_names(&self, model: &dyn Model, commands: &[String], events: &[String]) -> Result<(), String> {
         self.check_events(model, events)?;
-        check_commands(model.commands(), commands)
+        check_commands(model.commands(), model.forget(), commands)
     }
 
     fn check_type_name(&self, type_name: &str) -> Result<(), String> {
@@ -189,10 +189,11 @@ fn check_default(model: &dyn Model) -> Result<(), String> {
     }
 }
 
-fn check_commands(declared: Commands, variants: &[String]) -> Result<(), String> {
-    for command in [Some(declared.create), declared.update, declared.delete].into_iter().flatten() {
-        if !variants.iter().any(|variant| variant == command) {
-            return Err(format!("COMMANDS names {command:?}, which is not one of {variants:?}"));
+fn check_commands(declared: Commands, forget: Option<&str>, variants: &[String]) -> Result<(), String> {
+    let named = [Some(declared.create), declared.update, declared.delete].map(|command| ("COMMANDS", command));
+    for (place, command) in named.into_iter().chain([("FORGET", forget)]) {
+        if let Some(command) = command.filter(|command| !variants.iter().any(|variant| variant == command)) {
+            return Err(format!("{place} names {command:?}, which is not one of {variants:?}"));
         }
     }
     Ok(())

@@ -7,6 +7,7 @@ use daybook_table::AggregateKey;
 use lru::LruCache;
 
 use crate::loaded::Loaded;
+use crate::moment::Moment;
 
 const MAX_ENTRIES: usize = 10_000;
 
@@ -18,7 +19,8 @@ const MAX_BYTES: usize = 32 * 1024 * 1024;
 pub struct Cache(Mutex<CachedStates>);
 
 struct CachedStates {
-    states: LruCache<AggregateKey, Loaded>,
+    /// One with its history also has the time at which the first of its versions was cached.
+    states: LruCache<AggregateKey, (Loaded, Option<Moment>)>,
     bytes: usize,
     max_entries: usize,
     max_bytes: usize,
@@ -29,18 +31,28 @@ impl Cache {
         Self(Mutex::new(CachedStates { states: LruCache::unbounded(), bytes: 0, max_entries, max_bytes }))
     }
 
-    /// The cached state of an aggregate, which may not be its latest version.
-    pub fn get(&self, key: &AggregateKey) -> Option<Loaded> {
+    /// The cached state of an aggregate, which may not be its latest version, and the time of its history.
+    pub(crate) fn get(&self, key: &AggregateKey) -> Option<(Loaded, Option<Moment>)> {
         self.lock().states.get(key).cloned()
+    }
+
+    pub(crate) fn remove(&self, key: &AggregateKey) {
+        let mut cached = self.lock();
+        if let Some((known, _)) = cached.states.pop(key) {
+            cached.bytes -= weight(key, &known);
+        }
     }
 
     /// Caches a state, unless a newer one is cached.
     pub fn put(&self, key: &AggregateKey, loaded: &Loaded) {
         let mut cached = self.lock();
-        if cached.states.peek(key).is_some_and(|known| known.version() > loaded.version()) {
+        let known = cached.states.peek(key);
+        let since = known.and_then(|(_, since)| *since);
+        let since = since.or_else(|| (loaded.folded.history_bytes() > 0).then(Moment::now));
+        if known.is_some_and(|(known, _)| known.version() > loaded.version()) {
             return;
         }
-        if let Some(known) = cached.states.pop(key) {
+        if let Some((known, _)) = cached.states.pop(key) {
             cached.bytes -= weight(key, &known);
         }
         let weight_of_new = weight(key, loaded);
@@ -48,9 +60,9 @@ impl Cache {
             return;
         }
         cached.bytes += weight_of_new;
-        cached.states.put(key.clone(), loaded.clone());
+        cached.states.put(key.clone(), (loaded.clone(), since));
         while cached.states.len() > cached.max_entries || cached.bytes > cached.max_bytes {
-            let Some((key, oldest)) = cached.states.pop_lru() else { break };
+            let Some((key, (oldest, _))) = cached.states.pop_lru() else { break };
             cached.bytes -= weight(&key, &oldest);
         }
     }

@@ -13,7 +13,7 @@ pub type Cause = Box<dyn Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// DynamoDB throttles, cannot be reached or fails: the same request may succeed in a moment.
-    #[error("DynamoDB is not available, cannot {doing}")]
+    #[error("DynamoDB or KMS is not available, cannot {doing}")]
     Unavailable {
         /// The failed operation, as a verb phrase.
         doing: &'static str,
@@ -35,7 +35,7 @@ pub enum StoreError {
     #[error("the code of {item} panicked")]
     Panicked { item: String, source: Cause },
     /// DynamoDB rejects the request itself: a permission, table or index is missing, or this code has a defect.
-    #[error("DynamoDB rejects the request to {doing}")]
+    #[error("the request to {doing} is rejected")]
     InvalidRequest {
         /// The failed operation, as a verb phrase.
         doing: &'static str,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use daybook_decider::{Folded, Model, StateError};
+use daybook_decider::{AggregatePanic, Folded, Model, StateError, personal};
 use daybook_table::AggregateKey;
 
 use crate::error::{Cause, StoreError};
@@ -25,11 +25,20 @@ impl EventStore {
 
 impl EventStream<'_> {
     /// The folded state together with its JSON form.
-    pub(crate) fn loaded(&self, folded: Folded) -> Result<Loaded, StoreError> {
-        let state = self.model.state(&folded).map_err(|error| match error {
+    pub(crate) fn loaded(&self, mut folded: Folded) -> Result<Loaded, StoreError> {
+        let panicked =
+            |panic: AggregatePanic| StoreError::Panicked { item: self.key.to_string(), source: panic.into() };
+        let unwritable = |error| match error {
             StateError::Json(error) => self.corrupt_state(error),
-            StateError::Panicked(panic) => StoreError::Panicked { item: self.key.to_string(), source: panic.into() },
-        })?;
+            StateError::Panicked(panic) => panicked(panic),
+        };
+        // A state that was opened before, or has values from before their fields were personal.
+        if self.model.is_forgotten(&folded).map_err(panicked)? {
+            folded = self.model.without_personal(folded, &self.key.id).map_err(unwritable)?;
+        }
+        let state = self.model.state(&folded).map_err(unwritable)?;
+        let state = personal::attributed(state, (&self.key.aggregate_type, &self.key.id));
+        let state = state.map_err(|reason| self.corrupt_state(reason))?;
         Ok(Loaded { folded, state: Arc::new(state) })
     }
 

@@ -4,16 +4,17 @@
 //! ordered by the time of their decision, but become visible later. So a feed ends before the time `settled_up_to`,
 //! because events after it may still appear.
 
-use daybook_decider::{Json, RecordedEvent};
+use daybook_decider::{Json, RecordedEvent, personal};
 use daybook_table::{AggregateKey, EventItem, attributes, keys};
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use ulid::Ulid;
 
 use crate::error::{Cause, StoreError};
-use crate::item::{Item, text};
+use crate::item::{Item, row_key, text};
 use crate::page::{Page, Slice};
 use crate::store::EventStore;
+use crate::unreadable_row::UnreadableRow;
 
 /// An event with the aggregate that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +53,9 @@ impl EventStore {
         let following = (after + 1..).zip(&slice.rows).take_while(|(next, (seq_num, _))| seq_num == next).count();
         slice.more |= following < slice.rows.len();
         slice.rows.truncate(following);
-        Ok(slice.into_page(limit, after, |(event, _)| weight(event)))
+        let mut page = slice.into_page(limit, after, |(event, _)| weight(event));
+        self.open_page(&mut page, |(event, _)| (key.clone(), event)).await?;
+        Ok(page)
     }
 
     /// The time before which every event is visible in the index, for a read after `now`: `now` minus the `feed_delay` of
@@ -120,7 +123,37 @@ impl EventStore {
         }
         merged.rows.sort_by_key(|(event_id, _)| *event_id);
         merged.rows.retain(|(event_id, _)| horizon.is_none_or(|horizon| *event_id <= horizon));
-        Ok(merged.into_page(limit, cursor, |found| weight(&found.event)))
+        let mut page = merged.into_page(limit, cursor, |found| weight(&found.event));
+        self.open_page(&mut page, |found| (found.aggregate.clone(), &mut found.event)).await?;
+        Ok(page)
+    }
+
+    /// Opens the personal values of a page. Events whose values cannot be opened become unreadable rows.
+    async fn open_page<T, C>(
+        &self,
+        page: &mut Page<T, C>,
+        event: impl Fn(&mut T) -> (AggregateKey, &mut RecordedEvent),
+    ) -> Result<(), StoreError> {
+        if self.sealing.0.is_none() {
+            return Ok(());
+        }
+        let subjects = page.items.iter_mut().flat_map(|item| personal::subjects(event(item).1.data.text()));
+        self.sealing.prepare(subjects.collect()).await?;
+        let mut index = 0;
+        while index < page.items.len() {
+            let (key, event) = event(&mut page.items[index]);
+            let seq_num = event.seq_num;
+            match self.sealing.open([(keys::pk(&key), &mut event.data)].into_iter()).await {
+                Ok(()) => index += 1,
+                Err(StoreError::Corrupt { source, .. }) => {
+                    page.items.remove(index);
+                    let row = row_key(keys::pk(&key), keys::event_sk(seq_num));
+                    page.unreadable.push(UnreadableRow::of(&row).because(source));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 

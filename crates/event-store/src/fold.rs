@@ -30,7 +30,7 @@ impl EventStream<'_> {
             let mut pages = self.events_between(folded.version() + 1, last).into_paginator().send();
             while let Some(page) = pages.next().await {
                 let page = page.map_err(|error| StoreError::of_call("read an aggregate's events", error))?;
-                let events = QueriedEvents::read(page.items.unwrap_or_default())?;
+                let events = self.read_events(page.items.unwrap_or_default()).await?;
                 end = end.max(events.stream_end);
                 let version = folded.version();
                 folded = self.fold(folded, events.contiguous_after(version))?;
@@ -54,6 +54,13 @@ impl EventStream<'_> {
         Ok(folded)
     }
 
+    /// Reads the rows of events, and opens their personal values.
+    pub(crate) async fn read_events(&self, rows: Vec<Item>) -> Result<QueriedEvents, StoreError> {
+        let mut queried = QueriedEvents::read(rows)?;
+        self.store.open_events(queried.events.iter_mut().map(|event| (self.key, event))).await?;
+        Ok(queried)
+    }
+
     /// Folds the given events.
     pub(crate) fn fold(&self, onto: Folded, events: &[RecordedEvent]) -> Result<Folded, StoreError> {
         self.model.fold(onto, events).map_err(|event| StoreError::unreadable(self.key, event))
@@ -73,7 +80,7 @@ pub(crate) struct QueriedEvents {
 }
 
 impl QueriedEvents {
-    pub(crate) fn read(items: Vec<Item>) -> Result<Self, StoreError> {
+    fn read(items: Vec<Item>) -> Result<Self, StoreError> {
         let mut stream_end = 0;
         let mut events = Vec::with_capacity(items.len());
         for item in items {

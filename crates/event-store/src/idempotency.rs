@@ -12,6 +12,7 @@ use crate::item::Item;
 use crate::packing::pack;
 use crate::store::EventStore;
 use crate::stored_response::{CommandResponse, StoredResponse, read};
+use crate::subject_keys::{Keys, seal};
 
 /// The idempotency key of a request.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +44,12 @@ impl EventStore {
     ) -> Result<Option<StoredResponse>, StoreError> {
         let output = self.row(key, keys::idempotency_sk(idempotency_key)).send().await;
         let output = output.map_err(|error| StoreError::of_call("read a stored response", error))?;
-        let stored = output.item.map(|item| read(key, item)).transpose()?;
-        Ok(stored.filter(|(_, ttl)| *ttl > now.as_second()).map(|(stored, _)| stored))
+        let Some((mut stored, ttl)) = output.item.map(|item| read(key, item)).transpose()? else { return Ok(None) };
+        if ttl <= now.as_second() {
+            return Ok(None);
+        }
+        stored.open(&self.sealing, key).await?;
+        Ok(Some(stored))
     }
 
     /// The row of a response.
@@ -52,17 +57,20 @@ impl EventStore {
         &self,
         key: &AggregateKey,
         to_store: &ResponseToStore<'_>,
+        keys_of_subjects: &Keys,
     ) -> Result<Item, StoreError> {
         let unwritable = |source: Cause| StoreError::Corrupt { item: format!("a response of {key}"), source };
         let ResponseToStore { idempotency, response, now } = to_store;
+        let pk = keys::pk(key);
+        let sealed = seal(&response.body, &pk, keys_of_subjects)?;
         let item = IdempotencyItem {
-            pk: keys::pk(key),
+            pk,
             sk: keys::idempotency_sk(idempotency.key),
             digest: idempotency.digest.to_owned(),
             status: response.status,
             version: response.version,
             state_version: response.state_version,
-            body: pack(&response.body).map_err(|error| unwritable(error.into()))?,
+            body: pack(sealed.as_ref().unwrap_or(&response.body)).map_err(|error| unwritable(error.into()))?,
             ttl: (*now + idempotency.ttl).as_second(),
         };
         serde_dynamo::to_item(item).map(checksum::seal).map_err(|error| unwritable(error.into()))

@@ -21,6 +21,7 @@
 //! - `deadlines`: the commands that aggregates get at a time. `positions`: how far processes have handled the events of others.
 //! - `idempotency`: responses that are stored in the transaction of their command; `stored_response`: their form.
 //! - `snapshot`: taking and reading snapshots.
+//! - `subject_keys`: the keys under which personal values are sealed; `opened`: the rows that contain such values.
 //! - `feed`: events of one aggregate, events of a type; `page`: their pages; `unreadable_row`: the rows that they leave
 //!   out.
 //!
@@ -48,6 +49,8 @@ mod item;
 pub mod limits;
 mod load;
 mod loaded;
+mod moment;
+mod opened;
 mod packing;
 mod page;
 mod positions;
@@ -55,6 +58,7 @@ mod settle;
 mod snapshot;
 mod store;
 mod stored_response;
+mod subject_keys;
 mod transact;
 mod turns;
 mod unreadable_row;
@@ -84,5 +88,6 @@ pub use settle::{ARRIVAL_TIME, CALL_TIMEOUT, SEND_WINDOW, SETTLE_WRITES};
 pub use snapshot::SnapshotOutcome;
 pub use store::{EventStore, StoreSettings, dynamodb_client, without_retries};
 pub use stored_response::{CommandResponse, StoredResponse};
+pub use subject_keys::{Sealing, SubjectKeys};
 pub use transact::{Decide, ResponseDetail, TransactError, TransactOptions, Transacted, Undecided};
 pub use unreadable_row::UnreadableRow;

@@ -43,9 +43,14 @@ pub enum LoadPolicy {
 
 impl EventStore {
     /// The aggregate as this process last read or wrote it, without a call. Other processes may have written since, so
-    /// only an append may use it, because the append's condition checks the version.
+    /// only an append may use it, because the append's condition checks the version. It has no values that are forgotten.
     pub fn cached(&self, key: &AggregateKey) -> Option<Loaded> {
-        self.cache.get(key)
+        let (loaded, since) = self.cache.get(key)?;
+        if self.sealing.is_current(&loaded, since) {
+            return Some(loaded);
+        }
+        self.cache.remove(key);
+        None
     }
 
     /// The aggregate with every event that was committed before the call.
@@ -103,7 +108,7 @@ impl EventStream<'_> {
         let limit = i32::try_from(2 * self.store.settings.snapshot_every).unwrap_or(i32::MAX);
         let query = self.events_between(version + 1, keys::MAX_SEQ_NUM).limit(limit);
         let output = query.send().await.map_err(|error| StoreError::of_call("read an aggregate's events", error))?;
-        let events = QueriedEvents::read(output.items.unwrap_or_default())?;
+        let events = self.read_events(output.items.unwrap_or_default()).await?;
         let folded = self.fold(cached, events.contiguous_after(version))?;
         if output.last_evaluated_key.is_some() {
             return self.load_cold(folded).await;
@@ -155,6 +160,6 @@ impl EventStream<'_> {
         let mut items =
             query.send().await.map_err(|error| StoreError::of_call(doing, error))?.items.unwrap_or_default();
         items.reverse();
-        QueriedEvents::read(items)
+        self.read_events(items).await
     }
 }

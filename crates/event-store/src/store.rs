@@ -23,6 +23,7 @@ use crate::error::{StoreError, if_condition_holds};
 use crate::in_flight::InFlight;
 use crate::item::{Item, row_key};
 use crate::settle::SETTLE_WRITES;
+use crate::subject_keys::{Sealing, SubjectKeys};
 use crate::turns::Turns;
 
 /// Maximum attempts of a read. Reads are idempotent, so the SDK repeats them; an append is decided again instead.
@@ -72,6 +73,7 @@ pub struct EventStore {
     pub(crate) contention: Contention,
     pub(crate) in_flight: InFlight,
     pub(crate) clock: Clock,
+    pub(crate) sealing: Sealing,
 }
 
 impl EventStore {
@@ -87,6 +89,7 @@ impl EventStore {
             contention: Contention::default(),
             in_flight: InFlight::default(),
             clock: Clock::default(),
+            sealing: Sealing::default(),
         }
     }
 
@@ -112,6 +115,17 @@ impl EventStore {
             Ok(output) => output.map(drop).map_err(|error| StoreError::of_call(DOING, error)),
             Err(elapsed) => Err(StoreError::timed_out(DOING, elapsed)),
         }
+    }
+
+    /// Opens and seals personal values, if the environment names a table with keys; `kms` is the configuration of KMS.
+    pub fn with_keys(mut self, environment: &Environment, kms: &SdkConfig) -> Result<Self, SettingError> {
+        self.sealing = Sealing(SubjectKeys::read(environment, self.client.clone(), kms.clone())?);
+        Ok(self)
+    }
+
+    /// What opens and seals personal values, for other stores of this process.
+    pub fn sealing(&self) -> &Sealing {
+        &self.sealing
     }
 
     /// Replaces the cache, for other bounds.

@@ -1,11 +1,13 @@
 //! The response to a command, and its stored form.
 
-use daybook_table::{AggregateKey, IdempotencyItem};
+use daybook_decider::{Json, personal};
+use daybook_table::{AggregateKey, IdempotencyItem, keys};
 
 use crate::checksum;
 use crate::error::{Cause, StoreError};
 use crate::item::Item;
 use crate::packing::unpack;
+use crate::subject_keys::Sealing;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandResponse {
@@ -23,6 +25,23 @@ pub struct StoredResponse {
     /// SHA-256 of the request, in hexadecimal digits.
     pub digest: String,
     pub response: CommandResponse,
+}
+
+impl StoredResponse {
+    /// Opens the personal values in its body.
+    pub(crate) async fn open(&mut self, sealing: &Sealing, key: &AggregateKey) -> Result<(), StoreError> {
+        let body = &mut self.response.body;
+        if personal::contains(body) {
+            let corrupt = |error: serde_json::Error| StoreError::Corrupt {
+                item: format!("a stored response of {key}"),
+                source: error.into(),
+            };
+            let mut json = Json::parse(std::mem::take(body)).map_err(corrupt)?;
+            sealing.open([(keys::pk(key), &mut json)].into_iter()).await?;
+            *body = json.text().to_owned();
+        }
+        Ok(())
+    }
 }
 
 /// The response of a row, and the time at which it expires. A row that is not as it was written is not replayed.

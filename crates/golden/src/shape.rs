@@ -1,14 +1,24 @@
 //! The shape of an event's data: a short form of its JSON Schema, without the descriptions.
 
-use serde_json::{Map, Value};
+use daybook_decider::personal;
+use serde_json::{Map, Value, json};
+
+/// The member for the shape of a personal value that is more than a text or a number.
+const PERSONAL: &str = "personal";
 
 /// Returns the shape of a schema. An object becomes its members with their shapes, and `?` follows the name of an
 /// optional member. A list becomes a list of one shape. Any other schema becomes its type and format, or remains the
-/// whole schema if type and format do not describe it.
+/// whole schema if type and format do not describe it. `personal` precedes that of a personal value.
 pub(crate) fn of(schema: &Value, root: &Value) -> Value {
     if let Some(reference) = schema["$ref"].as_str() {
         let target = root.pointer(reference.trim_start_matches('#'));
         return of(target.expect("a schema refers to its own definitions"), root);
+    }
+    if schema.get(personal::MARK).is_some() {
+        return match of(&schema["anyOf"][0], root) {
+            Value::String(kind) => format!("personal {kind}").into(),
+            other => json!({ PERSONAL: other }),
+        };
     }
     match schema["type"].as_str() {
         Some("object") if schema.get("additionalProperties").is_none_or(Value::is_boolean) => {
@@ -44,6 +54,9 @@ fn undescribed(schema: &Value, root: &Value) -> Value {
 /// Lists the differences between `data` and a shape: missing members, and members that the shape does not have.
 pub(crate) fn misfits(data: &Value, shape: &Value) -> Vec<String> {
     match (data, shape) {
+        (_, Value::Object(shapes)) if shapes.len() == 1 && shapes.contains_key(PERSONAL) => {
+            misfits(data, &shapes[PERSONAL])
+        }
         (Value::Object(members), Value::Object(shapes)) => {
             let shape_of = |name: &str| shapes.get(name).or_else(|| shapes.get(&format!("{name}?")));
             let unknown =

@@ -14,6 +14,7 @@ use daybook_decider::{DeclaredDeadline, Folded, Model, RecordedEvent};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::events::shown;
 use crate::files::GoldenFiles;
 use crate::shape;
 
@@ -174,7 +175,7 @@ fn effect(model: &dyn Model, before: Folded, event: &RecordedEvent) -> (Folded, 
     let messages = model.announced(&before, "golden", event, event.message_epoch).unwrap_or_default();
     let messages = messages.iter().map(|message| message.data.read().unwrap()).collect();
     let after = model.fold(before, std::slice::from_ref(event)).unwrap();
-    let state = model.state(&after).unwrap().read().unwrap();
+    let state = shown(&model.state(&after).unwrap());
     (after, (state, messages))
 }
 

@@ -15,7 +15,7 @@ use dynoxide::actions::get_records::GetRecordsRequest;
 use dynoxide::actions::get_shard_iterator::GetShardIteratorRequest;
 use dynoxide::actions::list_streams::ListStreamsRequest;
 use dynoxide::{Database, DynoxideError, server};
-use serde_json::Value;
+use serde_json::{Value, from_value, json};
 use tokio::net::TcpListener;
 
 use crate::server::Server;
@@ -68,6 +68,21 @@ impl LocalDynamoDb {
     /// The stream of a table; `None` if the table has none.
     pub fn stream(&self, table: &str) -> Result<Option<TableStream>, DynoxideError> {
         TableStream::of_table(&self.clock.database, table)
+    }
+
+    /// Creates a table whose key is one text, unless it exists.
+    pub fn create_table(&self, name: &str, key: &str) -> Result<(), DynoxideError> {
+        let request = json!({
+            "TableName": name,
+            "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}],
+            "AttributeDefinitions": [{"AttributeName": key, "AttributeType": "S"}],
+            "BillingMode": "PAY_PER_REQUEST",
+        });
+        let request = from_value(request).map_err(|error| DynoxideError::ValidationException(error.to_string()))?;
+        match self.clock.database.create_table(request) {
+            Ok(_) | Err(DynoxideError::ResourceInUseException(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Stops after all received requests have a response, but after `grace` at the latest.

@@ -9,7 +9,7 @@ use crate::state::StateError;
 
 /// The version that DynamoDB and SQS use.
 pub const JSON_1_0: &str = "application/x-amz-json-1.0";
-/// The version that EventBridge uses.
+/// The version that EventBridge and KMS use.
 pub const JSON_1_1: &str = "application/x-amz-json-1.1";
 
 /// The service and the operation that a request names, such as `AWSEvents.PutEvents`; empty when it names none.

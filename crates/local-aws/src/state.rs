@@ -32,6 +32,8 @@ impl Journal {
     pub const DISCARDED: Self = Self("discarded");
     /// The keys of objects that were deleted from a bucket.
     pub const DELETED_OBJECTS: Self = Self("deleted-objects");
+    /// The key of KMS, once it was used.
+    pub const KMS_KEY: Self = Self("kms-key");
 }
 
 /// The position up to which a reader has settled a shard of the stream.

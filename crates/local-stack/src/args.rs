@@ -18,7 +18,7 @@ pub struct DevArgs {
     /// Port of DynamoDB.
     #[arg(long, default_value_t = 8000)]
     pub dynamodb_port: u16,
-    /// Port of EventBridge and SQS.
+    /// Port of EventBridge, SQS and KMS.
     #[arg(long, default_value_t = 8001)]
     pub bus_port: u16,
     /// Address to listen on; with 0.0.0.0, containers can connect.

@@ -49,6 +49,8 @@ pub enum DevError {
     Store(#[from] StoreError),
     #[error("the table is not in the DynamoDB of the stack; unset {DYNAMODB_ENDPOINT}")]
     OtherTable,
+    #[error("cannot create the keys table")]
+    KeysTable(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot run the functions in a process of their own; --no-restart runs them in this one")]
     Functions(#[source] io::Error),
     #[error("the process of the functions ended, or did not start within a minute; see the output above")]

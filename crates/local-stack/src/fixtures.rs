@@ -13,7 +13,9 @@ use daybook_command_handler::{Api, ApiSettings, gateway, router};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
+use daybook_local_aws::messaging::{Bus, Server};
 use daybook_settings::Environment;
+use daybook_table::attributes::PK;
 use daybook_view_store::ViewStore;
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -34,8 +36,13 @@ pub fn check(project: Project, folder: &Path) -> Result<(), String> {
 async fn check_all(project: Project, folder: &Path) -> Result<(), Box<dyn Error>> {
     let database = LocalDynamoDb::in_memory().await?;
     let config = aws_config_at(database.url());
-    let environment: Environment = [("TABLE_NAME", "daybook-dev"), ("FEED_DELAY_MS", "0")].into_iter().collect();
+    let keys = [("KEYS_TABLE_NAME", "daybook-dev-keys"), ("PERSONAL_DATA_KEY", "local")];
+    let environment = [("TABLE_NAME", "daybook-dev"), ("FEED_DELAY_MS", "0")].into_iter().chain(keys);
+    let environment: Environment = environment.collect();
+    let kms = Server::start(Bus::in_memory().router()).await?;
+    database.create_table("daybook-dev-keys", PK)?;
     let store = EventStore::new(&config, StoreSettings::read(&environment)?);
+    let store = store.with_keys(&environment, &aws_config_at(kms.url()))?;
     store.admin().create_table().await?;
     let views = ViewStore::new(&config, "daybook-dev-views".to_owned());
     views.create_table().await?;

@@ -146,6 +146,7 @@ impl Signer {
 /// The variables that name an endpoint, as AWS's own tools read them.
 pub const DYNAMODB_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 pub const EVENTBRIDGE_ENDPOINT: &str = "AWS_ENDPOINT_URL_EVENTBRIDGE";
+pub const KMS_ENDPOINT: &str = "AWS_ENDPOINT_URL_KMS";
 pub const SQS_ENDPOINT: &str = "AWS_ENDPOINT_URL_SQS";
 
 /// The configuration of a service. The endpoint is the value of `variable`, or else the service's own in the account that the

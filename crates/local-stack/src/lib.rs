@@ -8,7 +8,7 @@
 //! In reading order:
 //! - `args`, `error`: the options, the project that the functions serve, and why the stack does not start.
 //! - `stack`: starts and stops all parts.
-//! - `services`: DynamoDB, EventBridge and SQS, and the functions' settings. `servers`: what its HTTP servers share, and how
+//! - `services`: DynamoDB, EventBridge, SQS and KMS, and the functions' settings. `servers`: what its HTTP servers share, and how
 //!   requests are forwarded to another process.
 //! - `functions`: the functions and the console, in one version of their code. `restart`: replaces them after a change of their
 //!   sources. `local_api`: what the API has only here.

@@ -1,4 +1,4 @@
-//! The services of the local stack: DynamoDB, EventBridge and SQS, and the bucket of discarded records. The functions'
+//! The services of the local stack: DynamoDB, EventBridge, SQS and KMS, and the bucket of discarded records. The functions'
 //! settings: those of the template, with local names for resources that only a deployment creates.
 
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ impl Services {
         Environment::of_process().optional(DYNAMODB_ENDPOINT).unwrap_or_else(|| self.database.url().to_owned())
     }
 
-    /// The URL of EventBridge, SQS and S3.
+    /// The URL of EventBridge, SQS, KMS and S3.
     pub(crate) fn bus_url(&self) -> &str {
         self.bus_server.url()
     }
@@ -79,7 +79,8 @@ pub(crate) fn environment_of(variables: &Variables) -> Environment {
 }
 
 /// The function of a template that runs a binary, and its environment variables. A variable of this process overrides the
-/// template's. Feeds have no delay, because one process with one clock appends and reads. The stack has read models and a reactor.
+/// template's. Feeds have no delay, because one process with one clock appends and reads. The stack has read models, a reactor and a
+/// key for personal data.
 pub(crate) fn function_of<'a>(
     template: &'a Template,
     binary: &'static str,
@@ -95,8 +96,10 @@ pub(crate) fn function_of<'a>(
             "TABLE_NAME" => Some(TABLE_NAME.to_owned()),
             "EVENT_BUS_NAME" => Some("daybook".to_owned()),
             "VIEWS_TABLE_NAME" => Some(format!("{TABLE_NAME}-views")),
+            "KEYS_TABLE_NAME" => Some(format!("{TABLE_NAME}-keys")),
             "DLQ_URL" => Some(format!("{bus_url}/000000000000/daybook-dlq")),
             "REACTIONS_QUEUE_URL" => Some(format!("{bus_url}/000000000000/daybook-reactions")),
+            "PERSONAL_DATA_KEY" => Some("local".to_owned()),
             "CHANGES_QUEUE_URL" => Some(format!("{bus_url}/000000000000/daybook-changes")),
             _ => None,
         };

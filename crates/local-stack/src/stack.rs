@@ -21,6 +21,7 @@ use daybook_local_aws::dynamodb::StartError;
 use daybook_local_aws::messaging::{Bus, Delivered};
 use daybook_local_aws::server::Server;
 use daybook_stream_relay::RelaySettings;
+use daybook_table::attributes::PK;
 use daybook_view_store::ViewStore;
 use serde_json::json;
 use tokio::sync::Notify;
@@ -40,6 +41,9 @@ use crate::servers::{address_here, listen, read_whole};
 use crate::services::{Services, environment_of, function_of};
 use crate::tick_worker::TickWorker;
 use crate::usage::UsageMeter;
+
+/// The parameter for a key of one's own, which the stack always has, and its value.
+const KEY: (&str, &str) = ("KmsKeyArn", "local");
 
 /// The parameters that turn on the optional parts, which the stack always has, and the template of each part.
 const PARTS: [(&str, &str, &str); 2] =
@@ -146,7 +150,7 @@ impl Stack {
         self.services.database.url()
     }
 
-    /// The URL of EventBridge and SQS.
+    /// The URL of EventBridge, SQS and KMS.
     pub fn bus_url(&self) -> &str {
         self.services.bus_url()
     }
@@ -215,7 +219,7 @@ fn read_template(path: &Path) -> Result<Template, DevError> {
     // A project without the part has no such file.
     let parts = PARTS.map(|(parameter, value, file)| (parameter, value, path.with_file_name(file)));
     let parts = || parts.iter().filter(|(.., file)| file.exists());
-    let parameters: Vec<_> = parts().map(|(parameter, value, _)| (*parameter, *value)).collect();
+    let parameters: Vec<_> = parts().map(|(parameter, value, _)| (*parameter, *value)).chain([KEY]).collect();
     let mut template = Template::with_parameters(&read(path)?, &parameters)?;
     for (.., file) in parts() {
         template.functions.extend(Template::parse(&read(file)?)?.functions);
@@ -234,6 +238,9 @@ async fn create_resources(
     EventStore::new(&dynamodb, StoreSettings::read(&environment)?).admin().create_table().await?;
     if let Some(views_table) = daybook_command_handler::views_table(&environment) {
         ViewStore::new(&dynamodb, views_table).create_table().await?;
+    }
+    if let Some(keys_table) = environment.optional("KEYS_TABLE_NAME") {
+        services.database.create_table(&keys_table, PK).map_err(|error| DevError::KeysTable(error.into()))?;
     }
     let relay = RelaySettings::read(&environment_of(&settings.stream_relay))?;
     services.bus.create_event_bus(&relay.event_bus_name);
@@ -303,5 +310,22 @@ impl Mappings<'_> {
             bus: self.services.bus.clone(),
             stop: self.stop.clone(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_that_open_personal_data_have_a_key_and_its_table() {
+        let template = read_template(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../template.yaml")).unwrap();
+        for binary in ["command-handler", "snapshotter", "projector", "reactor", "stream-relay"] {
+            let (_, variables) = function_of(&template, binary, "http://localhost").unwrap();
+            let found = ["KEYS_TABLE_NAME", "PERSONAL_DATA_KEY"].map(|name| variables.get(name).map(String::as_str));
+            let expected =
+                [Some("daybook-dev-keys"), Some("local")].map(|value| value.filter(|_| binary != "stream-relay"));
+            assert_eq!(found, expected, "{binary}");
+        }
     }
 }

@@ -52,7 +52,8 @@ pub async fn export(
     target: HistoryTarget<'_>,
     report: impl FnMut(Finding) -> io::Result<()>,
 ) -> Result<Exported, OperatorError> {
-    let store = stack.store(SETTINGS_TO_FIND).await?;
+    // The file contains personal values as they are stored.
+    let store = stack.store(SETTINGS_TO_FIND).await?.sealed();
     let listing = options.selection.list(&store, &stack.registry, &Position::Beginning)?;
     options.selection.check(&store, &stack.registry).await?;
     let mut file;

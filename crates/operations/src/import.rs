@@ -135,7 +135,7 @@ pub async fn import(
         if stack.interrupt.is_cancelled() {
             return Ok(ImportEnd::NothingWritten);
         }
-        errors.extend(check(&importer, stack, aggregate).err());
+        errors.extend(check(&importer, stack, aggregate).await.err());
         if errors.len() == MAX_ERRORS {
             break;
         }
@@ -153,10 +153,10 @@ pub async fn import(
     import_file(stack, options, &importer, checkpoint, progress, report).await
 }
 
-fn check(importer: &Importer<'_>, stack: &Stack, aggregate: &AggregateLines) -> Result<(), LineError> {
+async fn check(importer: &Importer<'_>, stack: &Stack, aggregate: &AggregateLines) -> Result<(), LineError> {
     let name = &aggregate.key.aggregate_type;
     let wrong = || LineError { line: aggregate.first_line(), reason: unregistered(&stack.registry, name) };
-    importer.check(stack.registry.get(name).ok_or_else(wrong)?, aggregate)
+    importer.check(stack.registry.get(name).ok_or_else(wrong)?, aggregate).await
 }
 
 /// Imports the aggregates that are not done. `progress` is that up to the first aggregate that is left; the counts of the result

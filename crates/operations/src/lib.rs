@@ -33,6 +33,7 @@ pub mod discarded;
 pub mod discarded_objects;
 mod error;
 pub mod export;
+pub mod forget;
 pub mod import;
 pub mod listing;
 pub mod marking;

@@ -12,7 +12,7 @@ use daybook_decider::{Model, Registry};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
 use daybook_local_stack::CallMeter;
-use daybook_local_stack::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
+use daybook_local_stack::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT, service_config};
 use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::{Environment, SettingError};
 use daybook_stream_relay::{BusCheck, RelaySettings, Resend};
@@ -110,7 +110,12 @@ impl Stack {
     /// The store over the table, with these [`store_settings`](Self::store_settings).
     pub async fn store(&self, required: SettingNames) -> Result<EventStore, OperatorError> {
         let settings = self.store_settings(required)?;
-        Ok(EventStore::new(&self.config(DYNAMODB_ENDPOINT).await?, settings))
+        let store = EventStore::new(&self.config(DYNAMODB_ENDPOINT).await?, settings);
+        if self.optional("KEYS_TABLE_NAME").is_none() {
+            return Ok(store);
+        }
+        let kms = aws_config(&self.environment, KMS_ENDPOINT).await?;
+        self.read(|environment| store.with_keys(environment, &kms))
     }
 
     pub fn bus_settings(&self) -> Result<RelaySettings, OperatorError> {

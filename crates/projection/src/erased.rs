@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use daybook_decider::panics::{calling, catch};
-use daybook_decider::{Authorization, Caller, Json, RecordedEvent};
+use daybook_decider::{Authorization, Caller, Json, RecordedEvent, personal};
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
 
@@ -46,7 +46,8 @@ impl<P: Projection> ProjectionModel for ProjectionModelOf<P> {
 
     fn row_schema(&self) -> Schema {
         // The schema of the serialized row, as responses contain it.
-        SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<P::Row>()
+        let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+        personal::nullable(generator.into_root_schema_for::<P::Row>())
     }
 
     fn advance(&self, aggregate_type: &str, id: &str, state: Option<&Json>, events: &[RecordedEvent]) -> Advanced {
@@ -106,5 +107,12 @@ fn read<P: Projection>(row: &Json) -> Result<P::Row, RowError> {
 }
 
 fn write<P: Projection>(row: &P::Row) -> Result<Json, RowError> {
-    catch(P::NAME, || Json::of(row))?.map_err(|error| RowError::Json(error.to_string()))
+    let json = catch(P::NAME, || Json::of(row))?.map_err(|error| RowError::Json(error.to_string()))?;
+    // Nothing about an aggregate is known here, so a value without a subject is found below.
+    let json = personal::attributed(json, ("", "")).map_err(RowError::Json)?;
+    if personal::subjects(json.text()).contains("/") {
+        let reason = "a personal value has no subject: take it from the event, or make it with Personal::about";
+        return Err(RowError::Json(reason.to_owned()));
+    }
+    Ok(json)
 }

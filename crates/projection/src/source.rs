@@ -1,7 +1,7 @@
 //! One aggregate type that a projection follows: reads its events and computes their changes.
 
 use daybook_decider::panics::{calling, catch};
-use daybook_decider::{Aggregate, FollowedEvent, Json, RecordedEvent, read_stored};
+use daybook_decider::{Aggregate, FollowedEvent, Json, RecordedEvent, personal, read_stored};
 
 use crate::projection::{FollowedChanges, Follows, KeyedChanges, MAX_KEY, MAX_KEY_BYTES, Projection, Source, Stopped};
 
@@ -40,9 +40,13 @@ fn follow<P: Follows<A>, A: Aggregate>(
             break;
         }
     }
-    match catch(P::NAME, || Json::of(&state)) {
+    let written = || {
+        let state = Json::of(&state).map_err(|error| error.to_string())?;
+        personal::attributed(state, (A::TYPE, aggregate_id))
+    };
+    match catch(P::NAME, written) {
         Ok(Ok(state)) => followed.state = Some(state),
-        Ok(Err(error)) => followed.stopped = Some(Stopped::State(error.to_string())),
+        Ok(Err(reason)) => followed.stopped = Some(Stopped::State(reason)),
         Err(panic) => followed.stopped = Some(Stopped::Panicked(panic)),
     }
     followed
@@ -57,7 +61,7 @@ fn follow_event<P: Follows<A>, A: Aggregate>(
 ) -> Result<(<P as Follows<A>>::State, KeyedChanges<P>), Stopped> {
     let RecordedEvent { seq_num, occurred_at, ref meta, .. } = *recorded;
     let mut changes = Vec::new();
-    for event in &read_stored::<A>(recorded).map_err(Stopped::Unreadable)? {
+    for event in &read_stored::<A>(aggregate_id, recorded).map_err(Stopped::Unreadable)? {
         let event = FollowedEvent { aggregate_id, seq_num, occurred_at, meta, event };
         let after = calling("advance", || P::advance(state.clone(), &event));
         changes.extend(calling("changes", || P::changes(&state, &event, &after)));

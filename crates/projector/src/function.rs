@@ -43,7 +43,7 @@ async fn serve(
     let settings = StoreSettings::new(environment.required("TABLE_NAME")?);
     let views_table = views_table(&environment)?;
     let config = aws_config_in_lambda(&environment).await?;
-    let events = EventStore::new(&config, settings);
+    let events = EventStore::new(&config, settings).with_keys(&environment, &config)?;
     log_failed_warm_up(events.warm().await);
     let projector = Projector::new(projections()?, events, ViewStore::new(&config, views_table))
         .with_function_version(environment.optional("AWS_LAMBDA_FUNCTION_VERSION"));

@@ -43,8 +43,8 @@ impl Projector {
         FailureCounter::describe();
         Self {
             projections,
+            views: views.with_sealing(events.sealing()),
             events,
-            views,
             targets: Vec::new(),
             checks: MarkChecks::default(),
             failures: FailureCounter::default(),

@@ -113,7 +113,7 @@ impl<A: Aggregate, T: EventTarget<A>> TargetRunner for TargetOf<A, T> {
                     if Instant::now() >= cutoff {
                         return Ok(handed_over);
                     }
-                    let events = match read_stored::<A>(recorded) {
+                    let events = match read_stored::<A>(&key.id, recorded) {
                         Ok(events) => events,
                         Err(error) if error.kind == UnreadableKind::Newer => {
                             tracing::warn!(aggregate = %key, target = self.name, %error, "left to the newer release");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::slice;
 
-use daybook_decider::{AggregateKey, CommandRequest, DeclaredDeadline, Model};
+use daybook_decider::{AggregateKey, CommandRequest, DeclaredDeadline, Model, personal};
 use daybook_event_store::{DeadlineMark, LoadOptions, StoredDeadline};
 use daybook_function_runtime::with_causes;
 use daybook_table::{DeadlineState, DueDeadline, keys};
@@ -101,7 +101,11 @@ impl Reactor {
         cutoff: Instant,
     ) -> Result<(), Failure> {
         let (name, number) = (row.item.name(), row.item.seq_num);
-        let content = format!("{to} {} {}", command.command, command.data.text());
+        let unwritable = |reason| Failure::Permanent(format!("dispatch {name} of {process}: {reason}"));
+        let data = personal::attributed(command.data.clone(), (&process.aggregate_type, &process.id));
+        let command = &CommandRequest { command: command.command.clone(), data: data.map_err(unwritable)? };
+        // Without personal values, which may be forgotten before it is sent again.
+        let content = format!("{to} {} {}", command.command, personal::referring(command.data.clone()).text());
         let digest = format!("{:016x}", keys::stable_hash(&content));
         let delivery = Delivery {
             to,

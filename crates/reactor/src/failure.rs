@@ -42,6 +42,7 @@ impl From<TransactError<NotDecided>> for Failure {
             TransactError::Conflict { .. }
             | TransactError::KeyReused
             | TransactError::ClaimTaken { .. }
+            | TransactError::Forgotten { .. }
             | TransactError::TooLarge { .. } => Self::Permanent(text),
         }
     }

@@ -30,7 +30,7 @@ async fn serve(aggregates: Aggregates) -> Result<(), Error> {
     let settings = StoreSettings::read(&environment)?;
     let url = reactions_queue(&environment)?;
     let config = aws_config_in_lambda(&environment).await?;
-    let store = EventStore::new(&config, settings);
+    let store = EventStore::new(&config, settings).with_keys(&environment, &config)?;
     log_failed_warm_up(store.warm().await);
     let queue = Queue { client: SqsClient::new(&config), url, waits: Waits::default() };
     let reactor = Reactor::new(aggregates()?, store, queue)

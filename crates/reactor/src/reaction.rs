@@ -107,6 +107,11 @@ impl Decide for Reaction<'_> {
         self.registry.get(aggregate_type)
     }
 
+    /// Nobody would correct the command. Values from before their fields were personal are left out too.
+    fn drops_forgotten(&self) -> bool {
+        true
+    }
+
     fn requires(&self) -> Option<&StoredDeadline> {
         self.dispatch
     }

@@ -260,6 +260,9 @@ impl<'p> Run<'p> {
             return Ok(());
         }
         let (answer, changes) = self.world.table.append(decision, key)?;
+        for subject in std::mem::take(&mut self.world.table.forgotten) {
+            self.world.views.iter_mut().for_each(|view| view.forget(&subject));
+        }
         changes.into_iter().for_each(|change| self.detail(change));
         if attempt == Attempt::LoseAnswer {
             self.detail("the answer is lost");

@@ -9,6 +9,7 @@ use daybook_decider::record::{FIRST_EPOCH, timestamp};
 use daybook_decider::{
     Addressed, AggregateKey, Claim, CommandError, CommandRejection, Decided, DecisionInput, Decisions, DomainRejection,
     Folded, Input, Involved, JointError, Json, Meta, Model, Need, OutboxMessage, RecordedEvent, Registry, joint,
+    personal,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -43,6 +44,8 @@ pub(crate) struct Table {
     claims: BTreeMap<Claim, AggregateKey>,
     /// The answers by `Idempotency-Key`.
     pub(crate) answers: BTreeMap<String, Answer>,
+    /// The subjects of personal values that were forgotten since this was last emptied.
+    pub(crate) forgotten: Vec<String>,
 }
 
 /// The answer to a request.
@@ -241,6 +244,21 @@ impl Table {
         }
     }
 
+    /// Forgets the personal values about a subject. Aggregates with such values are folded again.
+    fn forget(&mut self, subject: String) -> Result<(), Fault> {
+        for (key, stream) in &mut self.streams {
+            stream.events.iter_mut().for_each(|event| forget(&mut event.data, &subject));
+            let model = self.registry.get(&key.aggregate_type);
+            let model = model.ok_or_else(|| Fault::new("a type is not registered", key))?;
+            stream.folded = fold(model, model.before_first_event(), &stream.events)?;
+            stream.state =
+                model.state(&stream.folded).map_err(|error| Fault::new("a state cannot be written", error))?;
+            stream.snapshot = None;
+        }
+        self.forgotten.push(subject);
+        Ok(())
+    }
+
     /// What events are for processes.
     fn inputs(&self, of: &AggregateKey, events: &[RecordedEvent]) -> Result<Vec<InputOf>, Fault> {
         let mut inputs = Vec::new();
@@ -257,7 +275,12 @@ impl Table {
     }
 
     /// Stores the events of one aggregate. Returns what has changed.
-    fn store(&mut self, of: AggregateKey, decided: Decided) -> Result<Vec<String>, Fault> {
+    fn store(&mut self, of: AggregateKey, mut decided: Decided) -> Result<Vec<String>, Fault> {
+        if decided.forgets {
+            let subject = of.to_string();
+            decided.events.iter_mut().for_each(|event| forget(&mut event.data, &subject));
+            self.forget(subject)?;
+        }
         let model = self.model(&of)?;
         let before = self.streams.get(&of).map_or_else(|| model.before_first_event(), |stream| stream.folded.clone());
         let (version_before, has_snapshots) = (before.version(), !model.full_history());
@@ -298,6 +321,11 @@ impl Table {
         (stream.folded, stream.state) = (folded, state);
         Ok(changes)
     }
+}
+
+/// Leaves the personal values about a subject out of JSON.
+pub(crate) fn forget(json: &mut Json, subject: &str) {
+    *json = personal::forgotten(json.clone(), subject);
 }
 
 /// What an event of an aggregate is for the processes of a type.

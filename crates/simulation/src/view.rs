@@ -9,6 +9,7 @@ use daybook_projection::ProjectionModel;
 
 use crate::fault::Fault;
 use crate::random::hash;
+use crate::table::forget;
 
 /// One version of a view.
 #[derive(Default)]
@@ -48,6 +49,12 @@ impl View {
         }
         self.positions.insert(of.clone(), (event.seq_num, advanced.state));
         Ok(changes.into_iter().map(|(key, _)| key.clone()).collect())
+    }
+
+    /// Forgets the personal values about a subject.
+    pub(crate) fn forget(&mut self, subject: &str) {
+        let states = self.positions.values_mut().filter_map(|(_, state)| state.as_mut());
+        self.parts.values_mut().chain(states).for_each(|json| forget(json, subject));
     }
 
     /// A row as readers get it.

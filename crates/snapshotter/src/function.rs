@@ -23,7 +23,8 @@ async fn serve(aggregates: Aggregates) -> Result<(), Error> {
     let environment = Environment::of_process();
     let metrics = Metrics::collect(&environment);
     let settings = StoreSettings::read(&environment)?;
-    let store = EventStore::new(&aws_config_in_lambda(&environment).await?, settings);
+    let config = aws_config_in_lambda(&environment).await?;
+    let store = EventStore::new(&config, settings).with_keys(&environment, &config)?;
     log_failed_warm_up(store.warm().await);
     let snapshotter = Snapshotter::new(aggregates()?, store);
     let snapshotter = snapshotter.with_function_version(environment.optional("AWS_LAMBDA_FUNCTION_VERSION"));

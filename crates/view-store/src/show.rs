@@ -42,7 +42,7 @@ impl ViewStore {
         }
         let keys = (0..shards).map(|shard| row_key(view.rows_pk(shard), key.to_owned())).collect();
         let items = self.batch_get(keys).await?.into_iter().map(read).collect::<Result<_, _>>()?;
-        Ok(shown(items)?.pop())
+        Ok(self.shown(items).await?.pop())
     }
 
     /// The row with this key, if it exists. It shows each event of the aggregate up to a position that was read before.
@@ -65,7 +65,7 @@ impl ViewStore {
         let others = (0..shards).filter(|&shard| shard != own).map(item_key).collect();
         let (own, others) = try_join(self.transact_get(item_key(own)), self.batch_get(others)).await?;
         let items = own.into_iter().chain(others).map(read).collect::<Result<_, _>>()?;
-        Ok(shown(items)?.pop())
+        Ok(self.shown(items).await?.pop())
     }
 
     /// The item with this key, if it exists. Waits until no transaction is changing it, for up to [`MAX_READS`] calls.
@@ -111,7 +111,7 @@ impl ViewStore {
         let more = horizon.is_some();
         let rows = slices.into_iter().flat_map(|(rows, _)| rows);
         let rows = rows.filter(|row| horizon.as_ref().is_none_or(|horizon| row.sk <= *horizon));
-        let mut rows = shown(rows.collect())?;
+        let mut rows = self.shown(rows.collect()).await?;
         let more = more || rows.len() > limit;
         rows.truncate(limit);
         Ok((rows, more))
@@ -160,20 +160,21 @@ impl ViewStore {
         let rows = page.items.unwrap_or_default().into_iter().map(read).collect::<Result<_, _>>()?;
         Ok((rows, page.last_evaluated_key.is_some()))
     }
-}
 
-/// The rows that these parts belong to, in the order of their keys.
-fn shown(parts: Vec<RowItem>) -> Result<Vec<ShownRow>, StoreError> {
-    let mut rows: BTreeMap<String, Vec<RowItem>> = BTreeMap::new();
-    for part in parts {
-        rows.entry(part.sk.clone()).or_default().push(part);
+    /// The rows that these parts belong to, in the order of their keys.
+    async fn shown(&self, parts: Vec<RowItem>) -> Result<Vec<ShownRow>, StoreError> {
+        let mut rows: BTreeMap<String, Vec<(String, Json, String)>> = BTreeMap::new();
+        for RowItem { pk, sk, row, write_id } in parts {
+            let row = json(&sk, row)?;
+            rows.entry(sk).or_default().push((pk, row, write_id));
+        }
+        let parts = rows.values_mut().flatten();
+        self.sealing.open(parts.map(|(pk, row, _)| (pk.clone(), row))).await?;
+        let shown = rows.into_iter().map(|(key, mut parts)| {
+            parts.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+            let etag = parts.iter().map(|(_, _, write_id)| write_id.as_str()).collect::<Vec<_>>().join("-");
+            ShownRow { key, parts: parts.into_iter().map(|(_, row, _)| row).collect(), etag }
+        });
+        Ok(shown.collect())
     }
-    rows.into_iter()
-        .map(|(key, mut parts)| {
-            parts.sort_by(|one, other| one.pk.cmp(&other.pk));
-            let etag = parts.iter().map(|part| part.write_id.as_str()).collect::<Vec<_>>().join("-");
-            let parts = parts.into_iter().map(|part| json(&key, part.row)).collect::<Result<_, _>>()?;
-            Ok(ShownRow { key, parts, etag })
-        })
-        .collect()
 }

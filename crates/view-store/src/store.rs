@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement
 use aws_types::SdkConfig;
 use daybook_decider::Json;
 use daybook_event_store::internal::{Item, batch_get, row_key};
-use daybook_event_store::{StoreError, dynamodb_client, without_retries};
+use daybook_event_store::{Sealing, StoreError, dynamodb_client, without_retries};
 use daybook_table::{AggregateKey, attributes};
 
 use crate::items::{Position, PositionItem, RowItem, json, read};
@@ -20,13 +20,21 @@ pub struct ViewStore {
     /// A client that sends each call once.
     pub(crate) once: Client,
     pub(crate) table_name: String,
+    pub(crate) sealing: Sealing,
 }
 
 impl ViewStore {
     /// The views in this table, at the endpoint of `aws`.
     pub fn new(aws: &SdkConfig, table_name: impl Into<String>) -> Self {
         let client = dynamodb_client(aws);
-        Self { once: without_retries(&client), client, table_name: table_name.into() }
+        let (table_name, sealing) = (table_name.into(), Sealing::default());
+        Self { once: without_retries(&client), client, table_name, sealing }
+    }
+
+    /// Opens and seals personal values as the event store does.
+    #[must_use]
+    pub fn with_sealing(self, sealing: &Sealing) -> Self {
+        Self { sealing: sealing.clone(), ..self }
     }
 
     /// Creates the table, unless it exists. In a deployment, the template creates it.
@@ -72,6 +80,8 @@ impl ViewStore {
                 positions.insert(key.clone(), Position { seq_num, state, suspended, resumed_at });
             }
         }
+        let states = positions.iter_mut().map(|(key, position)| (view.position_pk(key), &mut position.state));
+        self.sealing.open(states).await?;
         Ok(positions)
     }
 
@@ -87,6 +97,7 @@ impl ViewStore {
                 rows.insert(key.clone(), StoredRow { row: json(&sk, row)?, write_id });
             }
         }
+        self.sealing.open(rows.iter_mut().map(|(key, row)| (view.rows_pk(key.shard), &mut row.row))).await?;
         Ok(rows)
     }
 

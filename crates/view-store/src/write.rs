@@ -1,11 +1,12 @@
 //! The transaction that writes rows and positions.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem};
-use daybook_decider::Json;
+use daybook_decider::{Json, personal};
 use daybook_event_store::StoreError;
 use daybook_event_store::internal::{Item, row_key};
 use daybook_event_store::limits::{MAX_ITEM, MAX_TRANSACTION, MAX_TRANSACTION_ITEMS, item_size};
@@ -74,7 +75,8 @@ pub enum WriteError {
 impl ViewStore {
     /// Writes rows and positions, all or nothing, if none of them has changed since it was read.
     pub async fn write(&self, view: &View, write: &ViewWrite) -> Result<WriteOutcome, WriteError> {
-        let items = self.items(view, write)?;
+        let sealed = self.sealed(view, write).await?;
+        let items = self.items(view, &sealed)?;
         let call = self.once.transact_write_items().set_transact_items(Some(items));
         let error = match timeout(CALL_TIMEOUT, call.send()).await {
             Ok(Ok(_)) => return Ok(WriteOutcome::Written),
@@ -90,6 +92,25 @@ impl ViewStore {
             StoreError::Unavailable { .. } => Ok(WriteOutcome::Unknown),
             error => Err(error.into()),
         }
+    }
+
+    /// The write with its personal values sealed.
+    async fn sealed<'a>(&self, view: &View, write: &'a ViewWrite) -> Result<Cow<'a, ViewWrite>, StoreError> {
+        let rows = write.rows.values().filter_map(|row| row.after.as_ref());
+        let mut texts = write.positions.values().map(|position| &position.after.state).chain(rows);
+        if !texts.any(|json| personal::contains(json.text())) {
+            return Ok(Cow::Borrowed(write));
+        }
+        let mut write = write.clone();
+        for (key, position) in &mut write.positions {
+            self.sealing.seal(&mut position.after.state, &view.position_pk(key)).await?;
+        }
+        for (key, row) in &mut write.rows {
+            if let Some(row) = &mut row.after {
+                self.sealing.seal(row, &view.rows_pk(key.shard)).await?;
+            }
+        }
+        Ok(Cow::Owned(write))
     }
 
     fn items(&self, view: &View, write: &ViewWrite) -> Result<Vec<TransactWriteItem>, WriteError> {

@@ -124,7 +124,7 @@ impl Requests {
     fn parameter(&mut self, name: &str, schema: &'static Value) -> String {
         match name {
             "after" if schema["type"] == "string" => format!("01KDVDNA{:018}", self.chance.u32(..)),
-            "claim" => format!("customer-email:{}@example.com", self.chance.u8(..)),
+            "claim" => format!("personal-email:{}@example.com", self.chance.u8(..)),
             "limit" | "version" | "after" if self.one_in(2) => self.chance.u32(1..20).to_string(),
             _ => self.value(schema).to_string().trim_matches('"').to_owned(),
         }

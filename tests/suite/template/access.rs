@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use serde_yaml_ng::Value as Yaml;
 
-use super::{plain, read, text};
+use super::{KEY, plain, read, text};
 
 /// The template with parameters, as CloudFormation evaluates it before it creates resources.
 struct Stack {
@@ -142,9 +142,11 @@ fn incomplete_jwt_parameters_are_rejected_and_open_no_route() {
 }
 
 #[test]
-fn policy_for_a_key_exists_only_with_the_key() {
-    let policies = |parameters: &[_]| Stack::with(parameters).resources("AWS::IAM::ManagedPolicy").len();
-    assert_eq!(policies(&[("KmsKeyArn", "arn:aws:kms:eu-central-1:1:key/2")]), policies(&[]) + 1);
+fn policies_for_a_key_and_the_table_of_data_keys_exist_only_with_the_key() {
+    for (of_type, more) in [("AWS::IAM::ManagedPolicy", 2), ("AWS::DynamoDB::Table", 1)] {
+        let count = |parameters: &[_]| Stack::with(parameters).resources(of_type).len();
+        assert_eq!(count(&[KEY]), count(&[]) + more, "{of_type}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use daybook_api_documents::asyncapi;
 use daybook_local_aws::messaging::EventPattern;
 use serde_json::{Value, json};
 
-use super::{plain, read, resources};
+use super::{plain, plain_with_parts, read, resources};
 
 const TARGETS: [(&str, &str); 4] =
     [("queue", "Queue"), ("topic", "Topic"), ("kinesis", "Kinesis"), ("bucket", "Bucket")];
@@ -105,7 +105,7 @@ fn kinesis_has_the_messages_of_an_aggregate_in_one_shard() {
 
 #[test]
 fn stored_messages_are_encrypted_and_stay_when_the_stack_is_deleted() {
-    let template = template();
+    let template = plain_with_parts(&read("deploy/fan-out.yaml"));
     let mut seen = 0;
     for (of_type, encryption) in [
         ("AWS::SQS::Queue", "KmsMasterKeyId"),

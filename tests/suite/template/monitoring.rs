@@ -89,6 +89,14 @@ fn nested_stack_gets_each_parameter_that_it_declares() {
                 let stack = if name.contains("React") { "ReactorStack" } else { "ReadModelsStack" };
                 assert_eq!(*value, format!("{stack}.Outputs.{name}"));
             }
+            // Without a key, too.
+            "SubjectKeys" | "UsePersonalData" => {
+                assert_eq!(value, "");
+                for stack in ["ReadModelsStack", "ReactorStack"] {
+                    let with_key = plain_with_parts(&text());
+                    assert_eq!(with_key["Resources"][stack]["Properties"]["Parameters"][name], name);
+                }
+            }
             // A parameter has the name of the resource that supplies its value.
             _ => assert_eq!(value.split('.').next(), Some(name)),
         }

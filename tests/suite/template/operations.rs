@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use suite_tests::workspace;
 
-use super::{PARTS, plain, read, resources, template_of, text};
+use super::{PARTS, plain, plain_with_parts, read, resources, template_of, text};
 use crate::links::page_sections;
 
 const FUNCTION: &str = "AWS::Serverless::Function";
@@ -140,7 +140,7 @@ fn resources_with_irreplaceable_data_outlive_the_stack() {
     let kept = |resource: &Value| {
         resource["DeletionPolicy"] == "RetainExceptOnCreate" && resource["UpdateReplacePolicy"] == "Retain"
     };
-    for name in ["Table", "EventBus", "Archive", "DeadLetterQueue", "DiscardedRecords"] {
+    for name in ["Table", "SubjectKeys", "EventBus", "Archive", "DeadLetterQueue", "DiscardedRecords"] {
         assert!(kept(&template["Resources"][name]), "{name}");
     }
     let table = &template["Resources"]["Table"]["Properties"];
@@ -156,13 +156,26 @@ fn resources_with_irreplaceable_data_outlive_the_stack() {
 
     let queue = &template["Resources"]["DeadLetterQueue"]["Properties"];
     assert_eq!(queue["MessageRetentionPeriod"], 14 * 24 * 60 * 60);
-    assert_eq!(queue["SqsManagedSseEnabled"], json!(["HasKey", "AWS::NoValue", true]));
-    assert_eq!(queue["KmsMasterKeyId"], json!(["HasKey", "KmsKeyArn", "AWS::NoValue"]));
-    assert_eq!(table["SSESpecification"]["KMSMasterKeyId"], queue["KmsMasterKeyId"]);
+    assert_eq!((&queue["SqsManagedSseEnabled"], queue.get("KmsMasterKeyId")), (&json!(true), None));
     let bucket = &template["Resources"]["DiscardedRecords"]["Properties"];
     assert!(!bucket["BucketEncryption"].is_null());
     let closed = bucket["PublicAccessBlockConfiguration"].as_object().unwrap();
     assert_eq!(closed.values().filter(|closed| **closed == true).count(), 4);
+}
+
+#[test]
+fn key_of_ones_own_encrypts_the_tables_and_the_dead_letter_queue() {
+    let resources = &plain_with_parts(&text())["Resources"];
+    let [table, keys, queue] = ["Table", "SubjectKeys", "DeadLetterQueue"].map(|name| &resources[name]["Properties"]);
+    for of_key in [&table["SSESpecification"]["KMSMasterKeyId"], &keys["SSESpecification"]["KMSMasterKeyId"]] {
+        assert_eq!(of_key, "KmsKeyArn");
+    }
+    assert_eq!((&queue["KmsMasterKeyId"], queue.get("SqsManagedSseEnabled")), (&json!("KmsKeyArn"), None));
+    // Without a key, there is no table of data keys. Its backups would bring back forgotten ones.
+    assert_eq!(resources["SubjectKeys"]["Condition"], "HasKey");
+    assert_eq!(keys["PointInTimeRecoverySpecification"]["RecoveryPeriodInDays"], 1);
+    assert_eq!(keys["DeletionProtectionEnabled"], table["DeletionProtectionEnabled"]);
+    assert_eq!(keys["KeySchema"], json!([{"AttributeName": "pk", "KeyType": "HASH"}]));
 }
 
 #[test]

@@ -24,10 +24,11 @@ fn assignments(template: &Value) -> BTreeMap<String, String> {
         panic!("the output has no variables")
     };
     // Those of the optional parts are there only with these parts.
-    let [of_all, of_read_models, of_reactor] =
-        [value, &variables["OfReadModels"], &variables["OfReactor"]].map(|value| value.as_str().unwrap());
-    let of_all = of_all.strip_suffix("${OfReadModels}${OfReactor}").unwrap();
-    let value = format!("{of_all}{of_read_models}{of_reactor}");
+    let [of_all, of_read_models, of_reactor, of_key] =
+        [value, &variables["OfReadModels"], &variables["OfReactor"], &variables["OfKey"]]
+            .map(|value| value.as_str().unwrap());
+    let of_all = of_all.strip_suffix("${OfReadModels}${OfReactor}${OfKey}").unwrap();
+    let value = format!("{of_all}{of_read_models}{of_reactor}{of_key}");
     let assignment = |text: &str| {
         let (name, value) = text.split_once('=').unwrap();
         let value = value.strip_prefix("${").and_then(|value| value.strip_suffix('}')).unwrap_or(value);
@@ -70,6 +71,8 @@ fn read(environment: &Environment) -> Result<(), OperatorError> {
     stack.required("CHANGES_QUEUE_URL")?;
     stack.required("REACTIONS_QUEUE_URL")?;
     stack.required("REACTOR")?;
+    stack.required("KEYS_TABLE_NAME")?;
+    stack.required("PERSONAL_DATA_KEY")?;
     stack.required("STREAM_RELAY_NAME")?;
     stack.required("STREAM_RELAY_LOGS").map(drop)
 }
@@ -77,11 +80,11 @@ fn read(environment: &Environment) -> Result<(), OperatorError> {
 #[test]
 fn operator_environment_without_the_optional_parts_names_nothing_of_them() {
     let variables = &plain(&text())["Outputs"]["OperatorEnvironment"]["Value"][1];
-    assert_eq!([&variables["OfReadModels"], &variables["OfReactor"]], ["", ""]);
+    assert_eq!([&variables["OfReadModels"], &variables["OfReactor"], &variables["OfKey"]], ["", "", ""]);
     let with = assignments(&plain_with_parts(&text()));
-    assert!(
-        ["VIEWS_TABLE_NAME", "CHANGES_QUEUE_URL", "REACTIONS_QUEUE_URL"].iter().all(|name| with.contains_key(*name))
-    );
+    let names =
+        ["VIEWS_TABLE_NAME", "CHANGES_QUEUE_URL", "REACTIONS_QUEUE_URL", "KEYS_TABLE_NAME", "PERSONAL_DATA_KEY"];
+    assert!(names.iter().all(|name| with.contains_key(*name)));
 }
 
 #[test]
@@ -93,7 +96,7 @@ fn operator_commands_require_every_variable_of_the_output() {
         // A value that only a deployment knows is replaced by a text.
         let value = |value: &str| {
             let default = &template["Parameters"][value]["Default"];
-            if default.is_null() && value.parse::<u32>().is_err() {
+            if (default.is_null() && value.parse::<u32>().is_err()) || default == "" {
                 "deployed".to_owned()
             } else if default.is_null() {
                 value.to_owned()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{plain, read};
 
@@ -89,6 +89,16 @@ fn deployments_cannot_change_the_roles_of_operators() {
     for (name, resource) in plain(&read("deploy/operators.yaml"))["Resources"].as_object().unwrap() {
         assert_eq!(resource["Properties"]["Path"], "/daybook-operators/", "{name}");
     }
+}
+
+/// The key is also used for other data, with other contexts.
+#[test]
+fn operators_may_open_personal_data_of_their_stack_alone() {
+    let template = plain(&read("deploy/operators.yaml"));
+    let statement = &template["Resources"]["UseTheKey"]["Properties"]["PolicyDocument"]["Statement"][1];
+    assert_eq!(statement["Action"], "kms:Decrypt");
+    let condition = json!({"StringLike": {"kms:EncryptionContext:daybook:table": "${MainStack}-*"}});
+    assert_eq!(statement["Condition"], condition);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use daybook_event_store::StoreSettings;
 use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
 use daybook_test_support::fault_proxy::FaultProxy;
-use daybook_test_support::table::TestTable;
+use daybook_test_support::table::{KEYS_TABLE, TestTable};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -83,6 +83,18 @@ const GRANTS: [(&str, &[&str]); 4] = [
             "xray:PutTraceSegments on *",
         ],
     ),
+];
+
+/// The further permissions of each function that seals and opens personal data, with a key.
+const GRANTS_WITH_KEY: [&str; 6] = [
+    "dynamodb:BatchGetItem on SubjectKeys.Arn",
+    "dynamodb:GetItem on SubjectKeys.Arn",
+    "dynamodb:PutItem on SubjectKeys.Arn",
+    "dynamodb:UpdateItem on SubjectKeys.Arn",
+    "kms:Decrypt on KmsKeyArn, arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/* if \
+     StringEquals kms:EncryptionContext:daybook:table SubjectKeys",
+    "kms:Encrypt on KmsKeyArn, arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/* if \
+     StringEquals kms:EncryptionContext:daybook:table SubjectKeys",
 ];
 
 /// The further permissions of each function's role with read models and reactor.
@@ -202,10 +214,13 @@ fn each_role_grants_exactly_the_listed_permissions() {
     }
     for (id, expected) in GRANTS_WITH_PARTS {
         let mut with_parts = template_of(id);
-        // The policy is a parameter of the nested stack.
-        with_parts["Resources"]["SendTraces"] = template["Resources"]["SendTraces"].clone();
+        // The policies are parameters of the nested stack.
+        for policy in ["SendTraces", "UsePersonalData"] {
+            with_parts["Resources"][policy] = template["Resources"][policy].clone();
+        }
         let without = GRANTS.iter().find(|(other, _)| *other == id).map_or(&[] as &[_], |(_, grants)| *grants);
-        let expected = without.iter().chain(expected).map(|&grant| grant.to_owned()).collect();
+        let with_key: &[_] = if id == "StreamRelay" { &[] } else { &GRANTS_WITH_KEY };
+        let expected = without.iter().chain(expected).chain(with_key).map(|&grant| grant.to_owned()).collect();
         assert_eq!(granted(&with_parts, id), expected, "{id}");
     }
 }
@@ -286,10 +301,12 @@ async fn calls_of_the_functions_equal_the_permissions_of_their_roles() {
 /// The IAM actions of the calls since this was last called.
 fn actions(proxy: &FaultProxy) -> Vec<String> {
     let mut actions = Vec::new();
+    // The keys of personal data have a policy of their own.
+    let is_of_keys = |request: &Value| request.to_string().contains(KEYS_TABLE);
     for call in proxy.take_calls() {
-        let items = call.request["TransactItems"].as_array().into_iter().flatten();
+        let items = call.request["TransactItems"].as_array().into_iter().flatten().filter(|item| !is_of_keys(item));
         let within: Vec<_> = items.flat_map(|item| item.as_object().unwrap().keys()).collect();
-        if call.operation != "TransactWriteItems" {
+        if call.operation != "TransactWriteItems" && !is_of_keys(&call.request) {
             actions.push(format!("dynamodb:{}", call.operation));
         }
         for verb in within {

@@ -1,5 +1,7 @@
 //! A table on the embedded engine.
 
+use std::sync::LazyLock;
+
 use crate::fault_proxy::FaultProxy;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -7,6 +9,7 @@ use daybook_admin::AdminCalls;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
+use daybook_local_aws::messaging::{Bus, Server};
 use daybook_table::{AggregateKey, keys};
 use daybook_view_store::ViewStore;
 
@@ -17,6 +20,9 @@ pub const TABLE: &str = "daybook-test";
 
 /// The name of the tests' views tables.
 pub const VIEWS_TABLE: &str = "daybook-test-views";
+
+/// The name of the tests' tables with the keys of personal data.
+pub const KEYS_TABLE: &str = "daybook-test-keys";
 
 /// The default settings of production, for the table of a test.
 pub fn settings() -> StoreSettings {
@@ -32,7 +38,15 @@ pub struct TestTable {
     /// A client of the engine. The proxy does not record its calls.
     pub raw: Client,
     settings: StoreSettings,
+    kms: Server,
 }
+
+/// The KMS of all tests, whose key is always the same, so that each table can be opened again, also that of a release.
+static KMS: LazyLock<Bus> = LazyLock::new(|| {
+    let bus = Bus::in_memory();
+    bus.set_kms_key([7; 32]).unwrap();
+    bus
+});
 
 impl TestTable {
     /// An empty table in memory.
@@ -49,7 +63,9 @@ impl TestTable {
     pub async fn over(engine: LocalDynamoDb, settings: StoreSettings) -> Self {
         let proxy = FaultProxy::to(engine.url()).await.unwrap();
         let raw = Client::new(&aws_config_at(engine.url()));
-        let table = Self { proxy, engine, raw, settings };
+        engine.create_table(KEYS_TABLE, "pk").unwrap();
+        let kms = Server::start(KMS.router()).await.unwrap();
+        let table = Self { proxy, engine, raw, settings, kms };
         table.direct_store().admin().create_table().await.unwrap();
         table
     }
@@ -61,12 +77,23 @@ impl TestTable {
 
     /// A store with an empty cache and other settings, whose calls go through the proxy.
     pub fn store_with(&self, settings: StoreSettings) -> EventStore {
-        EventStore::new(&aws_config_at(self.proxy.url()), settings)
+        self.store_at(self.proxy.url(), settings)
+    }
+
+    fn store_at(&self, url: &str, settings: StoreSettings) -> EventStore {
+        let environment = [("KEYS_TABLE_NAME", KEYS_TABLE), ("PERSONAL_DATA_KEY", "local")].into_iter().collect();
+        let store = EventStore::new(&aws_config_at(url), settings);
+        store.with_keys(&environment, &aws_config_at(self.kms.url())).unwrap()
     }
 
     /// A store with an empty cache, whose calls the proxy neither records nor fails.
     pub fn direct_store(&self) -> EventStore {
-        EventStore::new(&aws_config_at(self.engine.url()), self.settings.clone())
+        self.store_at(self.engine.url(), self.settings.clone())
+    }
+
+    /// The URL of the KMS of its stores.
+    pub fn kms_url(&self) -> &str {
+        self.kms.url()
     }
 
     /// A view store whose calls go through the proxy. Creates its table if it does not exist.

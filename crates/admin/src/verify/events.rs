@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use daybook_decider::{Folded, Model, OutboxMessage, RecordedEvent};
+use daybook_decider::{Folded, Json, Model, OutboxMessage, RecordedEvent, personal};
 use daybook_event_store::StoreSettings;
 use daybook_event_store::internal::Item;
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
@@ -66,6 +66,11 @@ impl MessageHash {
         };
         Self { message_type: hash(message_type), data: hash(&data.to_string()) }
     }
+}
+
+/// Whether a personal value is in plain text: only one that was sealed has a subject.
+fn is_plain(data: &Json) -> bool {
+    personal::subjects(data.text()).contains("")
 }
 
 impl<'a> Events<'a> {
@@ -133,6 +138,9 @@ impl<'a> Events<'a> {
             Ok(event) => event,
             Err(error) => return self.unreadable(seq_num, sk, error.to_string(), report),
         };
+        if self.model.read(&event).is_ok_and(|read| read.iter().any(|(_, data)| is_plain(data))) {
+            report.warn(sk.clone(), Discrepancy::PlainText);
+        }
         let partitions = keys::gsi1pks(&event.event_type, self.shards);
         if !partitions.contains(&gsi1pk) {
             // The feed would not return it.
@@ -240,6 +248,10 @@ impl<'a> Events<'a> {
         };
         let Some(onto) = onto else { return };
         match self.model.fold(onto, std::slice::from_ref(event)) {
+            // As a load does, also of values from before their fields were personal.
+            Ok(folded) if self.model.is_forgotten(&folded).unwrap_or_default() => {
+                self.folded = self.model.without_personal(folded, &report.key.id).ok();
+            }
             Ok(folded) => self.folded = Some(folded),
             Err(unreadable) => {
                 self.has_gap = true;

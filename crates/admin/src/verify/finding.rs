@@ -54,14 +54,19 @@ pub enum Discrepancy {
     DeadlineMissing { due: String },
     #[error("it is not in the state")]
     DeadlineStale,
+    #[error("a personal value is stored in plain text: it was stored before its field was personal")]
+    PlainText,
+    #[error("the state is forgotten, and the key of its personal data is there again: run daybook forget")]
+    KeyRemains,
+    #[error("the personal data is forgotten, and the state does not say so: send {command} again")]
+    KeyEnded { command: &'static str },
     #[error("this code writes no row with such a sort key")]
     UnknownRow,
 }
 
 impl Discrepancy {
     /// A short, stable name: `missing`, `unreadable`, `differs`, `repeated`, `beyond-metadata`, `torn-append`,
-    /// `unannounced`, `changed`, `differs-from-code`, `claim`, `deadline` or
-    /// `unknown-row`.
+    /// `unannounced`, `changed`, `differs-from-code`, `claim`, `deadline`, `personal` or `unknown-row`.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoMetadata | Self::EventsMissing { .. } | Self::MessageMissing { .. } => "missing",
@@ -75,6 +80,7 @@ impl Discrepancy {
             Self::DiffersFromCode { .. } => "differs-from-code",
             Self::ClaimMissing { .. } | Self::ClaimStale { .. } => "claim",
             Self::DeadlineMissing { .. } | Self::DeadlineStale => "deadline",
+            Self::PlainText | Self::KeyRemains | Self::KeyEnded { .. } => "personal",
             Self::UnknownRow => "unknown-row",
         }
     }
@@ -121,7 +127,7 @@ pub struct Verified {
     /// Snapshots of another state version. They are not wrong: they are ignored, and replaced or deleted in time.
     pub outdated: u64,
     pub findings: Vec<Finding>,
-    /// Differences that another release may have caused, and that are not wrong.
+    /// What another release has caused or may have caused, and that needs no correction.
     pub warnings: Vec<Finding>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use daybook_decider::{Folded, Json, Model};
+use daybook_decider::{Folded, Json, Model, personal};
 use daybook_event_store::internal::{Item, unpack};
 use daybook_table::{SnapshotItem, attributes};
 use serde_json::Value;
@@ -56,7 +56,8 @@ impl<'a> Snapshots<'a> {
             match (self.state(&snapshot), self.state(folded)) {
                 (Ok(found), Ok(expected)) => {
                     if let Some((at, found, expected)) = difference(&found, &expected) {
-                        report.add(sk, Discrepancy::differs(format!("state{at}"), shown(found), shown(expected)));
+                        let [found, expected] = [found, expected].map(|value| shown(&at, value));
+                        report.add(sk, Discrepancy::differs(format!("state{at}"), found, expected));
                     }
                 }
                 (Err(reason), _) | (_, Err(reason)) => report.add(sk, Discrepancy::Unreadable { reason }),
@@ -104,8 +105,13 @@ fn difference<'a>(one: &'a Value, other: &'a Value) -> Option<(String, Option<&'
     }
 }
 
-fn shown(value: Option<&Value>) -> String {
-    let text = value.map_or("missing".to_owned(), Value::to_string);
+/// The text of a value at this place of a state, without what is personal.
+fn shown(at: &str, value: Option<&Value>) -> String {
+    let text = match value.map(Json::of) {
+        Some(_) if at.contains("/$personal/") => "another one".to_owned(),
+        Some(Ok(json)) => personal::referring(json).text().to_owned(),
+        Some(Err(_)) | None => "missing".to_owned(),
+    };
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,

@@ -6,7 +6,7 @@ use std::iter::once;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::{DecisionInput, Folded, Involved, Meta};
-use daybook_event_store::internal::ImportOptions;
+use daybook_event_store::internal::{ImportOptions, is_valid_checksum};
 use daybook_event_store::{
     CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, PositionMove, ResponseDetail, StoreSettings,
     TransactOptions, Undecided,
@@ -84,7 +84,7 @@ impl Written {
     fn verify<'a>(&self, rows: impl Iterator<Item = &'a Item>) -> Vec<Finding> {
         let StoreSettings { event_type_shards, epoch, .. } = self.settings;
         let mut read = Rows::new(self.subject.model(), &self.subject.key, event_type_shards, epoch, now());
-        rows.for_each(|row| read.read(row.clone()));
+        rows.for_each(|row| read.read(row.clone(), is_valid_checksum(row)));
         let version = read.metadata.as_ref().map(|metadata| metadata.current_seq_num);
         if let Some(version) = version.filter(|version| read.events.last() > *version) {
             read.events.version_after = Some(version);

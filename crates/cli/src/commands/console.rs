@@ -45,7 +45,7 @@ pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'
     let kind = StackKind::Deployed { table, allow_writes };
     let views = match stack.has_views() {
         true => {
-            let store = stack.views().await?;
+            let store = stack.views().await?.with_sealing(store.sealing());
             Some(Views { projections: (stack.projections)()?, store })
         }
         false => None,

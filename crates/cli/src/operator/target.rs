@@ -18,6 +18,7 @@ To select the stack:
     export AWS_ENDPOINT_URL_EVENTBRIDGE=http://127.0.0.1:8001 EVENT_BUS_NAME=daybook EVENT_SOURCE=com.example.daybook
     export AWS_ENDPOINT_URL_SQS=http://127.0.0.1:8001 DLQ_URL=http://127.0.0.1:8001/000000000000/daybook-dlq
     export AWS_ENDPOINT_URL_S3=http://127.0.0.1:8001 DISCARDED_RECORDS_BUCKET=daybook-discarded
+    export AWS_ENDPOINT_URL_KMS=http://127.0.0.1:8001 KEYS_TABLE_NAME=daybook-dev-keys PERSONAL_DATA_KEY=local
     export VIEWS_TABLE_NAME=daybook-dev-views CHANGES_QUEUE_URL=http://127.0.0.1:8001/000000000000/daybook-changes
     export REACTOR=processes REACTIONS_QUEUE_URL=http://127.0.0.1:8001/000000000000/daybook-reactions
   For the local stack, other settings have the defaults of the functions, except FEED_DELAY_MS, which is 0.

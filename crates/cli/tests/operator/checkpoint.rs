@@ -108,7 +108,7 @@ async fn walk_after_a_crash_repeats_results_and_leaves_out_none() {
     assert!(file.exists());
     let mut lines = setup.daybook(&line).await.expect(Exit::Findings);
     assert_eq!(lines.pop().unwrap(), summary);
-    assert!(lines.len() > 3 && all.ends_with(&lines), "{lines:?}");
+    assert!(lines.len() >= all.len() - 3 && all.ends_with(&lines), "{lines:?}");
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ mod discarded;
 mod dlq;
 mod documents;
 mod export;
+mod forget;
 mod import;
 mod load;
 mod moving;

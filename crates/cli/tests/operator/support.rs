@@ -21,7 +21,7 @@ use daybook_settings::Environment;
 use daybook_table::{AggregateKey, OutboxItem};
 use daybook_test_support::commands::execute;
 use daybook_test_support::row::Item;
-use daybook_test_support::table::{TABLE, TestTable};
+use daybook_test_support::table::{KEYS_TABLE, TABLE, TestTable};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -94,6 +94,14 @@ impl Setup {
         }
     }
 
+    /// Copies the keys of personal data of another table, which an import of its events needs.
+    pub(crate) async fn copy_keys(&self, from: &Self) {
+        let rows = from.table.raw.scan().table_name(KEYS_TABLE).send().await.unwrap();
+        for row in rows.items.unwrap() {
+            self.table.raw.put_item().table_name(KEYS_TABLE).set_item(Some(row)).send().await.unwrap();
+        }
+    }
+
     pub(crate) fn queue_url(&self) -> String {
         format!("{}/000000000000/dlq", self.server.url())
     }
@@ -104,6 +112,9 @@ impl Setup {
             ("AWS_ENDPOINT_URL_EVENTBRIDGE", self.server.url().to_owned()),
             ("AWS_ENDPOINT_URL_SQS", self.server.url().to_owned()),
             ("TABLE_NAME", TABLE.to_owned()),
+            ("KEYS_TABLE_NAME", KEYS_TABLE.to_owned()),
+            ("PERSONAL_DATA_KEY", "local".to_owned()),
+            ("AWS_ENDPOINT_URL_KMS", self.table.kms_url().to_owned()),
             ("EVENT_BUS_NAME", "main".to_owned()),
             ("EVENT_SOURCE", "daybook".to_owned()),
             ("DLQ_URL", self.queue_url()),
@@ -277,7 +288,7 @@ async fn run_command(environment: Environment, projections: fn() -> Registered, 
         out: Box::new(screen.clone()),
         interrupt: screen.stop.clone(),
     };
-    let ended = command.run(&mut context).await;
+    let ended = Box::pin(command.run(&mut context)).await;
     let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
     Printed { ended, lines: text.lines().map(str::to_owned).collect() }
 }

@@ -198,6 +198,8 @@ impl Daybook {
         command.env("DLQ_URL", format!("{}/000000000000/daybook-dlq", self.bus));
         command.env("AWS_ENDPOINT_URL_S3", &self.bus).env("DISCARDED_RECORDS_BUCKET", "daybook-discarded");
         command.env("VIEWS_TABLE_NAME", "daybook-dev-views");
+        command.env("AWS_ENDPOINT_URL_KMS", &self.bus).env("KEYS_TABLE_NAME", "daybook-dev-keys");
+        command.env("PERSONAL_DATA_KEY", "local");
         command.env("CHANGES_QUEUE_URL", format!("{}/000000000000/daybook-changes", self.bus));
         let output = command.output().unwrap();
         let printed = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();

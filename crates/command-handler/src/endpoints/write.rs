@@ -46,6 +46,7 @@ pub(super) const WRITE_PROBLEMS: &[&ProblemType] = &[
     &problem::NOT_JSON,
     &problem::COMMAND_REJECTED,
     &problem::CLAIM_TAKEN,
+    &problem::SUBJECT_FORGOTTEN,
     &problem::KEY_REUSED,
     &problem::INTERNAL,
     &problem::UNAVAILABLE,

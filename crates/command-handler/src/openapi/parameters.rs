@@ -58,7 +58,7 @@ pub(super) fn of_query(endpoint: &Endpoint, event_types: &[&str], view: Option<&
             "after" | "limit" => 100.into(),
             "version" => 2.into(),
             "rebuild" => true.into(),
-            "claim" => "customer-email:ann@example.com".into(),
+            "claim" => "personal-email:ann@example.com".into(),
             "type" => {
                 schema.insert("enum".to_owned(), json!(event_types));
                 json!(event_types.first())

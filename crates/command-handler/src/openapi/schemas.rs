@@ -1,5 +1,6 @@
 //! The schemas of the document, which are made by schemars, and bodies with a schema and examples.
 
+use daybook_decider::personal;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
@@ -19,7 +20,7 @@ pub(crate) fn named<const N: usize>(examples: [(&str, Option<Value>); N]) -> Val
 }
 
 pub(crate) fn json_of(value: &impl Serialize) -> Option<Value> {
-    serde_json::to_value(value).ok()
+    serde_json::from_str(&personal::shown(&serde_json::to_string(value).ok()?)).ok()
 }
 
 /// The schemas that others refer to as `#/components/schemas/NAME`.

@@ -102,13 +102,28 @@ pub(crate) const CLAIM_TAKEN: ProblemType = ProblemType {
     title: "Claim taken",
     description: "a value belongs to another aggregate; `claim` is its name. `holder` is that aggregate, `type/id`, if the \
                   caller may read it",
-    example: |_| claim_taken("customer-email", Some("customer/1".to_owned())),
+    example: |_| claim_taken("personal-email", Some("customer/1".to_owned())),
 };
 
 pub(crate) fn claim_taken(claim: &str, holder: Option<String>) -> Problem {
     let detail = format!("another aggregate has the {claim}");
     let extension = ExtensionMembers::Claim { claim: claim.to_owned(), holder };
     Problem { extension: Some(extension.into()), ..Problem::new(&CLAIM_TAKEN, detail) }
+}
+
+pub(crate) const SUBJECT_FORGOTTEN: ProblemType = ProblemType {
+    slug: "subject-forgotten",
+    status: StatusCode::CONFLICT,
+    title: "Subject forgotten",
+    description: "the command would store a new personal value about a subject that is forgotten; send it without that value",
+    example: |_| subject_forgotten("customer/2"),
+};
+
+pub(crate) fn subject_forgotten(subject: &str) -> Problem {
+    Problem::new(
+        &SUBJECT_FORGOTTEN,
+        format!("{subject} was forgotten: send the command without personal data about it"),
+    )
 }
 
 pub(crate) const DELETED: ProblemType = ProblemType {

@@ -74,7 +74,7 @@ fn each_type_of_the_endpoints_has_its_own_slug_and_example() {
         assert!(taken.is_none_or(|taken| taken == problem_type.description), "{}", problem_type.slug);
         assert_eq!((problem_type.example)(&registry).problem_type.slug, problem_type.slug);
     }
-    assert_eq!(descriptions.len(), 29, "{descriptions:?}");
+    assert_eq!(descriptions.len(), 30, "{descriptions:?}");
 }
 
 #[test]

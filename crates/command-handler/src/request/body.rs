@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
-use daybook_decider::Json;
+use daybook_decider::{Json, personal};
 
 use crate::problem::{self, Problem};
 
@@ -59,6 +59,9 @@ fn check(text: &str) -> Result<(), &'static str> {
         if depth > MAX_DEPTH {
             return Err("the body nests deeper than 100 levels");
         }
+    }
+    if personal::has_reserved_key(text) {
+        return Err("the body has a member $personal or $subject, which are reserved for stored values");
     }
     Ok(())
 }

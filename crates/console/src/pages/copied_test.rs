@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use daybook_admin::AdminCalls;
-use daybook_decider::{Model, RecordedEvent};
+use daybook_decider::{Model, RecordedEvent, personal};
 use daybook_event_store::{LoadOptions, LoadPolicy};
 use daybook_table::AggregateKey;
 use heck::ToSnakeCase;
@@ -73,7 +73,7 @@ async fn of_state(
     let options = LoadOptions { policy: LoadPolicy::Incremental, at_least: 0, at: Some(version) };
     let state = console.store.load_with(model, key, options).await?.state;
     let name = format!("state of {key} at version {version}").to_snake_case();
-    let (given, state) = (list(&readable(model, &events)?, 1), raw(state.text()));
+    let (given, state) = (list(&readable(model, &events)?, 1), raw(&personal::shown(state.text())));
     let test = format!(
         "\n#[test]\nfn {name}() {{\n    let state = given::<Subject>({given}).state();\n    let expected: serde_json::Value = \
          serde_json::from_str({state}).unwrap();\n    assert_eq!(serde_json::to_value(state).unwrap(), expected);\n}}\n"
@@ -131,7 +131,9 @@ fn readable(model: &dyn Model, events: &[RecordedEvent]) -> Result<Vec<String>, 
     let mut readable = Vec::new();
     for event in events {
         let read = model.read(event).map_err(|error| Failure::invalid(error.to_string()))?;
-        readable.extend(read.iter().map(|(name, data)| format!("{{\"type\":{name:?},\"data\":{}}}", data.text())));
+        readable.extend(
+            read.iter().map(|(name, data)| format!("{{\"type\":{name:?},\"data\":{}}}", personal::shown(data.text()))),
+        );
     }
     Ok(readable)
 }

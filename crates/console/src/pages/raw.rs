@@ -1,5 +1,6 @@
 //! Rows and values as they are stored, on demand.
 
+use daybook_decider::personal;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -47,7 +48,7 @@ pub(crate) async fn event_data(
     let events = console.store.events(&key, after, 1).await?;
     let event =
         events.items.first().ok_or_else(|| Failure::missing(format!("{key} has no readable event {number}.")))?;
-    Ok(plain(event.data.text()))
+    Ok(plain(&personal::shown(event.data.text())))
 }
 
 pub(crate) async fn state(
@@ -57,7 +58,7 @@ pub(crate) async fn state(
 ) -> Result<Response, Failure> {
     let (model, key) = aggregate(&console, path)?;
     let options = LoadOptions { policy: LoadPolicy::Incremental, at_least: 0, at: Some(version) };
-    Ok(plain(console.store.load_with(model, &key, options).await?.state.text()))
+    Ok(plain(&personal::shown(console.store.load_with(model, &key, options).await?.state.text())))
 }
 
 /// The whole detail of a message on the bus.

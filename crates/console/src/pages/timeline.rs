@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_admin::{AdminCalls, EventMessages, PublishedEvent};
-use daybook_decider::{Meta, RecordedEvent};
+use daybook_decider::{Meta, RecordedEvent, personal};
 use daybook_local_aws::messaging::{BusMessage, MessageQuery, TargetOutcome, TargetRecord};
 use daybook_stream_relay::DeadLetter;
 use daybook_table::keys::is_id;
@@ -54,7 +54,7 @@ impl Timeline<'_> {
                             @if self.snapshots.contains(&event.seq_num) { span.tag title="A snapshot of this version is stored" { "snapshot" } }
                             span.when { @if let Some(actor) = &event.meta.actor { "by " (actor) " · " } (time::relative(event.occurred_at, self.now)) }
                         }
-                        p.data { (json::line(event.data.text(), MAX_LINE)) }
+                        p.data { (json::line(&personal::shown(event.data.text()), MAX_LINE)) }
                         @if !event.together.is_empty() { p.hint { "together with " (together(event)) } }
                         (messages(fates))
                     }
@@ -161,7 +161,7 @@ pub(crate) fn event_details(console: &Console, key: &AggregateKey, event: &Recor
             @if !event.together.is_empty() { dt { "Together with" } dd { (together(event)) } }
             @if let Some(trace) = traceparent { dt { "Trace" } dd { code { (trace) } } }
             dt { "Data" }
-            dd { (json::block(event.data.text(), &format!("{}/events/{}/data", paths::aggregate(key), event.seq_num))) }
+            dd { (json::block(&personal::shown(event.data.text()), &format!("{}/events/{}/data", paths::aggregate(key), event.seq_num))) }
         }
     }
 }

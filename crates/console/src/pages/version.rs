@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use daybook_decider::{Claim, Model, UnreadableEvent};
+use daybook_decider::{Claim, Model, UnreadableEvent, personal};
 use daybook_event_store::{LoadOptions, LoadPolicy, StoreError};
 use daybook_function_runtime::with_causes;
 use daybook_table::AggregateKey;
@@ -73,7 +73,7 @@ pub(crate) async fn state_at(
         }
         Err(error) => return Err(error.into()),
     };
-    let state = loaded.state.text().to_owned();
+    let state = personal::shown(loaded.state.text()).into_owned();
     let before = version.shown - 1;
     let is_cheap = version.at_any_cost || version.fold_of(before, model.full_history()) <= MAX_FOLD;
     let changes = if is_cheap { changes_since(console, model, key, at(before), &state).await } else { None };
@@ -93,7 +93,10 @@ async fn changes_since(
 ) -> Option<Vec<Change>> {
     let before = match before.at {
         Some(0) => Value::Object(Default::default()),
-        _ => serde_json::from_str(console.store.load_with(model, key, before).await.ok()?.state.text()).ok()?,
+        _ => {
+            let before = console.store.load_with(model, key, before).await.ok()?;
+            serde_json::from_str(&personal::shown(before.state.text())).ok()?
+        }
     };
     Some(changes(&before, &serde_json::from_str(state).ok()?))
 }

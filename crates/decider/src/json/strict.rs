@@ -25,7 +25,7 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 
 /// A wrapper around a deserializer, visitor, seed or access of serde, which also wraps everything that is read through
 /// it.
-struct Strict<T>(T);
+pub(crate) struct Strict<T>(pub(crate) T);
 
 /// A wrapper around the visitor of a struct, which accepts objects only.
 struct Object<V>(V);

@@ -16,6 +16,7 @@ use super::error::AppendError;
 use crate::error::{Cause, StoreError, cause, is_throttling};
 use crate::settle::CALL_TIMEOUT;
 use crate::stored_response::{self, StoredResponse};
+use crate::subject_keys::Sealing;
 
 /// The call of an append after one version. It owns what it needs, so that several requests can wait for it.
 #[derive(Clone, Debug)]
@@ -27,6 +28,7 @@ pub(crate) struct AppendCall {
     /// The version that was decided on.
     pub(super) before: u64,
     pub(super) send_until: Instant,
+    pub(super) sealing: Sealing,
 }
 
 /// The field of a span for the write units of its last append.
@@ -41,6 +43,7 @@ impl AppendCall {
         let (responses, mut in_flight) = (batch.responses(), std::mem::take(&mut batch.in_flight));
         let others: Vec<_> = batch.others.iter().map(|(other, _)| other.clone()).collect();
         let claims: Vec<_> = batch.claims.iter().map(ClaimWrite::described).collect();
+        let (key, sealing) = (self.key.clone(), self.sealing.clone());
         let items = Items { requires_row: batch.required.is_some(), others, claims, responses };
         let call = self.client.transact_write_items().set_transact_items(Some(self.transaction(batch)));
         // Only the span of an append shows the units. The span of Lambda's runtime, in which every request is, does not.
@@ -55,12 +58,27 @@ impl AppendCall {
                 span.record(WRITE_UNITS, units.sum::<f64>());
                 Ok(())
             }
-            Ok(Err(error)) => Err(send_error(&self.key, &items, error)),
+            Ok(Err(error)) => match send_error(&key, &items, error) {
+                AppendError::KeysUsed(stored) => opened(stored, &sealing, &key).await,
+                error => Err(error),
+            },
             Err(elapsed) => Err(AppendError::Unknown(elapsed.into())),
         };
         in_flight.is_in_doubt = matches!(result, Err(AppendError::Unknown(_)));
         result
     }
+}
+
+/// The error of idempotency keys that were used, with the stored responses opened.
+async fn opened(
+    mut stored: Vec<Option<StoredResponse>>,
+    sealing: &Sealing,
+    key: &AggregateKey,
+) -> Result<(), AppendError> {
+    for stored in stored.iter_mut().flatten() {
+        stored.open(sealing, key).await?;
+    }
+    Err(AppendError::KeysUsed(stored))
 }
 
 /// The items of a transaction, in their order: the metadata, the row that it requires, the other aggregates that it involves, rows,

@@ -17,6 +17,7 @@ use super::error::AppendError;
 use crate::checksum::seal;
 use crate::error::{Cause, StoreError};
 use crate::item::{Item, row_key};
+use crate::subject_keys::Sealing;
 
 /// What is known about claims of several aggregates.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +46,7 @@ impl ClaimWrite {
     /// The items that take and release claims of an aggregate. A release of a foreign claim is only the check that the aggregate
     /// does not have it. A claim that moves, or that several release, is one item: a transaction may contain an item once.
     pub(super) fn all(
-        table: &str,
+        (table, sealing): (&str, &Sealing),
         key: &AggregateKey,
         changes: &ClaimChanges,
         holders: &ClaimHolders,
@@ -67,7 +68,7 @@ impl ClaimWrite {
             (condition, values)
         };
         let taken = changes.taken.iter().map(|claim| {
-            let row = serde_dynamo::to_item(ClaimItem::new(claim, key)).map(seal);
+            let row = serde_dynamo::to_item(ClaimItem::new(&sealing.prepared_claim(claim), key)).map(seal);
             let corrupt = |error: serde_dynamo::Error| StoreError::Corrupt {
                 item: format!("a new claim of {key}"),
                 source: Cause::from(error),
@@ -83,7 +84,8 @@ impl ClaimWrite {
         let is_first = |claim: &Claim| released_by(claim).first().is_none_or(|first| first == key);
         let released = changes.released.iter().filter(|claim| !holders.taken.contains(claim) && is_first(claim));
         let released = released.map(|claim| {
-            let (row, item) = (row_key(keys::claim_pk(claim), keys::CLAIM.to_owned()), TransactWriteItem::builder());
+            let stored = sealing.prepared_claim(claim);
+            let (row, item) = (row_key(keys::claim_pk(&stored), keys::CLAIM.to_owned()), TransactWriteItem::builder());
             let item = if holders.foreign.contains(claim) {
                 let check = ConditionCheck::builder().table_name(table).set_key(Some(row.clone()));
                 let check = check.condition_expression(format!("{is_free} OR NOT {is_own}"));
@@ -114,11 +116,11 @@ fn has_holder(holder: &AggregateKey, suffix: &str) -> (String, Item) {
     (condition, values.map(|(name, value)| (name, AttributeValue::S(value.clone()))).into())
 }
 
-/// The check that a claim has this holder, or none.
-pub(super) fn claim_check(table: &str, claim: &Claim, holder: Option<&AggregateKey>) -> TransactWriteItem {
+/// The check that a claim, as it is stored, has this holder, or none.
+pub(super) fn claim_check(table: &str, stored: &Claim, holder: Option<&AggregateKey>) -> TransactWriteItem {
     let check = ConditionCheck::builder()
         .table_name(table)
-        .set_key(Some(row_key(keys::claim_pk(claim), keys::CLAIM.to_owned())));
+        .set_key(Some(row_key(keys::claim_pk(stored), keys::CLAIM.to_owned())));
     let check = match holder.map(|holder| has_holder(holder, "")) {
         None => check.condition_expression(format!("attribute_not_exists({})", attributes::PK)),
         Some((condition, values)) => {
@@ -148,6 +150,8 @@ pub(super) fn failed_claims(claims: &[(Claim, bool)], reasons: &[CancellationRea
 
 /// The row of a claim.
 pub(crate) fn read_claim(claim: &Claim, row: Item) -> Result<ClaimItem, StoreError> {
-    serde_dynamo::from_item(row)
-        .map_err(|error| StoreError::Corrupt { item: format!("the claim {claim}"), source: error.into() })
+    serde_dynamo::from_item(row).map_err(|error| StoreError::Corrupt {
+        item: format!("a claim of the name {}", claim.name()),
+        source: error.into(),
+    })
 }

@@ -1,6 +1,6 @@
 //! The append of events that exist already, such as those of another table.
 
-use daybook_decider::{Model, OutboxMessage, RecordedEvent};
+use daybook_decider::{Model, OutboxMessage, RecordedEvent, personal};
 use daybook_table::{AggregateKey, keys};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -12,6 +12,7 @@ use crate::checksum::seal;
 use crate::error::{Cause, StoreError};
 use crate::limits::item_size;
 use crate::store::EventStore;
+use crate::subject_keys::stack_key_for;
 
 impl EventStore {
     /// Appends imported events and their messages to an aggregate, if it is at version `before`. The transaction is sent
@@ -26,7 +27,9 @@ impl EventStore {
         send_until: Instant,
     ) -> Result<(), AppendError> {
         let stream = self.stream(model, key);
-        let batch = stream.batch(new, None, Origin::Import(options), &ClaimHolders::default())??;
+        let subjects = new.events.iter().flat_map(|event| personal::subjects(event.data.text()));
+        let keys = self.sealing.keys_for(subjects.chain(stack_key_for(new.claims)).collect()).await?;
+        let batch = stream.batch(new, None, Origin::Import(options), &ClaimHolders::default(), &keys)??;
         stream.call(before, send_until).send(batch).await
     }
 

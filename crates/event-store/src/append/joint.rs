@@ -14,6 +14,7 @@ use crate::error::StoreError;
 use crate::event_stream::EventStream;
 use crate::idempotency::ResponseToStore;
 use crate::limits::{MAX_TRANSACTION, MAX_TRANSACTION_ITEMS, TooLarge};
+use crate::subject_keys::Keys;
 
 /// Why a transaction cannot be built.
 pub(crate) enum NotBuilt {
@@ -47,18 +48,19 @@ impl EventStream<'_> {
         to_store: Option<&ResponseToStore<'_>>,
         involved: &Involved,
         holders: &ClaimHolders,
+        keys: &Keys,
         model: impl Fn(&str) -> Option<&'m dyn Model>,
     ) -> Result<Batch, NotBuilt> {
         let own = &decisions.own;
         if decisions.others.is_empty() && involved.is_empty() {
-            return Ok(self.batch(own.into(), to_store, Origin::Decision, holders)??);
+            return Ok(self.batch(own.into(), to_store, Origin::Decision, holders, keys)??);
         }
         let holders = &self.with_moved(decisions, holders)?;
-        let mut batch = self.batch(own.into(), to_store, Origin::Decision, holders)??;
+        let mut batch = self.batch(own.into(), to_store, Origin::Decision, holders, keys)??;
         for (key, decided) in &decisions.others {
             let model = model(&key.aggregate_type).ok_or_else(|| self.corrupt(format!("no type of {key}")))?;
             let stream = self.store.stream(model, key);
-            let part = stream.batch(decided.into(), None, Origin::Decision, holders)?;
+            let part = stream.batch(decided.into(), None, Origin::Decision, holders, keys)?;
             let part = part.map_err(|limit| NotBuilt::TooLarge(limit, Some(key.clone())))?;
             batch.add_other(self.store.table_name(), key, decided.version_before(), part);
         }
@@ -88,7 +90,8 @@ impl EventStream<'_> {
         }
         for (claim, holder) in &involved.holders {
             if !batch.claims().contains(claim) {
-                let check = claim_check(table_name, claim, holder.as_ref());
+                let stored = self.store.sealing.prepared_claim(claim);
+                let check = claim_check(table_name, &stored, holder.as_ref());
                 batch.others.push((Need::Holder(claim.clone()), check));
             }
         }

@@ -19,6 +19,7 @@ use crate::idempotency::ResponseToStore;
 use crate::in_flight::DecisionInFlight;
 use crate::item::{Item, row_key};
 use crate::limits::{TooLarge, check_transaction};
+use crate::subject_keys::{Keys, seal};
 
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 
@@ -47,13 +48,15 @@ pub struct NewEvents<'a> {
     pub messages: &'a [OutboxMessage],
     pub claims: &'a ClaimChanges,
     pub deadlines: &'a DeadlineChanges,
+    /// Whether the personal values about the aggregate are forgotten.
+    pub forgets: bool,
     pub after: &'a Folded,
 }
 
 impl<'a> From<&'a Decided> for NewEvents<'a> {
     fn from(decided: &'a Decided) -> Self {
-        let Decided { events, messages, claims, deadlines, after, .. } = decided;
-        Self { events, messages, claims, deadlines, after }
+        let Decided { events, messages, claims, deadlines, forgets, after, .. } = decided;
+        Self { events, messages, claims, deadlines, forgets: *forgets, after }
     }
 }
 
@@ -61,7 +64,8 @@ impl EventStream<'_> {
     /// The call that appends what was decided on version `before`. It is not sent after `send_until`.
     pub(crate) fn call(&self, before: u64, send_until: Instant) -> AppendCall {
         let table_name = self.store.settings.table_name.clone();
-        AppendCall { client: self.store.once.clone(), table_name, key: self.key.clone(), before, send_until }
+        let (client, sealing) = (self.store.once.clone(), self.store.sealing.clone());
+        AppendCall { client, table_name, key: self.key.clone(), before, send_until, sealing }
     }
 
     /// The items of new events, if they fit a transaction of their own.
@@ -71,18 +75,26 @@ impl EventStream<'_> {
         to_store: Option<&ResponseToStore<'_>>,
         origin: Origin,
         holders: &ClaimHolders,
+        keys_of_subjects: &Keys,
     ) -> Result<Result<Batch, TooLarge>, StoreError> {
         let end = new.after.version();
-        let events = new.events.iter().map(|event| self.event_row(event, end, origin)).map(serde_dynamo::to_item);
-        let messages = new.messages.iter().map(|message| self.outbox_row(message, origin));
-        let messages = messages.map(serde_dynamo::to_item);
-        let rows: Result<Vec<Item>, _> = events.chain(messages).map(|row| row.map(checksum::seal)).collect();
         let corrupt =
             |error| StoreError::Corrupt { item: format!("a new row of {}", self.key), source: Cause::from(error) };
-        let rows = rows.map_err(corrupt)?;
-        let claims = ClaimWrite::all(self.store.table_name(), self.key, new.claims, holders)?;
+        let events = new.events.iter().map(|event| {
+            let mut row = self.event_row(event, end, origin);
+            if let Some(sealed) = seal(&row.data, &row.pk, keys_of_subjects)? {
+                row.data = sealed;
+            }
+            serde_dynamo::to_item(row).map_err(corrupt)
+        });
+        let messages = new.messages.iter().map(|message| self.outbox_row(message, origin));
+        let messages = messages.map(|row| serde_dynamo::to_item(row).map_err(corrupt));
+        let rows = events.chain(messages).map(|row| row.map(checksum::seal)).collect::<Result<Vec<Item>, _>>()?;
+        let claims = ClaimWrite::all((self.store.table_name(), &self.store.sealing), self.key, new.claims, holders)?;
         let deadlines = self.deadlines(new, origin)?;
-        let response = to_store.map(|to_store| self.store.idempotency_row(self.key, to_store)).transpose()?;
+        let response = to_store.map(|to_store| self.store.idempotency_row(self.key, to_store, keys_of_subjects));
+        let response = response.transpose()?;
+        let forgets = new.forgets.then(|| self.store.sealing.forget(self.key, self.store.now())).transpose()?;
 
         let (created, changed) = self.metadata(new);
         // The complete metadata, to compute its size. The creation time of an existing aggregate is not known here,
@@ -91,7 +103,9 @@ impl EventStream<'_> {
         let metadata: Item = metadata_key(self.key).into_iter().chain(attributes).collect();
         let items = std::iter::once(&metadata).chain(&rows).chain(deadlines.iter().map(|deadline| &deadline.row));
         let items = items.chain(claims.iter().map(|claim| &claim.row));
-        let bytes = match check_transaction(items, response.as_ref()) {
+        // The key that is removed has an item too.
+        let forgotten = forgets.is_some().then(Item::new);
+        let bytes = match check_transaction(items.chain(&forgotten), response.as_ref()) {
             Ok(bytes) => bytes,
             Err(limit) => return Ok(Err(limit)),
         };
@@ -104,7 +118,7 @@ impl EventStream<'_> {
             created,
             changed: if new.events.is_empty() { Vec::new() } else { changed },
             first_event: new.events.first().map(|event| (event.seq_num, event.event_id)),
-            rows: rows.into_iter().map(|row| item(self.put_new(row))).collect(),
+            rows: rows.into_iter().map(|row| item(self.put_new(row))).chain(forgets).collect(),
             deadlines: deadlines.into_iter().map(|write| ((keys::pk(self.key), write.sk), write.item)).collect(),
             claims,
             required: None,

@@ -16,7 +16,7 @@ impl EventStream<'_> {
     pub(crate) async fn base(&self) -> Result<Folded, StoreError> {
         let before_first = self.model.before_first_event();
         let Some(row) = self.latest_snapshot().await? else { return Ok(before_first) };
-        match self.usable(row) {
+        match self.usable(row).await? {
             Some(folded) => Ok(folded),
             None => Ok(self.usable_kept_snapshot(keys::MAX_SEQ_NUM).await?.unwrap_or(before_first)),
         }
@@ -31,7 +31,10 @@ impl EventStream<'_> {
         let mut nearest = self.usable_kept_snapshot(version).await?.unwrap_or(before_first);
         // If older snapshots are kept, no snapshot is nearer than this one. Otherwise the latest one may be.
         if version - nearest.version() >= self.store.settings.snapshot_every {
-            let latest = self.latest_snapshot().await?.and_then(|row| self.usable(row));
+            let latest = match self.latest_snapshot().await? {
+                Some(row) => self.usable(row).await?,
+                None => None,
+            };
             let nearer = latest.filter(|folded| (nearest.version()..=version).contains(&folded.version()));
             nearest = nearer.unwrap_or(nearest);
         }
@@ -52,7 +55,7 @@ impl EventStream<'_> {
         let of_call = |error| StoreError::of_call("read a kept snapshot", error);
         let latest = self.kept_snapshots(version).limit(1).send().await.map_err(of_call)?;
         let Some(row) = latest.items.unwrap_or_default().pop() else { return Ok(None) };
-        if let Some(folded) = self.usable(row) {
+        if let Some(folded) = self.usable(row).await? {
             return Ok(Some(folded));
         }
         // If the latest kept snapshot is unusable, another release usually took it, and several others before it. Pages
@@ -66,7 +69,7 @@ impl EventStream<'_> {
             .items()
             .send();
         while let Some(row) = others.next().await {
-            if let Some(folded) = self.usable(row.map_err(of_call)?) {
+            if let Some(folded) = self.usable(row.map_err(of_call)?).await? {
                 return Ok(Some(folded));
             }
         }
@@ -80,9 +83,9 @@ impl EventStream<'_> {
     }
 
     /// The state that a snapshot holds, unless it is of another state version or cannot be read.
-    fn usable(&self, row: Item) -> Option<Folded> {
+    async fn usable(&self, row: Item) -> Result<Option<Folded>, StoreError> {
         let aggregate = self.key;
-        match self.decode_snapshot(row) {
+        Ok(match self.decode_snapshot(row).await? {
             StoredSnapshot::Usable(folded) => Some(folded),
             StoredSnapshot::OfOtherStateVersion { state_version, version } => {
                 tracing::warn!(%aggregate, version, state_version, "ignoring a snapshot of another state version");
@@ -92,6 +95,6 @@ impl EventStream<'_> {
                 tracing::warn!(%aggregate, error, "ignoring a snapshot that cannot be read");
                 None
             }
-        }
+        })
     }
 }

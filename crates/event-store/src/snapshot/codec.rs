@@ -27,11 +27,14 @@ pub(crate) enum StoredSnapshot {
 
 impl EventStream<'_> {
     /// The `#SNAPSHOT` item of a state.
-    pub(crate) fn encode_snapshot(&self, loaded: &Loaded, now: Timestamp) -> Result<SnapshotItem, StoreError> {
+    pub(crate) async fn encode_snapshot(&self, loaded: &Loaded, now: Timestamp) -> Result<SnapshotItem, StoreError> {
+        let pk = keys::pk(self.key);
+        let mut state = Json::clone(&loaded.state);
+        self.store.sealing.seal(&mut state, &pk).await?;
         Ok(SnapshotItem {
-            pk: keys::pk(self.key),
+            pk,
             sk: keys::SNAPSHOT.to_owned(),
-            state: pack(loaded.state.text()).map_err(|error| self.corrupt_state(error))?,
+            state: pack(state.text()).map_err(|error| self.corrupt_state(error))?,
             last_seq_num: loaded.version(),
             message_seq: loaded.folded.message_seq(),
             state_version: self.model.state_version(),
@@ -44,8 +47,12 @@ impl EventStream<'_> {
         serde_dynamo::to_item(snapshot).map(checksum::seal).map_err(|error| self.corrupt_state(error))
     }
 
-    pub(crate) fn decode_snapshot(&self, row: Item) -> StoredSnapshot {
-        self.try_decode(row).unwrap_or_else(StoredSnapshot::Unreadable)
+    /// Fails only if the keys of personal values cannot be read: such a snapshot is not wrong.
+    pub(crate) async fn decode_snapshot(&self, mut row: Item) -> Result<StoredSnapshot, StoreError> {
+        match self.store.open_row(self.key, &mut row).await {
+            Err(StoreError::Corrupt { source, .. }) => Ok(StoredSnapshot::Unreadable(source)),
+            opened => opened.map(|()| self.try_decode(row).unwrap_or_else(StoredSnapshot::Unreadable)),
+        }
     }
 
     fn try_decode(&self, row: Item) -> Result<StoredSnapshot, Cause> {

@@ -59,7 +59,7 @@ impl EventStream<'_> {
     /// use is copied to the kept snapshots first.
     async fn may_replace(&self, existing: &Item, snapshot: &SnapshotItem, now: Timestamp) -> Result<bool, StoreError> {
         let version = snapshot.last_seq_num;
-        match self.decode_snapshot(existing.clone()) {
+        match self.decode_snapshot(existing.clone()).await? {
             StoredSnapshot::Usable(folded) if folded.version() > version => self.is_ahead(folded.version()).await,
             StoredSnapshot::Usable(_) => Ok(false),
             StoredSnapshot::OfOtherStateVersion { version: other, .. } if other > version => self.is_ahead(other).await,

@@ -54,7 +54,7 @@ impl EventStream<'_> {
     async fn correct_kept_snapshots(&self, kept: Vec<Item>, last: &Loaded, now: Timestamp) -> Result<(), StoreError> {
         let mut folded = self.model.before_first_event();
         for row in kept {
-            let snapshot = match self.decode_snapshot(row.clone()) {
+            let snapshot = match self.decode_snapshot(row.clone()).await? {
                 StoredSnapshot::OfOtherStateVersion { .. } if checksum::is_valid(&row) => continue,
                 StoredSnapshot::Usable(snapshot) if (1..=last.version()).contains(&snapshot.version()) => snapshot,
                 StoredSnapshot::Usable(_)
@@ -83,7 +83,7 @@ impl EventStream<'_> {
     /// Puts the right state into a kept snapshot. Its TTL does not change.
     async fn correct(&self, row: &Item, right: &Loaded, now: Timestamp) -> Result<(), StoreError> {
         let sk = keys::kept_snapshot_sk(right.version());
-        let mut item = self.snapshot_row(&SnapshotItem { sk, ..self.encode_snapshot(right, now)? })?;
+        let mut item = self.snapshot_row(&SnapshotItem { sk, ..self.encode_snapshot(right, now).await? })?;
         item.extend(row.get(attributes::TTL).map(|ttl| (attributes::TTL.to_owned(), ttl.clone())));
         if limits::item_size(&item) > limits::MAX_ITEM {
             return self.delete_kept_snapshot(row).await;

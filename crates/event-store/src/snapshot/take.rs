@@ -56,7 +56,7 @@ impl EventStream<'_> {
         if version == 0 {
             return Ok(SnapshotOutcome::NotNeeded);
         }
-        let latest = self.encode_snapshot(loaded, now)?;
+        let latest = self.encode_snapshot(loaded, now).await?;
         // The largest form of the item: as a kept snapshot with a TTL.
         let sk = keys::kept_snapshot_sk(version);
         let retired = SnapshotItem { sk, ttl: Some(now.as_second()), ..latest.clone() };

@@ -25,6 +25,11 @@ pub trait Decide {
         None
     }
 
+    /// Whether values about subjects that are forgotten are left out. Otherwise, they are an error of the caller.
+    fn drops_forgotten(&self) -> bool {
+        false
+    }
+
     /// Whether the error means that the caller may not send the commands. Such a caller does not learn that another
     /// request has used the idempotency key.
     fn is_forbidden(_error: &Self::Error) -> bool {

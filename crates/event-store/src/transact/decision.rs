@@ -1,15 +1,20 @@
 //! A decision that is ready to be appended.
 
-use daybook_decider::{AggregateKey, Decided, Folded, Involved, Need};
+use std::collections::BTreeSet;
+
+use daybook_decider::{AggregateKey, Decided, Decisions, Folded, Involved, Need, personal};
 
 use super::decide::{Decide, ResponseDetail, Undecided};
 use super::options::{End, TransactError, TransactOptions, Transacted};
 use crate::append::{Batch, ClaimHolders, NotBuilt};
+use crate::error::StoreError;
 use crate::event_stream::EventStream;
 use crate::idempotency::ResponseToStore;
+use crate::in_flight::DecisionInFlight;
 use crate::limits::TooLarge;
 use crate::loaded::Loaded;
 use crate::stored_response::CommandResponse;
+use crate::subject_keys::{Keys, MAX_SUBJECTS, SubjectKey, stack_key_for};
 
 /// A decision that is ready to be appended.
 pub(super) struct Decision {
@@ -23,13 +28,31 @@ pub(super) struct Outcome {
     pub(super) after: Loaded,
     /// The other aggregates that change, after the decision.
     pub(super) others: Vec<(AggregateKey, Loaded)>,
+    /// The aggregates whose personal data the decision forgets.
+    pub(super) forgotten: Vec<AggregateKey>,
     pub(super) response: CommandResponse,
+}
+
+impl Outcome {
+    /// Whether the append contains no decision of another request: it changes other aggregates, or ends a key that
+    /// later decisions would need.
+    pub(super) fn is_alone(&self) -> bool {
+        !self.others.is_empty() || !self.forgotten.is_empty()
+    }
+}
+
+/// What was decided, before its personal values are sealed.
+pub(super) struct Drafted {
+    decided: Decisions,
+    in_flight: DecisionInFlight,
 }
 
 /// Why there is nothing to append.
 pub(super) enum NotDecided<E> {
     /// The decision needs to know this about other aggregates.
     Needs(Vec<Need>),
+    /// Its personal values need the keys of these subjects. Then it can be appended.
+    Keys(BTreeSet<String>, Box<Drafted>),
     /// This is the result of the transaction, if the states are current.
     End(End<E>),
 }
@@ -41,19 +64,23 @@ impl<E> From<TransactError<E>> for NotDecided<E> {
 }
 
 impl EventStream<'_> {
-    /// Decides on one state, with a reduced response when the full one does not fit.
+    /// Decides on one state, unless that is `ready`, with a reduced response when the full one does not fit.
     pub(super) fn decide<D: Decide>(
         &self,
         commands: &D,
         options: &TransactOptions<'_>,
         before: &Folded,
+        ready: Option<Drafted>,
         involved: &Involved,
         holders: &ClaimHolders,
     ) -> Result<Decision, NotDecided<D::Error>> {
         let TransactOptions { expected_version, idempotency, .. } = *options;
-        let in_flight = self.store.in_flight.begin(&self.store.clock);
         let (version, now) = (before.version(), self.store.now());
-        let decided = commands.decide(before, involved).map_err(|undecided| match undecided {
+        let decide = || {
+            let in_flight = self.store.in_flight.begin(&self.store.clock);
+            commands.decide(before, involved).map(|decided| Drafted { decided, in_flight })
+        };
+        let Drafted { decided, in_flight } = ready.map_or_else(decide, Ok).map_err(|undecided| match undecided {
             Undecided::Needs(needs) => NotDecided::Needs(needs),
             Undecided::Error(error) => TransactError::Decide(error).into(),
         })?;
@@ -68,11 +95,32 @@ impl EventStream<'_> {
             if !has_events && idempotency.is_none() {
                 return Err(NotDecided::End(Ok(Transacted::Decided(response))));
             }
+            let subjects = subjects(self.key, &decided, &response);
+            if subjects.len() > MAX_SUBJECTS {
+                let source = format!("it is about {} subjects, the maximum is {MAX_SUBJECTS}", subjects.len()).into();
+                return Err(
+                    TransactError::Store(StoreError::InvalidRequest { doing: "seal personal data", source }).into()
+                );
+            }
+            let (mut keys, missing) = self.store.sealing.keys(subjects).map_err(TransactError::from)?;
+            if !missing.is_empty() {
+                return Err(NotDecided::Keys(missing, Box::new(Drafted { decided, in_flight })));
+            }
+            let forgets = parts(self.key, &decided).filter(|(_, part)| part.forgets);
+            let forgets: BTreeSet<_> = forgets.map(|(key, _)| key.to_string()).collect();
+            if let Some(subject) =
+                forgotten(self.key, &decided, &keys, &forgets).filter(|_| !commands.drops_forgotten())
+            {
+                return Err(TransactError::Forgotten { subject }.into());
+            }
+            keys.extend(forgets.into_iter().map(|subject| (subject, SubjectKey::Forgotten)));
             let to_store =
                 idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
-            match self.joint_batch(&decided, to_store.as_ref(), involved, holders, |name| commands.model(name)) {
+            match self.joint_batch(&decided, to_store.as_ref(), involved, holders, &keys, |name| commands.model(name)) {
                 Ok(mut batch) => {
                     batch.in_flight = in_flight;
+                    let forgotten = parts(self.key, &decided).filter(|(_, part)| part.forgets);
+                    let forgotten = forgotten.map(|(key, _)| key.clone()).collect();
                     if let Some(row) = commands.requires() {
                         let key = (row.item.pk.clone(), row.item.sk.clone());
                         let required = batch.require(&key, row.check(self.store.table_name()));
@@ -81,7 +129,7 @@ impl EventStream<'_> {
                     let loaded = |Decided { after, state, .. }| Loaded { folded: after, state };
                     let others = decided.others.into_iter().filter(|(_, other)| !other.events.is_empty());
                     let others = others.map(|(key, other)| (key, loaded(other))).collect();
-                    let outcome = Outcome { after: loaded(decided.own), others, response };
+                    let outcome = Outcome { after: loaded(decided.own), others, forgotten, response };
                     return Ok(Decision { batch, outcome });
                 }
                 Err(NotBuilt::TooLarge(limit, of)) => {
@@ -100,4 +148,23 @@ impl EventStream<'_> {
             }
         }
     }
+}
+
+/// The subjects of the personal values of a decision and its response, and the stack for its claims.
+fn subjects(key: &AggregateKey, decided: &Decisions, response: &CommandResponse) -> BTreeSet<String> {
+    let claims = parts(key, decided).filter_map(|(_, part)| stack_key_for(&part.claims));
+    let events = parts(key, decided).flat_map(|(_, part)| &part.events).map(|event| event.data.text());
+    events.chain([&*response.body]).flat_map(personal::subjects).chain(claims).collect()
+}
+
+/// A subject of the events of a decision that was forgotten before.
+fn forgotten(key: &AggregateKey, decided: &Decisions, keys: &Keys, forgets: &BTreeSet<String>) -> Option<String> {
+    let events = parts(key, decided).flat_map(|(_, part)| &part.events);
+    let mut subjects = events.flat_map(|event| personal::subjects(event.data.text()));
+    subjects.find(|subject| matches!(keys.get(subject), Some(SubjectKey::Forgotten)) && !forgets.contains(subject))
+}
+
+/// The aggregates of a decision, each with its part.
+fn parts<'a>(key: &'a AggregateKey, decided: &'a Decisions) -> impl Iterator<Item = (&'a AggregateKey, &'a Decided)> {
+    std::iter::once((key, &decided.own)).chain(decided.others.iter().map(|(key, other)| (key, other)))
 }

@@ -72,6 +72,12 @@ pub enum TransactError<E> {
         /// The aggregate that has it.
         holder: AggregateKey,
     },
+    /// The personal data of a subject of the decision is forgotten. Nothing was appended.
+    #[error("{subject} is forgotten")]
+    Forgotten {
+        /// `type/id`.
+        subject: String,
+    },
     /// The row that [`Decide::requires`](super::Decide::requires) returns was deleted, set again or marked. Nothing was appended.
     #[error("the row for which the commands are sent has changed")]
     RowChanged,

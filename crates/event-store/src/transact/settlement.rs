@@ -60,7 +60,10 @@ impl<D: Decide> Transaction<'_, D> {
     /// The stored response, if there is one, in place of an error: the same request may have been executed before, and
     /// the state that was read may already contain its result.
     pub(super) async fn stored_response_or(&mut self, end: End<D::Error>) -> End<D::Error> {
-        let is_undecided = matches!(end, Err(TransactError::Decide(_) | TransactError::Conflict { .. }));
+        let is_undecided = matches!(
+            end,
+            Err(TransactError::Decide(_) | TransactError::Conflict { .. } | TransactError::Forgotten { .. })
+        );
         let Some(idempotency) = self.options.idempotency.filter(|_| is_undecided) else { return end };
         let is_forbidden = matches!(&end, Err(TransactError::Decide(error)) if D::is_forbidden(error));
         let read = self.stream.store.stored_response(self.stream.key, idempotency.key, self.stream.store.now());

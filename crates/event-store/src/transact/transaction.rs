@@ -6,7 +6,7 @@ use daybook_decider::{Claim, Folded, Need};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::decide::Decide;
-use super::decision::{Decision, NotDecided, Outcome};
+use super::decision::{Decision, Drafted, NotDecided, Outcome};
 use super::in_doubt::InDoubt;
 use super::options::{End, TransactError, TransactOptions, Transacted};
 use super::others::Others;
@@ -42,6 +42,8 @@ pub(super) struct Transaction<'a, D> {
     has_left: bool,
     /// Whether the next append must not contain the decision of another request.
     pub(super) is_alone: bool,
+    /// Whether a subject of the decision was found to be forgotten, and the state was then read again.
+    is_forgotten: bool,
     backoff: Backoff,
     /// The version of the metadata that is behind the events, and since when.
     pub(super) behind: Option<(u64, Instant)>,
@@ -105,6 +107,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
             others: Others::default(),
             has_left: false,
             is_alone: is_rebuild || commands.requires().is_some(),
+            is_forgotten: false,
             backoff: Backoff::until(options.deadline),
             behind: None,
         }
@@ -259,8 +262,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
         !self.is_alone && self.in_doubt.event().is_none_or(|first| first.number == version + 1)
     }
 
-    fn decide(&self, before: &Folded) -> Result<Decision, NotDecided<D::Error>> {
-        self.stream.decide(self.commands, self.options, before, &self.others.known, &self.holders)
+    fn decide(&self, before: &Folded, ready: Option<Drafted>) -> Result<Decision, NotDecided<D::Error>> {
+        self.stream.decide(self.commands, self.options, before, ready, &self.others.known, &self.holders)
     }
 
     /// Decides on one state, and reads what the decision needs to know about other aggregates. Returns the call of the append
@@ -269,15 +272,21 @@ impl<'a, D: Decide> Transaction<'a, D> {
         &mut self,
         before: &Folded,
     ) -> Result<(AppendCall, Result<Decision, End<D::Error>>), StoreError> {
+        let mut drafted = None;
         loop {
             let call = self.stream.call(before.version(), Instant::now() + SEND_WINDOW);
             let decided = match std::mem::take(&mut self.others.existing) {
-                existing if existing.is_empty() => self.decide(before),
+                existing if existing.is_empty() => self.decide(before, drafted.take()),
                 existing => Err(NotDecided::Needs(existing)),
             };
             match decided {
                 Ok(decision) => return Ok((call, Ok(decision))),
                 Err(NotDecided::End(end)) => return Ok((call, Err(end))),
+                // Another decision could need other keys, those of aggregates with new ids.
+                Err(NotDecided::Keys(subjects, ready)) => {
+                    self.stream.store.sealing.provide(&subjects).await?;
+                    drafted = Some(*ready);
+                }
                 Err(NotDecided::Needs(needs)) => {
                     self.is_alone = true;
                     self.others.read(self.stream, self.commands, self.options.policy, needs).await?;
@@ -290,6 +299,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
     pub(super) fn put_in_cache(&self, stored: &Outcome) {
         self.stream.put_in_cache(&stored.after);
         stored.others.iter().for_each(|(key, after)| self.stream.store.cache.put(key, after));
+        // Their cached states may have their history.
+        stored.forgotten.iter().for_each(|key| self.stream.store.forget(key));
     }
 
     /// Decides on one state and appends: alone, or in a new group if other requests wait.
@@ -300,7 +311,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
         };
         let (batch, proposed) = match decided {
             Ok(decision) => {
-                self.is_alone |= !decision.outcome.others.is_empty();
+                self.is_alone |= decision.outcome.is_alone();
                 if self.in_doubt.event().is_none() && self.others.lacks_place(&decision) {
                     self.place.leave();
                     (self.has_left, self.state) = (true, StartState::Known(before.clone(), is_read));
@@ -309,6 +320,11 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 let Decision { batch, outcome } = decision;
                 let claims = batch.claims();
                 (batch, Ok(Proposed { index: 0, outcome, claims }))
+            }
+            // The state may be from before the subject was forgotten, also one that was read.
+            Err(Err(TransactError::Forgotten { .. })) if !std::mem::replace(&mut self.is_forgotten, true) => {
+                self.others.forget();
+                return None;
             }
             // Its conditions check whether the states are current, and were so together.
             Err(end) if !self.others.known.is_empty() => (self.stream.checks(&self.others.known), Err(end)),
@@ -378,20 +394,23 @@ impl<'a, D: Decide> Transaction<'a, D> {
     /// Decides on the state after the last decision of a group, and joins the group. A decision that appends nothing
     /// joins too: the condition of the group checks the state that the decision was made on.
     async fn attempt_in_group(&mut self, group: &Arc<Group>, before: &Folded) -> Attempted<D::Error> {
-        let proposed = match self.decide(before) {
-            Ok(Decision { batch, outcome }) if outcome.others.is_empty() => {
+        let proposed = match self.decide(before, None) {
+            Ok(Decision { batch, outcome }) if !outcome.is_alone() => {
                 let claims = batch.claims();
                 let index = self.place.join(group, Some((batch, outcome.after.clone())))?;
                 Ok(Proposed { index, outcome, claims })
             }
-            Err(NotDecided::End(end)) if self.options.idempotency.is_none() => {
+            Err(NotDecided::End(end))
+                if self.options.idempotency.is_none() && !matches!(end, Err(TransactError::Forgotten { .. })) =>
+            {
                 self.place.join(group, None)?;
                 Err(end)
             }
-            // A decision that involves other aggregates is appended alone. The idempotency key of one that appends nothing may
-            // have a stored response, which is read before the next request is decided.
+            // A decision that involves other aggregates, or forgets, is appended alone. The state of the group may be from before a
+            // subject was forgotten. The idempotency key of a decision that appends nothing may have a stored response, which is
+            // read before the next request is decided.
             declined => {
-                self.is_alone |= !matches!(declined, Err(NotDecided::End(_)));
+                self.is_alone |= matches!(declined, Ok(_) | Err(NotDecided::Needs(_) | NotDecided::End(Err(_))));
                 self.place.decline_group();
                 return None;
             }

@@ -34,6 +34,10 @@ pub struct Faults {
     pub get_queue_attributes: Vec<CallFault>,
     /// A fault for each of the next calls of `DescribeEventBus`.
     pub describe_event_bus: Vec<CallFault>,
+    /// A fault for each of the next calls of `Encrypt`.
+    pub encrypt: Vec<CallFault>,
+    /// A fault for each of the next calls of `Decrypt`.
+    pub decrypt: Vec<CallFault>,
     /// Faults of deliveries of events to the targets of rules.
     pub deliveries: Vec<DeliveryFault>,
     /// Faults of invocations of functions that are targets of rules.
@@ -293,6 +297,8 @@ mod tests {
               "deleteMessage": [{"acceptThenDrop": true}],
               "getQueueAttributes": [{"http": 503}],
               "describeEventBus": [{"code": "ThrottlingException"}],
+              "encrypt": [{"code": "DisabledException"}],
+              "decrypt": [{"code": "KMSInvalidStateException"}],
               "deliveries": [
                 {"containing": "TodoCreated", "duplicate": true},
                 {"containing": "OrderPlaced", "delayMs": 500, "times": 1},

@@ -1,4 +1,4 @@
-//! The endpoint of both services.
+//! The endpoint of the services.
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -10,13 +10,13 @@ use crate::json_protocol::{self, CallError, CallResponse, JSON_1_0, JSON_1_1};
 use crate::messaging::bus::Bus;
 use crate::messaging::deliveries::{delete_rule, describe_event_bus, put_rule, put_targets, remove_targets};
 use crate::messaging::put_events::put_events;
-use crate::messaging::sqs;
+use crate::messaging::{kms, sqs};
 
 /// Maximum bytes of a request: more than any request within the limits has, including escapes.
 const MAX_BODY: usize = 16 * 1024 * 1024;
 
 impl Bus {
-    /// The endpoint of both services: `POST /`, where `X-Amz-Target` names the operation.
+    /// The endpoint of the services: `POST /`, where `X-Amz-Target` names the operation.
     pub fn router(&self) -> Router {
         Router::new().route("/", post(dispatch)).layer(DefaultBodyLimit::max(MAX_BODY)).with_state(self.clone())
     }
@@ -40,6 +40,8 @@ async fn dispatch(State(bus): State<Bus>, headers: HeaderMap, body: Bytes) -> Re
         "AmazonSQS.ChangeMessageVisibility" => sqs::change_visibility(&bus, &body),
         "AmazonSQS.ChangeMessageVisibilityBatch" => sqs::change_visibility_batch(&bus, &body),
         "AmazonSQS.GetQueueAttributes" => sqs::get_queue_attributes(&bus, &body).await,
+        "TrentService.Encrypt" => kms::encrypt(&bus, &body).await,
+        "TrentService.Decrypt" => kms::decrypt(&bus, &body).await,
         _ => Err(CallError::bad_request("UnknownOperationException", "")),
     };
     let request_id = bus.state().new_id();

@@ -15,6 +15,7 @@ use daybook_local_aws::clock::LocalClock;
 use daybook_projector::Projector;
 use daybook_queue::{Queue, SqsClient, Waits};
 use daybook_reactor::{Reactor, reactions_queue as reactor_queue};
+use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
 use daybook_stream_relay::{Clock, Relay, RelaySettings, changes_queue, clients, processes_queue, reactions_queue};
 use daybook_view_store::ViewStore;
@@ -38,19 +39,20 @@ pub(crate) fn start(settings: &FunctionSettings, project: Project) -> Result<Ver
 
     let mut handlers = BTreeMap::new();
     handlers.insert("stream-relay", Handler::Relay(relay(settings)?));
-    let store = StoreSettings::read(&environment_of(&settings.snapshotter))?;
-    let snapshotter = Snapshotter::new((project.aggregates)()?, event_store(&metered, store, &settings.clock));
+    let environment = environment_of(&settings.snapshotter);
+    let store = event_store(settings, &metered, &environment, StoreSettings::read(&environment)?)?;
+    let snapshotter = Snapshotter::new((project.aggregates)()?, store);
     handlers.insert("snapshotter", Handler::Snapshotter(snapshotter));
     if let Some(variables) = &settings.projector {
         let environment = environment_of(variables);
         let store = StoreSettings::new(environment.required("TABLE_NAME")?);
-        let events = event_store(&dynamodb, store, &settings.clock);
+        let events = event_store(settings, &dynamodb, &environment, store)?;
         let views = ViewStore::new(&faults.inject_into(&dynamodb), daybook_projector::views_table(&environment)?);
         handlers.insert("projector", Handler::Projector(Projector::new((project.projections)()?, events, views)));
     }
     if let Some(variables) = &settings.reactor {
         let environment = environment_of(variables);
-        let store = event_store(&dynamodb, StoreSettings::read(&environment)?, &settings.clock);
+        let store = event_store(settings, &dynamodb, &environment, StoreSettings::read(&environment)?)?;
         let (client, url) = (SqsClient::new(&aws_config_at(&settings.bus_url)), reactor_queue(&environment)?);
         let queue = Queue { client, url, waits: Waits::default() };
         handlers.insert("reactor", Handler::Reactor(Reactor::new((project.aggregates)()?, store, queue)));
@@ -61,9 +63,16 @@ pub(crate) fn start(settings: &FunctionSettings, project: Project) -> Result<Ver
     Ok(Version::new(api, handlers::router(handlers, meter, faults, settings.clock.clone()), None))
 }
 
-fn event_store(dynamodb: &SdkConfig, settings: StoreSettings, clock: &LocalClock) -> EventStore {
-    let clock = clock.clone();
-    EventStore::new(dynamodb, settings).with_clock(move || clock.timestamp())
+/// The store of a function with this environment. KMS is beside the bus.
+fn event_store(
+    settings: &FunctionSettings,
+    dynamodb: &SdkConfig,
+    environment: &Environment,
+    store: StoreSettings,
+) -> Result<EventStore, DevError> {
+    let clock = settings.clock.clone();
+    let store = EventStore::new(dynamodb, store).with_keys(environment, &aws_config_at(&settings.bus_url))?;
+    Ok(store.with_clock(move || clock.timestamp()))
 }
 
 fn api(
@@ -73,8 +82,7 @@ fn api(
     faults: &FaultyViews,
 ) -> Result<Router, DevError> {
     let environment = environment_of(&settings.command_handler);
-    let store = StoreSettings::read(&environment)?;
-    let store = event_store(dynamodb, store, &settings.clock);
+    let store = event_store(settings, dynamodb, &environment, StoreSettings::read(&environment)?)?;
     let mut api = Api::new((project.aggregates)()?, store, ApiSettings::read(&environment)?);
     if let Some(views_table) = daybook_command_handler::views_table(&environment) {
         api = api.with_views((project.projections)()?, ViewStore::new(&faults.inject_into(dynamodb), views_table));
@@ -92,12 +100,14 @@ fn console(
     meter: UsageMeter,
 ) -> Result<Router, DevError> {
     let environment = environment_of(&settings.command_handler);
-    let store = StoreSettings::read(&environment)?;
-    let store = event_store(dynamodb, store, &settings.clock);
+    let store = event_store(settings, dynamodb, &environment, StoreSettings::read(&environment)?)?;
     let ConsoleSettings { stack, access, form_token } = settings.console.clone();
     let (stack, kind) = (Arc::new(RemoteStack::new(stack, meter)), StackKind::Local { api });
     let views = match daybook_command_handler::views_table(&environment) {
-        Some(table) => Some(Views { projections: (project.projections)()?, store: ViewStore::new(dynamodb, table) }),
+        Some(table) => {
+            let views = ViewStore::new(dynamodb, table).with_sealing(store.sealing());
+            Some(Views { projections: (project.projections)()?, store: views })
+        }
         None => None,
     };
     let registry = (project.aggregates)()?;

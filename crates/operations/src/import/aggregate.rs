@@ -4,16 +4,18 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use daybook_admin::{AdminCalls, Derived, ImportBatch, ImportOptions};
+use daybook_decider::personal::referring;
 use daybook_decider::record::timestamp;
-use daybook_decider::{AggregatePanic, Claim, Model, RecordedEvent};
+use daybook_decider::{AggregatePanic, Claim, Json, Model, RecordedEvent};
 use daybook_event_store::{AppendError, EventStore, StoreError};
 use daybook_function_runtime::with_causes;
-use daybook_table::AggregateKey;
+use daybook_table::{AggregateKey, keys};
 use jiff::Timestamp;
 
 use super::replay::Replay;
 use crate::error::shortened;
 use crate::export::page;
+use crate::history::line::EventLine;
 use crate::history::source::{AggregateLines, HistoryFile, LineError};
 use crate::pacing::Pacer;
 
@@ -95,15 +97,16 @@ impl From<AppendError> for ImportFailure {
 }
 
 impl Importer<'_> {
-    /// Checks that all events of an aggregate can be imported into an empty table, without any call.
-    pub(super) fn check(&self, model: &dyn Model, lines: &AggregateLines) -> Result<(), LineError> {
+    /// Checks that all events of an aggregate can be imported into an empty table. Only sealed values need a call, for their keys.
+    pub(super) async fn check(&self, model: &dyn Model, lines: &AggregateLines) -> Result<(), LineError> {
         let first = lines.first_line();
         let of_line = |line: u64, reason: String| LineError { line, reason };
         let mut replay = Replay::new(model, &lines.key, self.options, self.store.settings().epoch);
         let mut batch = self.store.admin().import(model, &lines.key, 0, self.options);
         for line in self.file.lines(lines).map_err(|error| of_line(first, error.to_string()))? {
-            let (number, line) = line?;
+            let (number, mut line) = line?;
             let wrong = |reason| of_line(number, reason);
+            self.open(&lines.key, &mut line).await.map_err(|error| wrong(with_causes(&error)))?;
             let (event, messages) = replay.event(line, None).map_err(wrong)?;
             // A check needs the sizes of each event only.
             batch.pass(replay.folded().version());
@@ -134,6 +137,7 @@ impl Importer<'_> {
     ) -> Result<(), ImportFailure> {
         if !had.claims.is_empty() {
             let claims: Vec<_> = had.claims.into_iter().collect();
+            let claims = self.store.admin().stored_claims(&claims).await?;
             self.store.admin().correct(model, &lines.key, Derived::Claims(&claims), true).await?;
         }
         if had.deadlines {
@@ -179,8 +183,9 @@ impl Importer<'_> {
         let opened = self.file.lines(lines);
         let opened = opened.map_err(|error| LineError { line: lines.first_line(), reason: error.to_string() })?;
         for line in opened {
-            let (number, line) = line?;
+            let (number, mut line) = line?;
             let wrong = |reason| LineError { line: number, reason };
+            self.open(key, &mut line).await?;
             let known = stored.next().await?;
             let (event, messages) = replay.event(line, known.as_ref()).map_err(wrong)?;
             match known {
@@ -220,6 +225,11 @@ impl Importer<'_> {
             self.send(&mut batch, &replay, in_table).await?;
         }
         Ok(imported)
+    }
+
+    /// Opens the personal values of a line, which are sealed again when it is written.
+    async fn open(&self, key: &AggregateKey, line: &mut EventLine) -> Result<(), StoreError> {
+        self.store.sealing().open([(keys::pk(key), &mut line.data)].into_iter()).await
     }
 
     async fn send(
@@ -286,7 +296,10 @@ fn difference(stored: &RecordedEvent, event: &RecordedEvent) -> Option<String> {
     let (found, expected) = (facts(stored), facts(event));
     let different = found.iter().zip(&expected).find(|(found, expected)| found != expected);
     different.map(|((name, found), (_, expected))| {
-        let [found, expected] = [found, expected].map(|value| shortened(value, SHOWN));
+        // What is personal is not printed.
+        let printed =
+            |value: &String| Json::parse(value.clone()).map_or(value.clone(), |json| referring(json).text().to_owned());
+        let [found, expected] = [found, expected].map(|value| shortened(&printed(value), SHOWN));
         format!("{name} in the table is {found}, in the file {expected}")
     })
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use daybook_admin::ImportOptions;
 use daybook_decider::record::{FIRST_EPOCH, timestamp};
-use daybook_decider::{Folded, LastEvent, Model, OutboxMessage, RecordedEvent};
+use daybook_decider::{EventType, Folded, Json, LastEvent, Model, OutboxMessage, RecordedEvent, personal};
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
 use daybook_table::AggregateKey;
 use jiff::{SignedDuration, Timestamp};
@@ -92,6 +92,7 @@ impl<'a> Replay<'a> {
             message_epoch: if self.options.publish { self.epoch } else { FIRST_EPOCH },
             together: line.together,
         };
+        event.data = self.marked(&event);
         let messages = if self.options.publish {
             let announced = self.model.announced(&self.folded, &self.key.id, &event, self.epoch);
             announced.map_err(|error| error.to_string())?
@@ -121,6 +122,18 @@ impl<'a> Replay<'a> {
         self.ids.insert(event.event_id);
         self.ids.extend(messages.iter().map(|message| message.message_id));
         Ok(())
+    }
+
+    /// The data of an event, with its personal values marked if the file has them as plain values.
+    fn marked(&self, event: &RecordedEvent) -> Json {
+        let is_written = |known: &EventType| known.name == event.event_type && known.version == event.event_version;
+        match self.model.read(event).as_deref() {
+            Ok([(_, data)]) if self.model.events().iter().any(is_written) && personal::contains(data.text()) => {
+                let subject = (&*self.key.aggregate_type, &*self.key.id);
+                personal::attributed(data.clone(), subject).unwrap_or_else(|_| event.data.clone())
+            }
+            _ => event.data.clone(),
+        }
     }
 
     fn event_version(&self, line: &EventLine) -> Result<u32, String> {

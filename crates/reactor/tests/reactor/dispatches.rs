@@ -1,6 +1,7 @@
 //! The dispatches of a process are sent in their order, each once, and their answers come back once.
 
 use daybook_event_store::DeadlineMark;
+use daybook_table::AggregateKey;
 use daybook_test_support::fault_proxy::{InjectedFault, RecordedCall};
 use serde_json::json;
 
@@ -46,6 +47,19 @@ async fn deleted_target_and_taken_claim_are_answers() {
     setup.begin("1", &[("claim", "one"), ("b", "gone")]).await;
     assert!(!setup.hint(&setup.processes(), "1", "claim", 1).await);
     assert_eq!(setup.texts(&errand("1")).await, ["claim: ClaimTaken", "b: Deleted"]);
+}
+
+#[tokio::test]
+async fn value_about_a_forgotten_subject_is_left_out_of_the_event() {
+    let setup = Setup::new().await;
+    setup.notes("box", &["sign"]).await;
+    let store = setup.table.direct_store();
+    store.end_key(&AggregateKey::new("guest", "1")).await.unwrap();
+    setup.begin("1", &[("sign-again", "box")]).await;
+    assert!(!setup.hint(&setup.processes(), "1", "sign-again", 1).await);
+    assert_eq!(setup.texts(&errand("1")).await, ["sign-again: accepted"]);
+    let events = store.events(&postbox("box"), 2, 1).await.unwrap().items;
+    assert_eq!(events[0].data.text(), r#"{"by":{"$personal":{"of":"guest/1"}}}"#);
 }
 
 #[tokio::test]

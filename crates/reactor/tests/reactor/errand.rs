@@ -1,8 +1,8 @@
 //! A process of any dispatches, and the aggregates that it dispatches to and follows. What happens depends on names and texts.
 
 use daybook_decider::{
-    Aggregate, Answer, Claim, Commands, Context, Decision, Dispatch, EventType, FollowedEvent, Reacts, Rejection,
-    Sources,
+    Aggregate, Answer, Claim, Commands, Context, Decision, Dispatch, EventType, FollowedEvent, Personal, Reacts,
+    Rejection, Sources,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,7 @@ pub(crate) enum PostboxCommand {
 pub(crate) enum PostboxEvent {
     Opened {},
     Put { note: String },
+    Signed { by: Personal<String> },
     Removed {},
 }
 
@@ -36,8 +37,12 @@ impl Aggregate for Postbox {
     const TYPE: &'static str = "postbox";
     const STATE_VERSION: u32 = 1;
     const COMMANDS: Commands = Commands { create: "Open", update: None, delete: Some("Remove") };
-    const EVENTS: &'static [EventType] =
-        &[EventType::new("Opened", 1), EventType::new("Put", 1), EventType::new("Removed", 1)];
+    const EVENTS: &'static [EventType] = &[
+        EventType::new("Opened", 1),
+        EventType::new("Put", 1),
+        EventType::new("Signed", 1),
+        EventType::new("Removed", 1),
+    ];
 
     type State = PostboxState;
     type Command = PostboxCommand;
@@ -49,6 +54,9 @@ impl Aggregate for Postbox {
             PostboxCommand::Remove {} => Ok(vec![PostboxEvent::Removed {}]),
             PostboxCommand::Put { note } if note.starts_with("full") => Err(Rejection::new("Full", "it is full")),
             PostboxCommand::Put { note } if note.starts_with("boom") => panic!("{note} cannot be put"),
+            PostboxCommand::Put { note } if note.starts_with("sign") => {
+                Ok(vec![PostboxEvent::Signed { by: Personal::about("guest", "1", note) }])
+            }
             PostboxCommand::Put { note } => Ok(vec![PostboxEvent::Put { note }]),
         }
     }

@@ -1,0 +1,131 @@
+//! The texts of rows: opened when they are read, sealed before they are written.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::types::TransactWriteItem;
+use daybook_decider::{AggregateKey, Claim, Json, personal};
+use jiff::Timestamp;
+
+use super::{Keys, STACK_KEY, SubjectKeys, sealing};
+use crate::error::{Cause, StoreError};
+use crate::loaded::Loaded;
+use crate::moment::Moment;
+
+const NO_KEYS: &str = "this process has no keys; set KEYS_TABLE_NAME and PERSONAL_DATA_KEY";
+
+/// Opens and seals the personal values of texts, with the keys of a stack if it has some.
+#[derive(Clone, Debug, Default)]
+pub struct Sealing(pub(crate) Option<Arc<SubjectKeys>>);
+
+impl Sealing {
+    /// Opens the personal values of texts, each in a partition. Without keys, they stay sealed, and who reads one gets an error.
+    pub async fn open<'a>(&self, texts: impl Iterator<Item = (String, &'a mut Json)>) -> Result<(), StoreError> {
+        let Some(subject_keys) = &self.0 else { return Ok(()) };
+        let sealed: Vec<_> = texts.filter(|(_, json)| personal::contains(json.text())).collect();
+        match sealed.is_empty() {
+            true => Ok(()),
+            // Boxed, so that calls without personal values are as small as before.
+            false => Box::pin(open_all(subject_keys, sealed)).await,
+        }
+    }
+
+    /// Takes keys into memory, as far as they exist.
+    pub(crate) async fn prepare(&self, subjects: BTreeSet<String>) -> Result<(), StoreError> {
+        let Some(subject_keys) = &self.0 else { return Ok(()) };
+        let (_, missing) = subject_keys.in_memory(subjects);
+        match missing.is_empty() {
+            true => Ok(()),
+            false => match Box::pin(subject_keys.fetch(&missing)).await {
+                // Who needs the key gets the error.
+                Ok(_) | Err(StoreError::Corrupt { .. }) => Ok(()),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Whether no value of a cached state, whose history has been cached since then, is forgotten. Those of states are so recent as
+    /// the keys in memory.
+    pub(crate) fn is_current(&self, loaded: &Loaded, since: Option<Moment>) -> bool {
+        let Some(subject_keys) = &self.0 else { return true };
+        if since.is_some_and(|since| !since.is_within(SubjectKeys::LIFETIME)) {
+            return false;
+        }
+        let subjects = personal::subjects(loaded.state.text());
+        subjects.is_empty() || subject_keys.are_live(subjects)
+    }
+
+    /// Seals the personal values of a text in a partition.
+    pub async fn seal(&self, json: &mut Json, partition: &str) -> Result<(), StoreError> {
+        let keys = self.keys_for(personal::subjects(json.text())).await?;
+        if let Some(sealed) = sealing::seal(json.text(), partition, &keys)? {
+            *json = Json::parse(sealed).expect("forms in JSON are replaced by others");
+        }
+        Ok(())
+    }
+
+    /// The keys of these subjects, of which those that do not exist are made.
+    pub(crate) async fn keys_for(&self, subjects: BTreeSet<String>) -> Result<Keys, StoreError> {
+        let (mut keys, missing) = self.keys(subjects)?;
+        if !missing.is_empty() {
+            keys.extend(self.provide(&missing).await?);
+        }
+        Ok(keys)
+    }
+
+    /// A claim as it is stored: that of a personal value with a hash.
+    pub async fn stored_claim(&self, claim: &Claim) -> Result<Claim, StoreError> {
+        if claim.is_plain() {
+            self.keys_for(BTreeSet::from([STACK_KEY.to_owned()])).await?;
+        }
+        Ok(self.prepared_claim(claim))
+    }
+
+    /// A claim as it is stored, after [`keys`](Self::keys) had the key of the stack.
+    pub(crate) fn prepared_claim(&self, claim: &Claim) -> Claim {
+        match &self.0 {
+            Some(subject_keys) if claim.is_plain() => {
+                subject_keys.hashed(claim).expect("the caller has provided the key")
+            }
+            _ => claim.clone(),
+        }
+    }
+
+    /// The keys of these subjects that are in memory, and the subjects whose keys are not.
+    pub(crate) fn keys(&self, subjects: BTreeSet<String>) -> Result<(Keys, BTreeSet<String>), StoreError> {
+        let rejected =
+            |reason: String| StoreError::InvalidRequest { doing: "seal personal data", source: reason.into() };
+        match (&self.0, subjects.first()) {
+            (_, None) => Ok((Keys::new(), subjects)),
+            (_, Some(none)) if none.is_empty() => Err(rejected("a personal value has no subject".to_owned())),
+            (None, Some(_)) => Err(rejected(NO_KEYS.to_owned())),
+            (Some(subject_keys), Some(_)) => Ok(subject_keys.in_memory(subjects)),
+        }
+    }
+
+    /// The keys of these subjects from the table, of which those that do not exist are made.
+    pub(crate) async fn provide(&self, subjects: &BTreeSet<String>) -> Result<Keys, StoreError> {
+        match &self.0 {
+            Some(subject_keys) => Box::pin(subject_keys.provide(subjects)).await,
+            None => Ok(Keys::new()),
+        }
+    }
+
+    /// The write that forgets an aggregate.
+    pub(crate) fn forget(&self, key: &AggregateKey, now: Timestamp) -> Result<TransactWriteItem, StoreError> {
+        let source = || StoreError::InvalidRequest { doing: "forget personal data", source: NO_KEYS.into() };
+        Ok(self.0.as_ref().ok_or_else(source)?.forget(&key.to_string(), now))
+    }
+}
+
+async fn open_all(subject_keys: &SubjectKeys, sealed: Vec<(String, &mut Json)>) -> Result<(), StoreError> {
+    let subjects = sealed.iter().flat_map(|(_, json)| personal::subjects(json.text())).collect();
+    let keys = subject_keys.existing(subjects).await?;
+    for (partition, json) in sealed {
+        let corrupt = |source: Cause| StoreError::Corrupt { item: format!("a row of {partition}"), source };
+        if let Some(opened) = sealing::open(json.text(), &partition, &keys).map_err(corrupt)? {
+            *json = Json::parse(opened).map_err(|error| corrupt(error.into()))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Forgetting the personal data of an aggregate.
+
+use std::time::Duration;
+
+use clap::Args;
+use daybook_admin::{AdminCalls, Finding};
+use daybook_decider::joint::decide;
+use daybook_decider::{
+    Addressed, AggregateKey, Caller, CommandError, CommandRequest, DecisionInput, Decisions, Folded, Involved,
+    JointError, Json, Meta, Model, Registry,
+};
+use daybook_event_store::{
+    CommandResponse, Decide, EventStore, LoadPolicy, ResponseDetail, TransactOptions, Undecided,
+};
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio::time::Instant;
+use ulid::Ulid;
+
+use crate::error::OperatorError;
+use crate::selection::AggregateName;
+use crate::stack::{SETTINGS_TO_IMPORT_MESSAGES, Stack};
+
+/// The time for the command.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Forget the personal values about an aggregate, in all rows that the stack stores.
+///
+/// A dry run by default, which does not ask the aggregate whether it accepts the command; `--yes` executes it. It sends the command that
+/// the code declares (FORGET). Its event, the end of the key and the release of claims are one transaction. If the aggregate is forgotten
+/// already, only its key is ended, in case a restore has brought it back. Copies outside the stack are not changed.
+#[derive(Clone, Debug, Args)]
+pub struct ForgetOptions {
+    /// The aggregate.
+    #[arg(value_name = "TYPE/ID")]
+    pub aggregate: AggregateName,
+    /// Forget; without this option, the command is a dry run.
+    #[arg(long = "yes")]
+    pub forgets: bool,
+    /// Then check all rows of the aggregate, also that no event has a value in plain text.
+    #[arg(long = "verify")]
+    pub verifies: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ForgottenAggregate {
+    pub aggregate: String,
+    pub dry_run: bool,
+    /// The command that is sent.
+    pub command: &'static str,
+    /// The version of the aggregate, after the command if it was sent.
+    pub version: u64,
+    /// Whether its state was forgotten before.
+    pub was_forgotten: bool,
+    #[serde(skip)]
+    pub findings: Vec<Finding>,
+}
+
+/// Forgets an aggregate.
+pub async fn forget(stack: &Stack, options: &ForgetOptions) -> Result<ForgottenAggregate, OperatorError> {
+    let failed = |reason: String| OperatorError::Failed(format!("{}: {reason}", options.aggregate.0));
+    let store = stack.store(SETTINGS_TO_IMPORT_MESSAGES).await?;
+    let key = &options.aggregate.0;
+    let registry = &stack.registry;
+    let model = registry.get(&key.aggregate_type);
+    let model = model.ok_or_else(|| failed(format!("no aggregate type {} is registered", key.aggregate_type)))?;
+    let command = model.forget().ok_or_else(|| failed("its type declares no FORGET".to_owned()))?;
+    let unavailable = OperatorError::store("cannot forget the aggregate; run it again");
+    let loaded = store.load(model, key).await.map_err(&unavailable)?;
+    if loaded.version() == 0 {
+        return Err(failed("it does not exist".to_owned()));
+    }
+    let is_forgotten = |folded: &Folded| model.is_forgotten(folded).map_err(|panic| failed(panic.to_string()));
+    let mut version = loaded.version();
+    let was_forgotten = is_forgotten(&loaded.folded)?;
+    let findings = match options.forgets {
+        false => Vec::new(),
+        true => {
+            if !was_forgotten {
+                let commands = [CommandRequest { command: command.to_owned(), data: Json::empty_object() }];
+                let forgetting = Forgetting { registry, store: &store, key, commands: &commands };
+                let options = TransactOptions {
+                    policy: LoadPolicy::Incremental,
+                    creates: false,
+                    expected_version: None,
+                    idempotency: None,
+                    deadline: Instant::now() + PATIENCE,
+                };
+                let sent = store.transact(model, key, &forgetting, &options).await;
+                sent.map_err(|error| failed(daybook_function_runtime::with_causes(&error)))?;
+            }
+            let after = store.load(model, key).await.map_err(&unavailable)?;
+            if !is_forgotten(&after.folded)? {
+                return Err(failed(format!("after {command}, is_forgotten is false; its key is still there")));
+            }
+            version = after.version();
+            store.end_key(key).await.map_err(&unavailable)?;
+            match options.verifies {
+                true => {
+                    let verified = store.admin().verify(model, key, Timestamp::now()).await.map_err(&unavailable)?;
+                    [verified.findings, verified.warnings].concat()
+                }
+                false => Vec::new(),
+            }
+        }
+    };
+    let (aggregate, dry_run) = (key.to_string(), !options.forgets);
+    Ok(ForgottenAggregate { aggregate, dry_run, command, version, was_forgotten, findings })
+}
+
+/// The command of an operator.
+struct Forgetting<'a> {
+    registry: &'a Registry,
+    store: &'a EventStore,
+    key: &'a AggregateKey,
+    commands: &'a [CommandRequest],
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NotForgotten(String);
+
+impl Decide for Forgetting<'_> {
+    type Error = NotForgotten;
+
+    fn decide(&self, before: &Folded, involved: &Involved) -> Result<Decisions, Undecided<NotForgotten>> {
+        let seed = Ulid::from_datetime(self.store.now().into());
+        let now = Timestamp::from_millisecond(i64::try_from(seed.timestamp_ms()).unwrap_or_default());
+        let meta = Meta { actor: Some("daybook".to_owned()), ..Meta::default() };
+        let epoch = self.store.settings().epoch;
+        let input = DecisionInput::new(now.unwrap_or_default(), seed, meta, Caller::system(), epoch);
+        let input = DecisionInput { involved: involved.clone(), ..input };
+        match decide(self.registry, before, &[Addressed::new(self.key, self.commands)], &input) {
+            Err(JointError { error: CommandError::Needs(needs), .. }) => Err(Undecided::Needs(needs)),
+            Err(error) => Err(NotForgotten(error.to_string()).into()),
+            Ok(Decisions { own, .. }) if own.rejection.is_some() => {
+                let reason = own.rejection.map(|rejection| format!("{}: {}", rejection.name, rejection.detail));
+                Err(NotForgotten(reason.unwrap_or_default()).into())
+            }
+            Ok(decisions) => Ok(decisions),
+        }
+    }
+
+    fn model(&self, aggregate_type: &str) -> Option<&dyn Model> {
+        self.registry.get(aggregate_type)
+    }
+
+    fn respond(&self, _: &Folded, decided: &Decisions, _: ResponseDetail) -> Result<CommandResponse, NotForgotten> {
+        let version = decided.own.after.version();
+        Ok(CommandResponse { status: 200, version, state_version: 0, body: String::new() })
+    }
+}

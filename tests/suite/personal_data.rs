@@ -1,0 +1,232 @@
+//! Personal data: sealed in every row, and forgotten everywhere.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aggregates::Customer;
+use aggregates::customer::Event;
+use aws_sdk_dynamodb::types::AttributeValue;
+use axum::Router;
+use axum::http::Method;
+use daybook_command_handler::{Api, router};
+use daybook_decider::Personal;
+use daybook_projection::{FollowedEvent, Follows, Projection, Projections, Source};
+use daybook_projector::{EventRange, Projecting};
+use daybook_table::AggregateKey;
+use daybook_test_support::table::KEYS_TABLE;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use suite_tests::ApiResponse;
+
+use crate::instance::{Instance, send, settings};
+
+const NAME: &str = "Ann Example";
+const EMAIL: &str = "ann.example@example.com";
+
+/// All rows of the tables, as text.
+async fn stored(instance: &Instance) -> String {
+    let mut text = String::new();
+    for table in instance.table.raw.list_tables().send().await.unwrap().table_names() {
+        let rows = instance.table.raw.scan().table_name(table).send().await.unwrap();
+        assert!(rows.last_evaluated_key().is_none());
+        text += &format!("{:?}", rows.items());
+    }
+    text
+}
+
+async fn get(router: &Router, path: &str) -> ApiResponse {
+    send(router, Method::GET, path, &[], None).await
+}
+
+async fn register(instance: &Instance, id: &str) {
+    let ann = json!({"id": id, "email": EMAIL, "name": NAME});
+    let registered = instance.post("/customer", ann).await.expect(201);
+    assert_eq!(registered.body["state"], json!({"email": EMAIL, "name": NAME}));
+    assert_eq!(registered.body["events"][0]["data"], json!({"email": EMAIL, "name": NAME}));
+    let subject = json!({"$subject": format!("customer/{id}")});
+    assert_eq!(registered.body["messages"][0]["data"], json!({"email": subject, "name": subject}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_are_sealed_in_rows_and_plain_for_callers() {
+    let instance = Instance::start().await;
+    register(&instance, "7").await;
+    let rows = stored(&instance).await;
+    assert!(!rows.contains(NAME) && !rows.contains(EMAIL) && rows.contains("sealed"), "{rows}");
+    assert!(rows.contains("CLAIM#personal-email#hash#"), "{rows}");
+    // Another process opens them with the same keys.
+    let other = instance.beside();
+    assert_eq!(get(&other, "/customer/7").await.expect(200).body["state"]["name"], NAME);
+    let events = get(&other, "/customer/7/events").await.expect(200);
+    assert_eq!(events.body["events"][0]["data"]["name"], NAME);
+    let feed = get(&other, "/events?type=CustomerRegistered").await.expect(200);
+    assert_eq!(feed.body["events"][0]["data"]["email"], EMAIL);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forgotten_customer_is_null_for_every_caller() {
+    let instance = Instance::start().await;
+    register(&instance, "7").await;
+    let forget = json!({"command": "ForgetCustomer"});
+    let forgotten = instance.post("/customer/7/commands", forget.clone()).await.expect(200);
+    assert_eq!(forgotten.body["state"], json!({"email": null, "name": null, "forgotten": true}));
+    for router in [&instance.router, &instance.beside()] {
+        let state = get(router, "/customer/7").await.expect(200).body["state"].clone();
+        assert_eq!(state, json!({"email": null, "name": null, "forgotten": true}));
+        let first = get(router, "/customer/7?version=1").await.expect(200).body["state"].clone();
+        assert_eq!(first, json!({"email": null, "name": null}));
+        let events = get(router, "/customer/7/events").await.expect(200).body["events"].clone();
+        assert_eq!(events[0]["data"], json!({"email": null, "name": null}));
+    }
+    assert!(!stored(&instance).await.contains("CLAIM#"), "the claim is released");
+    instance.post("/customer/7", json!({"email": EMAIL})).await.expect(422);
+    instance.post("/customer/7/commands", forget).await.expect(200);
+    // The address is free.
+    register(&instance, "8").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stored_response_is_sealed_and_forgotten_too() {
+    let instance = Instance::start().await;
+    let ann = || json!({"id": "7", "email": EMAIL, "name": NAME});
+    let request =
+        || crate::instance::request(axum::http::Method::POST, "/customer", &[("idempotency-key", "k")], Some(ann()));
+    instance.ask(request()).await.expect(201);
+    assert!(!stored(&instance).await.contains(NAME));
+    assert_eq!(instance.ask(request()).await.expect(201).body["state"]["name"], NAME);
+    instance.post("/customer/7/commands", json!({"command": "ForgetCustomer"})).await.expect(200);
+    assert_eq!(instance.ask(request()).await.expect(201).body["state"]["name"], Value::Null);
+}
+
+/// The names of customers by id.
+struct Names;
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+struct Name {
+    name: Personal<String>,
+}
+
+/// What the projection knows of a customer.
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct Known {
+    never_set: Personal<String>,
+    email: Personal<String>,
+}
+
+impl Projection for Names {
+    const NAME: &'static str = "names";
+    const VERSION: u32 = 1;
+    type Row = Name;
+    type Change = Personal<String>;
+
+    fn sources() -> Vec<Source<Self>> {
+        vec![Source::of::<Customer>()]
+    }
+
+    fn apply(_: Option<Name>, name: &Personal<String>) -> Option<Name> {
+        Some(Name { name: name.clone() })
+    }
+}
+
+impl Follows<Customer> for Names {
+    type State = Known;
+
+    fn advance(known: Known, event: &FollowedEvent<'_, Event>) -> Known {
+        match event.event {
+            Event::Registered { email, .. } => Known { email: email.clone(), ..known },
+            _ => known,
+        }
+    }
+
+    fn changes(_: &Known, event: &FollowedEvent<'_, Event>, _: &Known) -> Vec<(String, Personal<String>)> {
+        match event.event {
+            Event::Registered { name, .. } => vec![(event.aggregate_id.to_owned(), name.clone())],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// An instance with the view, and another router over the same tables.
+async fn with_view() -> (Instance, Router) {
+    let mut instance = Instance::start().await;
+    let views = || Projections::default().with::<Names>().unwrap();
+    let api = |store| Api::new(aggregates::registry().unwrap(), store, settings());
+    instance.table.views().await;
+    instance.router = router(api(instance.table.store()).with_views(views(), instance.table.direct_views()));
+    let other = router(api(instance.table.direct_store()).with_views(views(), instance.table.direct_views()));
+    (instance, other)
+}
+
+/// Folds the events of the customer into the view.
+async fn project(instance: &Instance) {
+    let projections = Projections::default().with::<Names>().unwrap();
+    let events = instance.table.direct_store();
+    let views = instance.table.direct_views().with_sealing(events.sealing());
+    let aggregates = BTreeMap::from([(AggregateKey::new("customer", "7"), EventRange::default())]);
+    let model = projections.following("customer").next().unwrap();
+    let projecting = Projecting { model, events: &events, views: &views };
+    let cutoff = tokio::time::Instant::now() + Duration::from_secs(60);
+    let projected = projecting.project(aggregates, cutoff).await.unwrap();
+    assert!(projected.unfinished.is_empty() && projected.suspended.is_empty(), "{projected:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn views_are_sealed_and_forgotten() {
+    let (instance, other) = with_view().await;
+    register(&instance, "7").await;
+    project(&instance).await;
+    let rows = stored(&instance).await;
+    assert!(rows.contains("names") && !rows.contains(NAME), "{rows}");
+    assert_eq!(get(&instance.router, "/views/names/7").await.expect(200).body["row"], json!({"name": NAME}));
+    instance.post("/customer/7/commands", json!({"command": "ForgetCustomer"})).await.expect(200);
+    for router in [&instance.router, &other] {
+        assert_eq!(get(router, "/views/names/7").await.expect(200).body["row"], json!({"name": null}));
+    }
+    project(&instance).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn value_from_before_its_field_was_personal_is_readable_and_null_once_forgotten() {
+    let (instance, other) = with_view().await;
+    register(&instance, "7").await;
+    let plain = AttributeValue::S(json!({"email": EMAIL, "name": NAME}).to_string());
+    let key = AggregateKey::new("customer", "7");
+    instance.table.tamper(&key, "EVENT#000000000001", [("data", plain)]).await;
+    assert_eq!(get(&other, "/customer/7").await.expect(200).body["state"]["name"], NAME);
+    project(&instance).await;
+    assert_eq!(get(&other, "/views/names/7").await.expect(200).body["row"], json!({"name": NAME}));
+    instance.post("/customer/7/commands", json!({"command": "ForgetCustomer"})).await.expect(200);
+    for router in [&instance.router, &other, &instance.beside()] {
+        assert_eq!(get(router, "/customer/7").await.expect(200).body["state"]["name"], Value::Null);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_key_is_an_error() {
+    let instance = Instance::start().await;
+    register(&instance, "7").await;
+    let delete = instance.table.raw.delete_item().table_name(KEYS_TABLE);
+    delete.key("pk", AttributeValue::S("customer/7".to_owned())).send().await.unwrap();
+    get(&instance.beside(), "/customer/7").await.expect(500);
+    assert_eq!(instance.get("/customer/7").await.expect(200).body["state"]["name"], NAME);
+    // It is left out of the feed, which goes on.
+    register_other(&instance).await;
+    let feed = get(&instance.beside(), "/events?type=CustomerRegistered").await.expect(200);
+    assert_eq!(feed.body["events"].as_array().unwrap().len(), 1, "{}", feed.body);
+}
+
+async fn register_other(instance: &Instance) {
+    let bob = json!({"id": "8", "email": "bob@example.com", "name": "Bob"});
+    instance.post("/customer", bob).await.expect(201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reserved_members_are_rejected() {
+    let instance = Instance::start().await;
+    for body in [r#"{"$personal":{"value":"x"}}"#, r#"{"\u0024subject":"customer/1"}"#] {
+        let name: Value = serde_json::from_str(body).unwrap();
+        let body = json!({"id": "7", "email": EMAIL, "name": name});
+        instance.post("/customer", body).await.expect(400);
+    }
+}
