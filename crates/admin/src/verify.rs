@@ -22,7 +22,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use daybook_decider::{AggregatePanic, Folded, Model};
+use daybook_decider::{Folded, Model};
 use daybook_event_store::StoreError;
 use daybook_event_store::internal::{Item, is_valid_checksum, text};
 use daybook_table::{AggregateKey, attributes, keys};
@@ -127,14 +127,20 @@ impl Admin<'_> {
         folded: &Folded,
         report: &mut Report<'_>,
     ) -> Result<(), StoreError> {
-        let Some(command) = model.forget() else { return Ok(()) };
-        let panicked = |panic: AggregatePanic| StoreError::Panicked { item: key.to_string(), source: panic.into() };
-        let says = model.is_forgotten(folded).map_err(panicked)?;
-        match self.store.is_forgotten(key).await? {
-            Some(false) if says => report.add(keys::METADATA, Discrepancy::KeyRemains),
-            Some(true) if !says => report.add(keys::METADATA, Discrepancy::KeyEnded { command }),
-            _ => {}
+        let unreadable = |reason: String| Discrepancy::Unreadable { reason };
+        let says = model.is_forgotten(folded);
+        if model.forget().is_none() && matches!(says, Ok(false)) {
+            return Ok(());
         }
+        let discrepancy = match (self.store.is_forgotten(key).await, says) {
+            (Err(StoreError::Corrupt { item, source }), _) => unreadable(format!("{item}: {source}")),
+            (Err(error), _) => return Err(error),
+            (_, Err(panic)) => unreadable(panic.to_string()),
+            (Ok(Some(false)), Ok(true)) => Discrepancy::KeyRemains,
+            (Ok(Some(true)), Ok(false)) => Discrepancy::KeyEnded,
+            _ => return Ok(()),
+        };
+        report.add(keys::METADATA, discrepancy);
         Ok(())
     }
 

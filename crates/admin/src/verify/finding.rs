@@ -58,8 +58,8 @@ pub enum Discrepancy {
     PlainText,
     #[error("the state is forgotten, and the key of its personal data is there again: run daybook forget")]
     KeyRemains,
-    #[error("the personal data is forgotten, and the state does not say so: send {command} again")]
-    KeyEnded { command: &'static str },
+    #[error("the personal data is forgotten, and the state does not say so: run daybook forget")]
+    KeyEnded,
     #[error("this code writes no row with such a sort key")]
     UnknownRow,
 }
@@ -80,7 +80,7 @@ impl Discrepancy {
             Self::DiffersFromCode { .. } => "differs-from-code",
             Self::ClaimMissing { .. } | Self::ClaimStale { .. } => "claim",
             Self::DeadlineMissing { .. } | Self::DeadlineStale => "deadline",
-            Self::PlainText | Self::KeyRemains | Self::KeyEnded { .. } => "personal",
+            Self::PlainText | Self::KeyRemains | Self::KeyEnded => "personal",
             Self::UnknownRow => "unknown-row",
         }
     }

@@ -108,7 +108,7 @@ fn difference<'a>(one: &'a Value, other: &'a Value) -> Option<(String, Option<&'
 /// The text of a value at this place of a state, without what is personal.
 fn shown(at: &str, value: Option<&Value>) -> String {
     let text = match value.map(Json::of) {
-        Some(_) if at.contains("/$personal/") => "another one".to_owned(),
+        Some(_) if at.contains("/$personal") => "another one".to_owned(),
         Some(Ok(json)) => personal::referring(json).text().to_owned(),
         Some(Err(_)) | None => "missing".to_owned(),
     };

@@ -27,7 +27,7 @@ pub(crate) struct AppendCall {
     pub(super) key: AggregateKey,
     /// The version that was decided on.
     pub(super) before: u64,
-    pub(super) send_until: Instant,
+    pub(crate) send_until: Instant,
     pub(super) sealing: Sealing,
 }
 

@@ -95,12 +95,13 @@ impl EventStream<'_> {
             if !has_events && idempotency.is_none() {
                 return Err(NotDecided::End(Ok(Transacted::Decided(response))));
             }
-            let subjects = subjects(self.key, &decided, &response);
+            let stored = idempotency.map(|_| &*response.body);
+            let subjects = subjects(self.key, &decided, stored);
             if subjects.len() > MAX_SUBJECTS {
                 let source = format!("it is about {} subjects, the maximum is {MAX_SUBJECTS}", subjects.len()).into();
-                return Err(
-                    TransactError::Store(StoreError::InvalidRequest { doing: "seal personal data", source }).into()
-                );
+                let error = StoreError::InvalidRequest { doing: "seal personal data", source };
+                detail = detail.less().filter(|_| stored.is_some()).ok_or(TransactError::Store(error))?;
+                continue;
             }
             let (mut keys, missing) = self.store.sealing.keys(subjects).map_err(TransactError::from)?;
             if !missing.is_empty() {
@@ -150,11 +151,11 @@ impl EventStream<'_> {
     }
 }
 
-/// The subjects of the personal values of a decision and its response, and the stack for its claims.
-fn subjects(key: &AggregateKey, decided: &Decisions, response: &CommandResponse) -> BTreeSet<String> {
+/// The subjects of the personal values of a decision and the response to store, and the stack for its claims.
+fn subjects(key: &AggregateKey, decided: &Decisions, response: Option<&str>) -> BTreeSet<String> {
     let claims = parts(key, decided).filter_map(|(_, part)| stack_key_for(&part.claims));
     let events = parts(key, decided).flat_map(|(_, part)| &part.events).map(|event| event.data.text());
-    events.chain([&*response.body]).flat_map(personal::subjects).chain(claims).collect()
+    events.chain(response).flat_map(personal::subjects).chain(claims).collect()
 }
 
 /// A subject of the events of a decision that was forgotten before.

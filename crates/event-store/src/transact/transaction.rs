@@ -272,11 +272,16 @@ impl<'a, D: Decide> Transaction<'a, D> {
         &mut self,
         before: &Folded,
     ) -> Result<(AppendCall, Result<Decision, End<D::Error>>), StoreError> {
-        let mut drafted = None;
+        let mut drafted: Option<(AppendCall, Drafted)> = None;
         loop {
-            let call = self.stream.call(before.version(), Instant::now() + SEND_WINDOW);
+            // Its events have the time of the decision, so it is sent in the window of that time.
+            let in_time = drafted.take().filter(|(call, _)| Instant::now() < call.send_until);
+            let (call, ready) = in_time.map_or_else(
+                || (self.stream.call(before.version(), Instant::now() + SEND_WINDOW), None),
+                |(call, ready)| (call, Some(ready)),
+            );
             let decided = match std::mem::take(&mut self.others.existing) {
-                existing if existing.is_empty() => self.decide(before, drafted.take()),
+                existing if existing.is_empty() => self.decide(before, ready),
                 existing => Err(NotDecided::Needs(existing)),
             };
             match decided {
@@ -285,7 +290,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 // Another decision could need other keys, those of aggregates with new ids.
                 Err(NotDecided::Keys(subjects, ready)) => {
                     self.stream.store.sealing.provide(&subjects).await?;
-                    drafted = Some(*ready);
+                    drafted = Some((call, *ready));
                 }
                 Err(NotDecided::Needs(needs)) => {
                     self.is_alone = true;

@@ -128,7 +128,9 @@ impl<'a> Replay<'a> {
     fn marked(&self, event: &RecordedEvent) -> Json {
         let is_written = |known: &EventType| known.name == event.event_type && known.version == event.event_version;
         match self.model.read(event).as_deref() {
-            Ok([(_, data)]) if self.model.events().iter().any(is_written) && personal::contains(data.text()) => {
+            Ok([(_, data)])
+                if self.model.events().iter().any(is_written) && personal::subjects(data.text()).contains("") =>
+            {
                 let subject = (&*self.key.aggregate_type, &*self.key.id);
                 personal::attributed(data.clone(), subject).unwrap_or_else(|_| event.data.clone())
             }
