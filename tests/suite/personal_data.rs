@@ -54,7 +54,7 @@ async fn values_are_sealed_in_rows_and_plain_for_callers() {
     register(&instance, "7").await;
     let rows = stored(&instance).await;
     assert!(!rows.contains(NAME) && !rows.contains(EMAIL) && rows.contains("sealed"), "{rows}");
-    assert!(rows.contains("CLAIM#personal-email#hash#"), "{rows}");
+    assert!(rows.contains("CLAIM#personal-email*#"), "{rows}");
     // Another process opens them with the same keys.
     let other = instance.beside();
     assert_eq!(get(&other, "/customer/7").await.expect(200).body["state"]["name"], NAME);

@@ -18,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The rows that a correction is about.
 #[derive(Clone, Copy, Debug)]
 pub enum Derived<'a> {
-    /// Takes the claims that nobody has, and releases those of these suspects, as they are stored, that the aggregate has and its state does not have.
+    /// Takes the claims that nobody has, and releases those of these suspects, as they are stored, that the aggregate has and its
+    /// state does not have.
     Claims(&'a [Claim]),
     /// Sets the deadlines and dispatches of the state, and drops all others. New dispatches are sent if `sends`.
     Deadlines { sends: bool },

@@ -26,8 +26,8 @@ impl Claim {
     /// What begins the names of claims of personal values. Their rows contain a keyed hash of the value.
     pub const PERSONAL: &str = "personal-";
 
-    /// What begins such a hash.
-    const HASH: &str = "hash#";
+    /// What ends the name of such a claim as it is stored. The names of others do not have it.
+    const HASHED: char = '*';
 
     /// The claim of a value under a name such as `room-number`: 1 to 128 lower-case letters, digits and hyphens. Both are a
     /// stored format. A name that begins with `personal-` is that of a personal value.
@@ -51,17 +51,17 @@ impl Claim {
         &self.value
     }
 
-    /// Whether its value is personal and must not be stored.
+    /// Whether its value is personal, and is not stored.
     #[doc(hidden)]
     pub fn is_plain(&self) -> bool {
-        self.name.starts_with(Self::PERSONAL) && !self.value.starts_with(Self::HASH)
+        self.name.starts_with(Self::PERSONAL) && !self.name.ends_with(Self::HASHED)
     }
 
     /// The claim as it is stored: with a hash of its text.
     #[doc(hidden)]
     #[must_use]
     pub fn hashed(&self, hash: impl FnOnce(&str) -> String) -> Self {
-        Self { name: self.name.clone(), value: format!("{}{}", Self::HASH, hash(&self.to_string())) }
+        Self { name: format!("{}{}", self.name, Self::HASHED).into(), value: hash(&self.to_string()) }
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -69,10 +69,6 @@ impl Claim {
         if !(1..=Self::MAX_VALUE).contains(&self.value.len()) {
             let (name, most) = (&self.name, Self::MAX_VALUE);
             return Err(format!("a value of {name} must have 1 to {most} bytes: reject others in decide"));
-        }
-        if self.name.starts_with(Self::PERSONAL) && !self.is_plain() {
-            let (name, hash) = (&self.name, Self::HASH);
-            return Err(format!("a value of {name} must not begin with {hash}: reject it in decide"));
         }
         Ok(())
     }
@@ -135,7 +131,7 @@ mod tests {
         let claim = Claim::new("customer-email", "a:b#c@example.com");
         assert_eq!(Claim::parse(&claim.to_string()), Some(claim));
         let long = format!("email:{}", "x".repeat(Claim::MAX_VALUE + 1));
-        for wrong in ["", "email", "email:", ":a", "e#mail:a", "Email:a", "personal-email:hash#a", &long] {
+        for wrong in ["", "email", "email:", ":a", "e#mail:a", "Email:a", "personal-email*:a", &long] {
             assert_eq!(Claim::parse(wrong), None, "{wrong}");
         }
     }

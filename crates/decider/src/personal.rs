@@ -183,6 +183,7 @@ impl<T: JsonSchema> JsonSchema for Personal<T> {
         schema
     }
 }
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -3,10 +3,10 @@
 //!
 //! Invariant: requests that the services would reject are rejected with the same code. `aws-behaviour.md` in this crate
 //! lists the behaviour with its sources, and what is left out. The same calls in the same order have the same result:
-//! nothing is random, except for the key and the ciphertexts of KMS. EventBridge has `PutEvents`, `DescribeEventBus`, and rules that send events to queues. SQS has
-//! the operations that send, receive, delete and hide messages of a standard queue. KMS encrypts and decrypts with one key. Tests read accepted entries and
-//! messages from the [`Bus`], which stores them until it is dropped, including messages that were deleted from their
-//! queue.
+//! nothing is random, except for the key and the ciphertexts of KMS. EventBridge has `PutEvents`, `DescribeEventBus`, and rules that
+//! send events to queues. SQS has the operations that send, receive, delete and hide messages of a standard queue. KMS encrypts and
+//! decrypts with one key. Tests read accepted entries and messages from the [`Bus`], which stores them until it is dropped,
+//! including messages that were deleted from their queue.
 //!
 //! In reading order:
 //! - [`Bus`]: the accepted entries and messages, and the recorded calls. `search`: some of them.

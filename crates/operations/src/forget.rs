@@ -47,8 +47,8 @@ pub struct ForgetOptions {
 pub struct ForgottenAggregate {
     pub aggregate: String,
     pub dry_run: bool,
-    /// The command that is sent.
-    pub command: &'static str,
+    /// The command of the type.
+    pub command: Option<&'static str>,
     /// The version of the aggregate, after the command if it was sent.
     pub version: u64,
     /// Whether its state was forgotten before.
@@ -65,7 +65,6 @@ pub async fn forget(stack: &Stack, options: &ForgetOptions) -> Result<ForgottenA
     let registry = &stack.registry;
     let model = registry.get(&key.aggregate_type);
     let model = model.ok_or_else(|| failed(format!("no aggregate type {} is registered", key.aggregate_type)))?;
-    let command = model.forget().ok_or_else(|| failed("its type declares no FORGET".to_owned()))?;
     let unavailable = OperatorError::store("cannot forget the aggregate; run it again");
     let loaded = store.load(model, key).await.map_err(&unavailable)?;
     if loaded.version() == 0 {
@@ -74,10 +73,14 @@ pub async fn forget(stack: &Stack, options: &ForgetOptions) -> Result<ForgottenA
     let is_forgotten = |folded: &Folded| model.is_forgotten(folded).map_err(|panic| failed(panic.to_string()));
     let mut version = loaded.version();
     let was_forgotten = is_forgotten(&loaded.folded)?;
+    let command = model.forget();
+    if command.is_none() && !was_forgotten {
+        return Err(failed("its type declares no FORGET".to_owned()));
+    }
     let findings = match options.forgets {
         false => Vec::new(),
         true => {
-            if !was_forgotten {
+            if let Some(command) = command.filter(|_| !was_forgotten) {
                 let commands = [CommandRequest { command: command.to_owned(), data: Json::empty_object() }];
                 let forgetting = Forgetting { registry, store: &store, key, commands: &commands };
                 let options = TransactOptions {
@@ -92,7 +95,7 @@ pub async fn forget(stack: &Stack, options: &ForgetOptions) -> Result<ForgottenA
             }
             let after = store.load(model, key).await.map_err(&unavailable)?;
             if !is_forgotten(&after.folded)? {
-                return Err(failed(format!("after {command}, is_forgotten is false; its key is still there")));
+                return Err(failed("is_forgotten is false after the command; its key is still there".to_owned()));
             }
             version = after.version();
             store.end_key(key).await.map_err(&unavailable)?;

@@ -9,7 +9,8 @@ pub(super) async fn run(options: ForgetOptions, Session { stack, mut out }: Sess
     for finding in &forgotten.findings {
         out.print_text(&finding.to_string())?;
     }
-    let (aggregate, command, version) = (&forgotten.aggregate, forgotten.command, forgotten.version);
+    let (aggregate, command, version) =
+        (&forgotten.aggregate, forgotten.command.unwrap_or_default(), forgotten.version);
     let text = match (forgotten.dry_run, forgotten.was_forgotten) {
         (true, true) => format!("{aggregate} is forgotten since before event {version}; --yes ends its key again"),
         (true, false) => format!("{aggregate} would get {command}; this was a dry run, --yes sends it"),

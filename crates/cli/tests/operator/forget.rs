@@ -71,6 +71,7 @@ async fn aggregate_without_personal_data_cannot_be_forgotten() {
     register(&setup).await;
     let error = setup.daybook("forget customer/8").await.ended.unwrap_err().to_string();
     assert_eq!(error, "customer/8: it does not exist");
+    setup.command("account/1", "OpenAccount", json!({})).await;
     let error = setup.daybook("forget account/1").await.ended.unwrap_err().to_string();
     assert_eq!(error, "account/1: its type declares no FORGET");
 }

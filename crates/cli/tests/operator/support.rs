@@ -41,6 +41,8 @@ pub(crate) struct Setup {
     pub(crate) settings: Vec<(&'static str, String)>,
     /// The projections of the commands.
     pub(crate) projections: fn() -> Registered,
+    /// How long a message for the projector stays hidden, and the time-out of its invocations.
+    pub(crate) hidden_seconds: i32,
     /// The number of times that instances of the projector have asked for messages.
     pub(crate) receives: Arc<AtomicU64>,
     registry: Registry,
@@ -89,6 +91,7 @@ impl Setup {
             store,
             settings,
             projections: projections::projections,
+            hidden_seconds: 5,
             receives: Arc::default(),
             registry,
         }

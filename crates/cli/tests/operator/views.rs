@@ -28,9 +28,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::Setup;
 
-/// How long a message stays hidden, and the time-out of an invocation.
-pub(crate) const HIDDEN_SECONDS: i32 = 5;
-
 /// Each account, and all of them together. Version 4 fails at an amount of 13.
 pub(crate) struct Totals<const VERSION: u32>;
 
@@ -196,19 +193,20 @@ impl Setup {
         let projector = self.projector(projections, endpoint);
         let (sqs, url) = (self.sqs(), self.changes_url());
         let (stop, mut stopped) = watch::channel(false);
+        let hidden = self.hidden_seconds;
         let receives = self.receives.clone();
         let running = tokio::spawn(async move {
             loop {
                 receives.fetch_add(1, Relaxed);
                 let receive = sqs.receive_message().queue_url(&url).max_number_of_messages(2);
-                let receive = receive.wait_time_seconds(1).visibility_timeout(HIDDEN_SECONDS).send();
+                let receive = receive.wait_time_seconds(1).visibility_timeout(hidden).send();
                 let received = tokio::select! {
                     biased;
                     _ = stopped.wait_for(|stopped| *stopped) => return,
                     received = receive => received,
                 };
                 let messages = received.unwrap().messages.unwrap_or_default();
-                invoke(&projector, &sqs, &url, messages).await;
+                invoke(&projector, (&sqs, &url), messages, hidden).await;
                 sleep(pause).await;
             }
         });
@@ -262,11 +260,16 @@ impl Setup {
 }
 
 /// Passes messages to the projector, and deletes those that it has handled.
-pub(crate) async fn invoke(projector: &Projector, sqs: &aws_sdk_sqs::Client, url: &str, messages: Vec<Message>) {
+pub(crate) async fn invoke(
+    projector: &Projector,
+    (sqs, url): (&aws_sdk_sqs::Client, &str),
+    messages: Vec<Message>,
+    time_out: i32,
+) {
     let record =
         |message: &Message| QueueRecord::new(message.message_id.clone().unwrap(), message.body.clone().unwrap());
     let batch = QueueBatch { records: messages.iter().map(record).collect() };
-    let deadline = Instant::now() + Duration::from_secs(HIDDEN_SECONDS.unsigned_abs().into());
+    let deadline = Instant::now() + Duration::from_secs(time_out.unsigned_abs().into());
     let response = projector.handle(batch, deadline).await;
     for message in messages {
         let is_failed = |id: &str| response.batch_item_failures.iter().any(|failure| failure.item_identifier == id);

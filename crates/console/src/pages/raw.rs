@@ -1,12 +1,12 @@
 //! Rows and values as they are stored, on demand.
 
-use daybook_decider::personal;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use daybook_admin::AdminCalls;
+use daybook_decider::personal;
 use daybook_event_store::{LoadOptions, LoadPolicy};
 use daybook_local_aws::messaging::MessageQuery;
 use daybook_table::attributes;

@@ -133,6 +133,9 @@ pub fn subjects(text: &str) -> BTreeSet<String> {
 ///
 /// When a value cannot be stored, because it would not be found again or is sealed already: the reason.
 pub fn attributed(json: Json, (aggregate_type, id): (&str, &str)) -> Result<Json, String> {
+    if !json.text().contains(MEMBER) {
+        return Ok(json);
+    }
     let mut reason = None;
     let by = |form: Form| {
         if form.sealed.is_some() {
@@ -147,21 +150,19 @@ pub fn attributed(json: Json, (aggregate_type, id): (&str, &str)) -> Result<Json
     if rest.as_deref().unwrap_or(json.text()).contains(MEMBER) {
         reason = Some("a personal value is flattened or has a tag: give it a member of its own");
     }
-    match (reason, attributed) {
-        (Some(reason), _) => Err(reason.to_owned()),
-        (None, Some(text)) => Ok(Json::parse(text).expect(STILL_JSON)),
-        (None, None) => Ok(json),
+    match reason {
+        Some(reason) => Err(reason.to_owned()),
+        None => Ok(attributed.map_or(json, |text| Json::parse(text).expect(STILL_JSON))),
     }
 }
 
 /// The JSON without the values about a subject.
 pub fn forgotten(json: Json, subject: &str) -> Json {
-    changed(json, |form| if form.of.as_deref() == Some(subject) { Form { value: None, ..form } } else { form })
-}
-
-fn changed(json: Json, mut change: impl FnMut(Form) -> Form) -> Json {
-    let changed = replaced(json.text(), |form| change(form).text());
-    changed.map_or(json, |text| Json::parse(text).expect(STILL_JSON))
+    let by = |form: Form| {
+        let is_about = form.of.as_deref() == Some(subject);
+        Form { value: form.value.filter(|_| !is_about), ..form }.text()
+    };
+    replaced(json.text(), by).map_or(json, |text| Json::parse(text).expect(STILL_JSON))
 }
 
 /// Whether an object in a text that a caller sent has a reserved key, however it is escaped. The text must be JSON.

@@ -44,8 +44,8 @@ impl Sealing {
         }
     }
 
-    /// Whether no value of a cached state, whose history has been cached since then, is forgotten. Those of states are so recent as
-    /// the keys in memory.
+    /// Whether a cached state may be used: the keys of all its values are in memory, so none of them was forgotten for longer than
+    /// these keys live. A history has no text to check, so it is used only for as long after it was first cached, at `since`.
     pub(crate) fn is_current(&self, loaded: &Loaded, since: Option<Moment>) -> bool {
         let Some(subject_keys) = &self.0 else { return true };
         if since.is_some_and(|since| !since.is_within(SubjectKeys::LIFETIME)) {

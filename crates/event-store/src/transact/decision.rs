@@ -107,21 +107,19 @@ impl EventStream<'_> {
             if !missing.is_empty() {
                 return Err(NotDecided::Keys(missing, Box::new(Drafted { decided, in_flight })));
             }
-            let forgets = parts(self.key, &decided).filter(|(_, part)| part.forgets);
-            let forgets: BTreeSet<_> = forgets.map(|(key, _)| key.to_string()).collect();
-            if let Some(subject) =
-                forgotten(self.key, &decided, &keys, &forgets).filter(|_| !commands.drops_forgotten())
+            let forgotten = parts(self.key, &decided).filter(|(_, part)| part.forgets);
+            let forgotten: Vec<_> = forgotten.map(|(key, _)| key.clone()).collect();
+            if !commands.drops_forgotten()
+                && let Some(subject) = subject_that_was_forgotten(self.key, &decided, &keys)
             {
                 return Err(TransactError::Forgotten { subject }.into());
             }
-            keys.extend(forgets.into_iter().map(|subject| (subject, SubjectKey::Forgotten)));
+            keys.extend(forgotten.iter().map(|key| (key.to_string(), SubjectKey::Forgotten)));
             let to_store =
                 idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
             match self.joint_batch(&decided, to_store.as_ref(), involved, holders, &keys, |name| commands.model(name)) {
                 Ok(mut batch) => {
                     batch.in_flight = in_flight;
-                    let forgotten = parts(self.key, &decided).filter(|(_, part)| part.forgets);
-                    let forgotten = forgotten.map(|(key, _)| key.clone()).collect();
                     if let Some(row) = commands.requires() {
                         let key = (row.item.pk.clone(), row.item.sk.clone());
                         let required = batch.require(&key, row.check(self.store.table_name()));
@@ -158,11 +156,12 @@ fn subjects(key: &AggregateKey, decided: &Decisions, response: Option<&str>) -> 
     events.chain(response).flat_map(personal::subjects).chain(claims).collect()
 }
 
-/// A subject of the events of a decision that was forgotten before.
-fn forgotten(key: &AggregateKey, decided: &Decisions, keys: &Keys, forgets: &BTreeSet<String>) -> Option<String> {
+/// A subject of the events of a decision that was forgotten before, and is not forgotten again by the decision.
+fn subject_that_was_forgotten(key: &AggregateKey, decided: &Decisions, keys: &Keys) -> Option<String> {
     let events = parts(key, decided).flat_map(|(_, part)| &part.events);
     let mut subjects = events.flat_map(|event| personal::subjects(event.data.text()));
-    subjects.find(|subject| matches!(keys.get(subject), Some(SubjectKey::Forgotten)) && !forgets.contains(subject))
+    let forgets = |subject: &str| parts(key, decided).any(|(key, part)| part.forgets && key.to_string() == subject);
+    subjects.find(|subject| matches!(keys.get(subject), Some(SubjectKey::Forgotten)) && !forgets(subject))
 }
 
 /// The aggregates of a decision, each with its part.
