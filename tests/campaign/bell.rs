@@ -20,14 +20,12 @@ pub(crate) struct Bell;
 
 /// The number of strokes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Bell")]
 pub(crate) struct State {
     strokes: u64,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "BellCommand")]
 pub(crate) enum Command {
     /// Hang the bell.
     Hang {},
@@ -41,7 +39,6 @@ pub(crate) enum Command {
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
-#[schemars(rename = "BellEvent")]
 pub(crate) enum Event {
     #[serde(rename = "BellHung")]
     Hung {},
@@ -51,7 +48,6 @@ pub(crate) enum Event {
 
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
-#[schemars(rename = "BellMessage")]
 enum BellMessage {
     #[serde(rename = "BellStruck")]
     Struck {

@@ -26,7 +26,7 @@ use daybook_admin::AdminCalls;
 use daybook_decider::Json;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_table::{AggregateKey, ChangedAggregates};
-use daybook_view_store::{SuspendedAggregate, View, ViewStore};
+use daybook_view_store::{RowRange, SuspendedAggregate, View, ViewStore};
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -173,7 +173,7 @@ impl Schedule {
         let store = self.store();
         for model in projections(true).iter() {
             let view = View::new(model.name(), model.version());
-            let (rows, _) = store.list(&view, model.shards(), "", None, 1_000).await.unwrap();
+            let (rows, _) = store.list(&view, model.shards(), RowRange::default(), 1_000).await.unwrap();
             let shown = rows.into_iter().map(|row| (row.key, model.merge(&row.parts).unwrap().unwrap()));
             let shown: BTreeMap<_, Json> = shown.collect();
             let expected = self.ledger.folded_anew(model);

@@ -13,7 +13,7 @@ use self::imports::Imported;
 
 /// Which crates of the workspace each crate may use. Crates that only serve development and tests are listed only for
 /// other such crates, because no deployed crate may use them.
-const ARROWS: [(&str, &[&str]); 37] = [
+const ARROWS: [(&str, &[&str]); 38] = [
     ("daybook-decider", &[]),
     ("daybook-settings", &[]),
     // A team downstream uses it without the rest of the suite.
@@ -29,6 +29,7 @@ const ARROWS: [(&str, &[&str]); 37] = [
             "daybook-decider",
             "daybook-function-runtime",
             "daybook-golden",
+            "daybook-macros",
             "daybook-projection",
             "daybook-projector",
             "daybook-reactor",
@@ -40,6 +41,7 @@ const ARROWS: [(&str, &[&str]); 37] = [
     ),
     ("daybook-simulation", &["daybook-decider", "daybook-projection"]),
     ("daybook-golden", &["daybook-decider"]),
+    ("daybook-macros", &[]),
     ("aggregates", &["daybook-suite"]),
     ("operator", &["aggregates", "daybook-cli", "projections"]),
     ("functions", &["aggregates", "daybook-suite", "projections"]),
@@ -343,7 +345,7 @@ fn facade_without_features_contains_only_the_kernels() {
         tree.lines().filter(|line| line.contains(" (/")).filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(
         own.into_iter().collect::<Vec<_>>(),
-        ["aggregates", "daybook-decider", "daybook-projection", "daybook-suite", "projections"]
+        ["aggregates", "daybook-decider", "daybook-macros", "daybook-projection", "daybook-suite", "projections"]
     );
     for foreign in ["aws-", "lambda_", "tokio ", "axum ", "serde_dynamo "] {
         assert!(!tree.lines().any(|line| line.starts_with(foreign)), "{foreign}: {tree}");

@@ -129,14 +129,12 @@ async fn claim_of_an_append_whose_response_was_lost_is_its_own() {
 struct SignUp;
 
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "SignUp")]
 struct State {
     token: Option<String>,
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data")]
-#[schemars(rename = "SignUpCommand")]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
 enum Command {
     SignUp {},
     Confirm { token: String },
@@ -144,7 +142,6 @@ enum Command {
 
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
-#[schemars(rename = "SignUpEvent")]
 enum Event {
     SignedUp { token: String },
     Confirmed {},

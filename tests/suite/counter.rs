@@ -6,34 +6,29 @@ use serde::{Deserialize, Serialize};
 pub struct Counter;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Counter")]
 pub struct State {
     pub left: u32,
 }
 
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "CounterCommand")]
+#[daybook::commands(create = Start)]
 pub enum Command {
     Start { from: u32 },
     Tick {},
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data")]
-#[schemars(rename = "CounterEvent")]
+#[daybook::events]
 pub enum Event {
-    #[serde(rename = "CounterStarted")]
+    #[event("CounterStarted")]
     Started { from: u32 },
-    #[serde(rename = "CounterTicked")]
+    #[event("CounterTicked")]
     Ticked {},
 }
 
 impl Aggregate for Counter {
     const TYPE: &'static str = "counter";
     const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Commands { create: "Start", update: None, delete: None };
-    const EVENTS: &'static [EventType] = &[EventType::new("CounterStarted", 1), EventType::new("CounterTicked", 1)];
+    const COMMANDS: Commands = Command::COMMANDS;
+    const EVENTS: &'static [EventType] = Event::EVENTS;
 
     type State = State;
     type Command = Command;

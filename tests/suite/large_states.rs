@@ -131,7 +131,6 @@ async fn command_that_is_executed_without_a_key_is_also_executed_with_one() {
 struct Document;
 
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Document")]
 struct DocumentState {
     text: Option<Json>,
 }

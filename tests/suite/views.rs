@@ -252,6 +252,31 @@ async fn list_is_in_the_order_of_keys_with_cursors_and_links() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn descending_list_has_the_same_rows_in_the_opposite_order() {
+    let instance = instance().await;
+    let large: Vec<_> = (0..12).map(|index| format!("large-{index:02}")).collect();
+    let keys: Vec<_> = ["b", "a", "ab", "c", "aa", "é"].into_iter().chain(large.iter().map(String::as_str)).collect();
+    transact(&instance, "1", &keys).await;
+    let path = "/views/by-description";
+    for prefix in ["", "a", "large-1", "é", "d"] {
+        for limit in [1, 2, 3, 1_000] {
+            let query = format!("prefix={}&limit={limit}", encoded(prefix));
+            let mut rows = all_rows(&instance, &format!("{path}?{query}")).await;
+            rows.reverse();
+            let descending = all_rows(&instance, &format!("{path}?{query}&descending=true")).await;
+            assert!(descending == rows, "{query}");
+        }
+    }
+    let page = instance.get(&format!("{path}?prefix=a&limit=2&descending=true")).await.expect(200);
+    assert_eq!(page.next(), Some("/views/by-description?prefix=a&after=aa&limit=2&descending=true"));
+    // The cursor need not be the key of a row.
+    let page = instance.get(&format!("{path}?prefix=a&after=aaa&descending=true")).await.expect(200);
+    assert_eq!(page.body["rows"].as_array().unwrap().len(), 2);
+    let page = instance.get(&format!("{path}?prefix=b&after=a&descending=true")).await.expect(200);
+    assert_eq!(page.body, json!({"rows": [], "cursor": "a"}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn page_of_large_rows_has_fewer_of_them() {
     let instance = instance().await;
     let large: Vec<_> = (0..12).map(|index| format!("large-{index:02}")).collect();

@@ -15,7 +15,6 @@ const OVERDRAFT_LIMIT: i64 = -1000;
 /// The state of an account. Amounts are in minor units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(rename = "Account")]
 pub struct State {
     /// The id of the account.
     pub id: String,
@@ -42,9 +41,8 @@ impl Default for State {
 }
 
 /// The commands of an account.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", rename_all_fields = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "AccountCommand")]
+#[daybook::commands(create = OpenAccount, update = UpdateOwner)]
+#[serde(rename_all_fields = "camelCase")]
 pub enum Command {
     /// Opens the account with a balance of zero.
     OpenAccount {},
@@ -69,18 +67,17 @@ pub enum Command {
 }
 
 /// The events of an account. The names are a stored format.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data", rename_all_fields = "camelCase")]
-#[schemars(rename = "AccountEvent")]
+#[daybook::events]
+#[serde(rename_all_fields = "camelCase")]
 pub enum Event {
     /// The account was opened.
-    #[serde(rename = "AccountOpened")]
+    #[event("AccountOpened")]
     Opened {
         /// The id of the account.
         id: String,
     },
     /// The owner's name was set.
-    #[serde(rename = "OwnerUpdated")]
+    #[event("OwnerUpdated")]
     OwnerUpdated {
         /// The owner's first name.
         owner_first: String,
@@ -88,7 +85,7 @@ pub enum Event {
         owner_last: String,
     },
     /// A deposit or a withdrawal was recorded.
-    #[serde(rename = "TransactionAccepted")]
+    #[event("TransactionAccepted")]
     TransactionAccepted {
         /// The purpose of the transaction.
         desc: String,
@@ -96,7 +93,7 @@ pub enum Event {
         amount: i64,
     },
     /// A transaction was rejected.
-    #[serde(rename = "TransactionFailed")]
+    #[event("TransactionFailed")]
     TransactionFailed {
         /// The purpose of the transaction.
         desc: String,
@@ -108,7 +105,6 @@ pub enum Event {
 /// The messages of an account.
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "type", content = "data", rename_all_fields = "camelCase")]
-#[schemars(rename = "AccountMessage")]
 enum Announcement {
     /// The balance fell from zero or more to below zero.
     #[serde(rename = "accountOverdrawn")]
@@ -131,13 +127,8 @@ enum Announcement {
 impl Aggregate for Account {
     const TYPE: &'static str = "account";
     const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Commands { create: "OpenAccount", update: Some("UpdateOwner"), delete: None };
-    const EVENTS: &'static [EventType] = &[
-        EventType::new("AccountOpened", 1),
-        EventType::new("OwnerUpdated", 1),
-        EventType::new("TransactionAccepted", 1),
-        EventType::new("TransactionFailed", 1),
-    ];
+    const COMMANDS: Commands = Command::COMMANDS;
+    const EVENTS: &'static [EventType] = Event::EVENTS;
 
     type State = State;
     type Command = Command;

@@ -9,7 +9,6 @@ pub struct Course;
 
 /// The state of a course.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Course")]
 pub struct State {
     /// The number of seats.
     pub seats: u32,
@@ -18,9 +17,7 @@ pub struct State {
 }
 
 /// The commands of a course.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "CourseCommand")]
+#[daybook::commands(create = CreateCourse, update = ChangeSeats)]
 pub enum Command {
     /// Creates the course.
     CreateCourse {
@@ -41,40 +38,33 @@ pub enum Command {
 }
 
 /// The events of a course. The names are a stored format.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data")]
-#[schemars(rename = "CourseEvent")]
+#[daybook::events]
 pub enum Event {
     /// The course was created.
-    #[serde(rename = "CourseCreated")]
+    #[event("CourseCreated")]
     Created {
         /// The number of seats.
         seats: u32,
     },
     /// The number of seats was replaced.
-    #[serde(rename = "CourseSeatsChanged")]
+    #[event("CourseSeatsChanged")]
     SeatsChanged {
         /// The new number of seats.
         seats: u32,
     },
     /// A seat was taken.
-    #[serde(rename = "CourseSeatTaken")]
+    #[event("CourseSeatTaken")]
     SeatTaken {},
     /// A seat was released.
-    #[serde(rename = "CourseSeatReleased")]
+    #[event("CourseSeatReleased")]
     SeatReleased {},
 }
 
 impl Aggregate for Course {
     const TYPE: &'static str = "course";
     const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Commands { create: "CreateCourse", update: Some("ChangeSeats"), delete: None };
-    const EVENTS: &'static [EventType] = &[
-        EventType::new("CourseCreated", 1),
-        EventType::new("CourseSeatsChanged", 1),
-        EventType::new("CourseSeatTaken", 1),
-        EventType::new("CourseSeatReleased", 1),
-    ];
+    const COMMANDS: Commands = Command::COMMANDS;
+    const EVENTS: &'static [EventType] = Event::EVENTS;
 
     type State = State;
     type Command = Command;
@@ -106,9 +96,9 @@ impl Aggregate for Course {
     }
 
     /// What other aggregates send needs no authorization.
-    fn authorize(_: &Caller, access: Access<'_>, _: Option<&State>) -> Authorization {
+    fn authorize(_: &Caller, access: Access<'_, Command>, _: Option<&str>, _: Option<&State>) -> Authorization {
         match access {
-            Access::Command("TakeSeat" | "ReleaseSeat") => Authorization::Denied,
+            Access::Command(Command::TakeSeat {} | Command::ReleaseSeat {}) => Authorization::Denied,
             _ => Authorization::Unrestricted,
         }
     }
@@ -135,7 +125,7 @@ mod tests {
     #[test]
     fn no_caller_takes_a_seat() {
         let course = || given::<Course>([Event::Created { seats: 2 }]).by(Caller::named("ann"));
-        course().forbids(Access::Command("TakeSeat")).forbids(Access::Command("ReleaseSeat"));
-        course().allows(Access::Command("ChangeSeats"));
+        course().forbids(Access::Command(&Command::TakeSeat {})).forbids(Access::Command(&Command::ReleaseSeat {}));
+        course().allows(Access::Command(&Command::ChangeSeats { seats: 3 }));
     }
 }

@@ -14,7 +14,6 @@ pub struct Customer;
 /// The state of a customer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(rename = "Customer")]
 pub struct State {
     /// The e-mail address, as the customer writes it.
     pub email: Personal<String>,
@@ -29,9 +28,7 @@ pub struct State {
 }
 
 /// The commands of a customer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "CustomerCommand")]
+#[daybook::commands(create = RegisterCustomer, update = ChangeEmail, delete = DeleteCustomer)]
 pub enum Command {
     /// Registers the customer.
     RegisterCustomer {
@@ -55,12 +52,10 @@ pub enum Command {
 }
 
 /// The events of a customer. The names are a stored format.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data")]
-#[schemars(rename = "CustomerEvent")]
+#[daybook::events]
 pub enum Event {
     /// The customer was registered.
-    #[serde(rename = "CustomerRegistered")]
+    #[event("CustomerRegistered")]
     Registered {
         /// The e-mail address.
         email: Personal<String>,
@@ -68,30 +63,24 @@ pub enum Event {
         name: Personal<String>,
     },
     /// The e-mail address was replaced.
-    #[serde(rename = "CustomerEmailChanged")]
+    #[event("CustomerEmailChanged")]
     EmailChanged {
         /// The new e-mail address.
         email: Personal<String>,
     },
     /// Name and e-mail address were forgotten.
-    #[serde(rename = "CustomerForgotten")]
+    #[event("CustomerForgotten")]
     Forgotten {},
     /// The customer was deleted.
-    #[serde(rename = "CustomerDeleted")]
+    #[event("CustomerDeleted")]
     Deleted {},
 }
 
 impl Aggregate for Customer {
     const TYPE: &'static str = "customer";
     const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands =
-        Commands { create: "RegisterCustomer", update: Some("ChangeEmail"), delete: Some("DeleteCustomer") };
-    const EVENTS: &'static [EventType] = &[
-        EventType::new("CustomerRegistered", 1),
-        EventType::new("CustomerEmailChanged", 1),
-        EventType::new("CustomerForgotten", 1),
-        EventType::new("CustomerDeleted", 1),
-    ];
+    const COMMANDS: Commands = Command::COMMANDS;
+    const EVENTS: &'static [EventType] = Event::EVENTS;
     const FORGET: Option<&'static str> = Some("ForgetCustomer");
 
     type State = State;

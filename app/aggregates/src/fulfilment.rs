@@ -3,11 +3,11 @@
 //!
 //! A fulfilment, its payment and its shipment have the id of their order.
 
+use daybook::jiff::{SignedDuration, Timestamp};
 use daybook::{
     Access, Aggregate, Answer, Authorization, Caller, Commands, Context, Deadline, Decision, Dispatch, EventType,
     FollowedEvent, Reacts, Sources,
 };
-use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,6 @@ pub struct Fulfilment;
 /// The state of a fulfilment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(rename = "Fulfilment")]
 pub struct State {
     /// The id of the order.
     pub order_id: String,
@@ -47,7 +46,6 @@ pub struct State {
 /// What a fulfilment waits for, or how it has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(rename = "FulfilmentStatus")]
 pub enum Status {
     /// It waits for the payment.
     #[default]
@@ -65,9 +63,8 @@ pub enum Status {
 }
 
 /// The commands of a fulfilment, which only the system sends.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", rename_all_fields = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "FulfilmentCommand")]
+#[daybook::commands(create = BeginFulfilment)]
+#[serde(rename_all_fields = "camelCase")]
 pub enum Command {
     /// Begins the fulfilment of an order.
     BeginFulfilment {
@@ -96,12 +93,11 @@ pub enum Command {
 }
 
 /// The events of a fulfilment. The names are a stored format.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data", rename_all_fields = "camelCase")]
-#[schemars(rename = "FulfilmentEvent")]
+#[daybook::events]
+#[serde(rename_all_fields = "camelCase")]
 pub enum Event {
     /// The order was placed.
-    #[serde(rename = "FulfilmentBegun")]
+    #[event("FulfilmentBegun")]
     Begun {
         /// The id of the order.
         order_id: String,
@@ -111,43 +107,36 @@ pub enum Event {
         until: Timestamp,
     },
     /// The payment was received.
-    #[serde(rename = "FulfilmentPaid")]
+    #[event("FulfilmentPaid")]
     Paid {
         /// When the shipment is late.
         until: Timestamp,
     },
     /// The carrier has the parcel.
-    #[serde(rename = "FulfilmentShipped")]
+    #[event("FulfilmentShipped")]
     Shipped {
         /// The carrier's tracking number.
         tracking_number: String,
     },
     /// The order is given up.
-    #[serde(rename = "FulfilmentAbandoned")]
+    #[event("FulfilmentAbandoned")]
     Abandoned {
         /// Why.
         reason: String,
     },
     /// The shipment is late.
-    #[serde(rename = "FulfilmentRecalled")]
+    #[event("FulfilmentRecalled")]
     Recalled {},
     /// The money is paid back.
-    #[serde(rename = "FulfilmentRefunded")]
+    #[event("FulfilmentRefunded")]
     Refunded {},
 }
 
 impl Aggregate for Fulfilment {
     const TYPE: &'static str = "fulfilment";
     const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Commands { create: "BeginFulfilment", update: None, delete: None };
-    const EVENTS: &'static [EventType] = &[
-        EventType::new("FulfilmentBegun", 1),
-        EventType::new("FulfilmentPaid", 1),
-        EventType::new("FulfilmentShipped", 1),
-        EventType::new("FulfilmentAbandoned", 1),
-        EventType::new("FulfilmentRecalled", 1),
-        EventType::new("FulfilmentRefunded", 1),
-    ];
+    const COMMANDS: Commands = Command::COMMANDS;
+    const EVENTS: &'static [EventType] = Event::EVENTS;
 
     type State = State;
     type Command = Command;
@@ -216,7 +205,7 @@ impl Aggregate for Fulfilment {
         }
     }
 
-    fn authorize(caller: &Caller, access: Access<'_>, _: Option<&State>) -> Authorization {
+    fn authorize(caller: &Caller, access: Access<'_, Command>, _: Option<&str>, _: Option<&State>) -> Authorization {
         (!matches!(access, Access::Command(_)) || caller.is_system()).into()
     }
 }
@@ -385,7 +374,7 @@ mod tests {
 
     #[test]
     fn only_the_system_sends_commands() {
-        given::<Fulfilment>([begun()]).by(Caller::named("ann")).forbids(Access::Command("RefundFulfilment"));
+        given::<Fulfilment>([begun()]).by(Caller::named("ann")).forbids(Access::Command(&Command::RefundFulfilment {}));
         given::<Fulfilment>([begun()]).by(Caller::named("ann")).allows(Access::Read);
     }
 }

@@ -5,9 +5,9 @@
 //! unique value. [`reservation`] expires at a time. [`subscription`] decides over several aggregates: [`course`] and [`student`].
 //! [`fulfilment`] is a process: it leads an order to its [`payment`] and its [`shipment`].
 //!
-//! To add an aggregate, write `src/<name>.rs` and add a line to [`registry`]. Before you deploy it, add an example of
-//! each of its events to `golden/<type>.json`: a test then protects their stored form, and another one the states that
-//! they are folded into. `docs/evolving-events.md` describes how to change an aggregate that is in use.
+//! To add an aggregate, write `src/<name>.rs`, add a line to [`registry`], and run `GOLDEN=write cargo test -p aggregates golden_files`,
+//! which adds examples of its events and states to `golden`: a test then protects their stored form. `docs/evolving-events.md`
+//! describes how to change an aggregate that is in use.
 
 pub mod account;
 pub mod course;
@@ -42,7 +42,8 @@ pub use todo::Todo;
 pub fn registry() -> Result<Registry, RegistrationError> {
     let registry = Registry::new().with::<Account>()?.with::<Customer>()?.with::<Order>()?.with::<Todo>()?;
     let registry = registry.with::<Reservation>()?.with::<Course>()?.with::<Student>()?.with::<Subscription>()?;
-    registry.with::<Payment>()?.with::<Shipment>()?.with::<Fulfilment>()
+    let registry = registry.with::<Payment>()?.with::<Shipment>()?.with::<Fulfilment>()?;
+    Ok(registry)
 }
 
 #[cfg(test)]

@@ -67,9 +67,8 @@ pub struct Item {
 }
 
 /// The commands of an order.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", rename_all_fields = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "OrderCommand")]
+#[daybook::commands(create = PlaceOrder)]
+#[serde(rename_all_fields = "camelCase")]
 pub enum Command {
     /// Places the order.
     PlaceOrder {
@@ -105,12 +104,11 @@ pub enum Command {
 }
 
 /// The events of an order. The names are a stored format.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data", rename_all_fields = "camelCase")]
-#[schemars(rename = "OrderEvent")]
+#[daybook::events]
+#[serde(rename_all_fields = "camelCase")]
 pub enum Event {
     /// The order was placed.
-    #[serde(rename = "OrderPlaced")]
+    #[event("OrderPlaced", version = 3)]
     Placed {
         /// The id of the order.
         id: String,
@@ -122,22 +120,22 @@ pub enum Event {
         total: i64,
     },
     /// The order was paid.
-    #[serde(rename = "PaymentProcessed")]
+    #[event("PaymentProcessed")]
     Paid {
         /// The amount in minor units.
         amount: i64,
     },
     /// The order was shipped.
-    #[serde(rename = "OrderShipped")]
+    #[event("OrderShipped", also = [("OrderDispatched", 1)])]
     Shipped {
         /// The carrier's tracking number.
         tracking_number: String,
     },
     /// The order was delivered.
-    #[serde(rename = "OrderDelivered")]
+    #[event("OrderDelivered")]
     Delivered {},
     /// The order was refunded.
-    #[serde(rename = "OrderRefunded")]
+    #[event("OrderRefunded")]
     Refunded {
         /// The amount in minor units.
         amount: i64,
@@ -147,7 +145,6 @@ pub enum Event {
 /// The messages of an order: each event, with the whole order after it.
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
-#[schemars(rename = "OrderMessage")]
 enum Announcement<'a> {
     /// The order was placed.
     OrderPlaced(&'a State),
@@ -164,14 +161,8 @@ enum Announcement<'a> {
 impl Aggregate for Order {
     const TYPE: &'static str = "order";
     const STATE_VERSION: u32 = 2;
-    const COMMANDS: Commands = Commands { create: "PlaceOrder", update: None, delete: None };
-    const EVENTS: &'static [EventType] = &[
-        EventType::new("OrderPlaced", 3),
-        EventType::new("PaymentProcessed", 1),
-        EventType::new("OrderShipped", 1).also_stored_as(&[("OrderDispatched", 1)]),
-        EventType::new("OrderDelivered", 1),
-        EventType::new("OrderRefunded", 1),
-    ];
+    const COMMANDS: Commands = Command::COMMANDS;
+    const EVENTS: &'static [EventType] = Event::EVENTS;
     const RETIRED: &'static [EventType] = &[EventType::new("PaymentReminded", 1)];
 
     type State = State;

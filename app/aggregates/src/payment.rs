@@ -9,7 +9,6 @@ pub struct Payment;
 
 /// The state of a payment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Payment")]
 pub struct State {
     /// The amount in minor units.
     pub amount: i64,
@@ -20,7 +19,6 @@ pub struct State {
 /// The progress of a payment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(rename = "PaymentStatus")]
 pub enum Status {
     /// The customer has not paid yet.
     #[default]
@@ -34,9 +32,7 @@ pub enum Status {
 }
 
 /// The commands of a payment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "PaymentCommand")]
+#[daybook::commands(create = RequestPayment)]
 pub enum Command {
     /// Requests the payment.
     RequestPayment {
@@ -53,37 +49,30 @@ pub enum Command {
 }
 
 /// The events of a payment. The names are a stored format.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data")]
-#[schemars(rename = "PaymentEvent")]
+#[daybook::events]
 pub enum Event {
     /// The payment was requested.
-    #[serde(rename = "PaymentRequested")]
+    #[event("PaymentRequested")]
     Requested {
         /// The amount in minor units.
         amount: i64,
     },
     /// The customer has paid.
-    #[serde(rename = "PaymentReceived")]
+    #[event("PaymentReceived")]
     Received {},
     /// The customer has got the money back.
-    #[serde(rename = "PaymentRefunded")]
+    #[event("PaymentRefunded")]
     Refunded {},
     /// Nobody waits for the money any more.
-    #[serde(rename = "PaymentGivenUp")]
+    #[event("PaymentGivenUp")]
     GivenUp {},
 }
 
 impl Aggregate for Payment {
     const TYPE: &'static str = "payment";
     const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Commands { create: "RequestPayment", update: None, delete: None };
-    const EVENTS: &'static [EventType] = &[
-        EventType::new("PaymentRequested", 1),
-        EventType::new("PaymentReceived", 1),
-        EventType::new("PaymentRefunded", 1),
-        EventType::new("PaymentGivenUp", 1),
-    ];
+    const COMMANDS: Commands = Command::COMMANDS;
+    const EVENTS: &'static [EventType] = Event::EVENTS;
 
     type State = State;
     type Command = Command;

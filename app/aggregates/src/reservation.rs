@@ -1,7 +1,7 @@
 //! A reservation of seats for a concert: held for ten minutes, then expired unless it is paid. A deadline.
 
+use daybook::jiff::{SignedDuration, Timestamp};
 use daybook::{Access, Aggregate, Authorization, Caller, Commands, Context, Deadline, Decision, EventType, Rejection};
-use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,6 @@ pub struct Reservation;
 /// The state of a reservation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(rename = "Reservation")]
 pub struct State {
     /// The id of the concert.
     pub concert: String,
@@ -43,9 +42,7 @@ pub enum Status {
 }
 
 /// The commands of a reservation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "ReservationCommand")]
+#[daybook::commands(create = Reserve, update = Pay)]
 pub enum Command {
     /// Holds seats for ten minutes.
     Reserve {
@@ -56,7 +53,7 @@ pub enum Command {
         #[schemars(range(min = 1, max = 10), example = &2)]
         seats: u32,
     },
-    /// Pays the seats.
+    /// Pays for the seats.
     Pay {
         /// The amount in cents: 4,000 for each seat.
         #[schemars(example = &8_000)]
@@ -67,12 +64,11 @@ pub enum Command {
 }
 
 /// The events of a reservation. The names are a stored format.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data")]
-#[schemars(rename = "ReservationEvent")]
+#[daybook::events]
 pub enum Event {
     /// Seats are held.
-    #[serde(rename = "SeatsReserved", rename_all = "camelCase")]
+    #[event("SeatsReserved")]
+    #[serde(rename_all = "camelCase")]
     Reserved {
         /// The id of the concert.
         concert: String,
@@ -82,22 +78,21 @@ pub enum Event {
         held_until: Timestamp,
     },
     /// The seats were paid.
-    #[serde(rename = "SeatsPaid")]
+    #[event("SeatsPaid")]
     Paid {
         /// The amount in cents.
         amount: u32,
     },
     /// The seats were not paid in time.
-    #[serde(rename = "ReservationExpired")]
+    #[event("ReservationExpired")]
     Expired {},
 }
 
 impl Aggregate for Reservation {
     const TYPE: &'static str = "reservation";
     const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Commands { create: "Reserve", update: Some("Pay"), delete: None };
-    const EVENTS: &'static [EventType] =
-        &[EventType::new("SeatsReserved", 1), EventType::new("SeatsPaid", 1), EventType::new("ReservationExpired", 1)];
+    const COMMANDS: Commands = Command::COMMANDS;
+    const EVENTS: &'static [EventType] = Event::EVENTS;
 
     type State = State;
     type Command = Command;
@@ -139,9 +134,9 @@ impl Aggregate for Reservation {
         }
     }
 
-    fn authorize(caller: &Caller, access: Access<'_>, _: Option<&State>) -> Authorization {
+    fn authorize(caller: &Caller, access: Access<'_, Command>, _: Option<&str>, _: Option<&State>) -> Authorization {
         match access {
-            Access::Command("Expire") => caller.is_system().into(),
+            Access::Command(Command::Expire {}) => caller.is_system().into(),
             _ => Authorization::Unrestricted,
         }
     }
@@ -195,9 +190,12 @@ mod tests {
 
     #[test]
     fn only_the_system_expires_a_reservation() {
-        held().by(Caller::system()).allows(Access::Command("Expire"));
-        held().by(Caller::named("daybook")).forbids(Access::Command("Expire")).allows(Access::Command("Pay"));
-        held().forbids(Access::Command("Expire")).allows(Access::Read);
+        held().by(Caller::system()).allows(Access::Command(&Command::Expire {}));
+        held()
+            .by(Caller::named("daybook"))
+            .forbids(Access::Command(&Command::Expire {}))
+            .allows(Access::Command(&Command::Pay { amount: 1 }));
+        held().forbids(Access::Command(&Command::Expire {})).allows(Access::Read);
     }
 
     #[test]

@@ -24,9 +24,8 @@ pub enum State {
 }
 
 /// The commands of a shipment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", rename_all_fields = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "ShipmentCommand")]
+#[daybook::commands(create = RequestShipment)]
+#[serde(rename_all_fields = "camelCase")]
 pub enum Command {
     /// Requests the shipment.
     RequestShipment {},
@@ -43,37 +42,31 @@ pub enum Command {
 }
 
 /// The events of a shipment. The names are a stored format.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data", rename_all_fields = "camelCase")]
-#[schemars(rename = "ShipmentEvent")]
+#[daybook::events]
+#[serde(rename_all_fields = "camelCase")]
 pub enum Event {
     /// The shipment was requested.
-    #[serde(rename = "ShipmentRequested")]
+    #[event("ShipmentRequested")]
     Requested {},
     /// The carrier has the parcel.
-    #[serde(rename = "ShipmentCollected")]
+    #[event("ShipmentCollected")]
     Collected {
         /// The carrier's tracking number.
         tracking_number: String,
     },
     /// The carrier has lost the parcel.
-    #[serde(rename = "ShipmentLost")]
+    #[event("ShipmentLost")]
     Lost {},
     /// The parcel stays in the warehouse.
-    #[serde(rename = "ShipmentAbandoned")]
+    #[event("ShipmentAbandoned")]
     Abandoned {},
 }
 
 impl Aggregate for Shipment {
     const TYPE: &'static str = "shipment";
     const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Commands { create: "RequestShipment", update: None, delete: None };
-    const EVENTS: &'static [EventType] = &[
-        EventType::new("ShipmentRequested", 1),
-        EventType::new("ShipmentCollected", 1),
-        EventType::new("ShipmentLost", 1),
-        EventType::new("ShipmentAbandoned", 1),
-    ];
+    const COMMANDS: Commands = Command::COMMANDS;
+    const EVENTS: &'static [EventType] = Event::EVENTS;
 
     type State = State;
     type Command = Command;

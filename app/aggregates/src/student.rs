@@ -12,16 +12,13 @@ pub struct Student;
 
 /// The state of a student.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Student")]
 pub struct State {
     /// The number of courses.
     pub courses: u32,
 }
 
 /// The commands of a student.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "StudentCommand")]
+#[daybook::commands(create = Enrol)]
 pub enum Command {
     /// Enrols the student.
     Enrol {},
@@ -32,30 +29,24 @@ pub enum Command {
 }
 
 /// The events of a student. The names are a stored format.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data")]
-#[schemars(rename = "StudentEvent")]
+#[daybook::events]
 pub enum Event {
     /// The student was enrolled.
-    #[serde(rename = "StudentEnrolled")]
+    #[event("StudentEnrolled")]
     Enrolled {},
     /// The student joined a course.
-    #[serde(rename = "StudentJoinedCourse")]
+    #[event("StudentJoinedCourse")]
     JoinedCourse {},
     /// The student left a course.
-    #[serde(rename = "StudentLeftCourse")]
+    #[event("StudentLeftCourse")]
     LeftCourse {},
 }
 
 impl Aggregate for Student {
     const TYPE: &'static str = "student";
     const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Commands { create: "Enrol", update: None, delete: None };
-    const EVENTS: &'static [EventType] = &[
-        EventType::new("StudentEnrolled", 1),
-        EventType::new("StudentJoinedCourse", 1),
-        EventType::new("StudentLeftCourse", 1),
-    ];
+    const COMMANDS: Commands = Command::COMMANDS;
+    const EVENTS: &'static [EventType] = Event::EVENTS;
 
     type State = State;
     type Command = Command;
@@ -81,9 +72,9 @@ impl Aggregate for Student {
     }
 
     /// What other aggregates send needs no authorization.
-    fn authorize(_: &Caller, access: Access<'_>, _: Option<&State>) -> Authorization {
+    fn authorize(_: &Caller, access: Access<'_, Command>, _: Option<&str>, _: Option<&State>) -> Authorization {
         match access {
-            Access::Command("JoinCourse" | "LeaveCourse") => Authorization::Denied,
+            Access::Command(Command::JoinCourse {} | Command::LeaveCourse {}) => Authorization::Denied,
             _ => Authorization::Unrestricted,
         }
     }
@@ -108,6 +99,6 @@ mod tests {
     #[test]
     fn no_caller_joins_a_course_without_a_subscription() {
         let student = given::<Student>([Event::Enrolled {}]).by(Caller::named("ann"));
-        student.forbids(Access::Command("JoinCourse")).forbids(Access::Command("LeaveCourse"));
+        student.forbids(Access::Command(&Command::JoinCourse {})).forbids(Access::Command(&Command::LeaveCourse {}));
     }
 }

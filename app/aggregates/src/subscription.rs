@@ -15,7 +15,6 @@ pub struct Subscription;
 
 /// The state of a subscription.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Subscription")]
 pub struct State {
     /// The id of the course.
     pub course: String,
@@ -27,9 +26,7 @@ pub struct State {
 }
 
 /// The commands of a subscription.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "SubscriptionCommand")]
+#[daybook::commands(create = Subscribe, delete = Cancel)]
 pub enum Command {
     /// Subscribes the student to the course.
     Subscribe {
@@ -45,12 +42,10 @@ pub enum Command {
 }
 
 /// The events of a subscription. The names are a stored format.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data")]
-#[schemars(rename = "SubscriptionEvent")]
+#[daybook::events]
 pub enum Event {
     /// The student was subscribed to the course.
-    #[serde(rename = "StudentSubscribed")]
+    #[event("StudentSubscribed")]
     Subscribed {
         /// The id of the course.
         course: String,
@@ -58,16 +53,15 @@ pub enum Event {
         student: String,
     },
     /// The subscription was cancelled.
-    #[serde(rename = "SubscriptionCancelled")]
+    #[event("SubscriptionCancelled")]
     Cancelled {},
 }
 
 impl Aggregate for Subscription {
     const TYPE: &'static str = "subscription";
     const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Commands { create: "Subscribe", update: None, delete: Some("Cancel") };
-    const EVENTS: &'static [EventType] =
-        &[EventType::new("StudentSubscribed", 1), EventType::new("SubscriptionCancelled", 1)];
+    const COMMANDS: Commands = Command::COMMANDS;
+    const EVENTS: &'static [EventType] = Event::EVENTS;
 
     type State = State;
     type Command = Command;

@@ -13,7 +13,6 @@ pub struct Todo;
 /// The state of a to-do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(rename = "Todo")]
 pub struct State {
     /// The id of the to-do.
     pub id: String,
@@ -30,9 +29,7 @@ pub struct State {
 }
 
 /// The commands of a to-do.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "TodoCommand")]
+#[daybook::commands(create = CreateTodo, update = UpdateTodo, delete = DeleteTodo)]
 pub enum Command {
     /// Creates the to-do.
     CreateTodo {
@@ -57,12 +54,10 @@ pub enum Command {
 }
 
 /// The events of a to-do. The names are a stored format.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data")]
-#[schemars(rename = "TodoEvent")]
+#[daybook::events]
 pub enum Event {
     /// The to-do was created.
-    #[serde(rename = "TodoCreated")]
+    #[event("TodoCreated")]
     Created {
         /// The id of the to-do.
         id: String,
@@ -75,7 +70,7 @@ pub enum Event {
         owner: Option<String>,
     },
     /// The title and the text were replaced.
-    #[serde(rename = "TodoUpdated")]
+    #[event("TodoUpdated")]
     Updated {
         /// The title, in one line.
         title: String,
@@ -83,17 +78,15 @@ pub enum Event {
         message: String,
     },
     /// The to-do was deleted.
-    #[serde(rename = "TodoDeleted")]
+    #[event("TodoDeleted")]
     Deleted {},
 }
 
 impl Aggregate for Todo {
     const TYPE: &'static str = "todo";
     const STATE_VERSION: u32 = 2;
-    const COMMANDS: Commands =
-        Commands { create: "CreateTodo", update: Some("UpdateTodo"), delete: Some("DeleteTodo") };
-    const EVENTS: &'static [EventType] =
-        &[EventType::new("TodoCreated", 1), EventType::new("TodoUpdated", 1), EventType::new("TodoDeleted", 1)];
+    const COMMANDS: Commands = Command::COMMANDS;
+    const EVENTS: &'static [EventType] = Event::EVENTS;
 
     type State = State;
     type Command = Command;
@@ -123,7 +116,12 @@ impl Aggregate for Todo {
         }
     }
 
-    fn authorize(caller: &Caller, access: Access<'_>, state: Option<&State>) -> Authorization {
+    fn authorize(
+        caller: &Caller,
+        access: Access<'_, Command>,
+        _: Option<&str>,
+        state: Option<&State>,
+    ) -> Authorization {
         let is_allowed = match (access, state) {
             (Access::Read | Access::ReadMeta | Access::Command(_), Some(State { owner: Some(owner), .. })) => {
                 caller.principal.as_ref() == Some(owner)
@@ -163,6 +161,10 @@ mod tests {
         Event::Created { id: ID.into(), title: "TODO".into(), message: "Make coffee".into(), owner }
     }
 
+    fn create() -> Command {
+        Command::CreateTodo { title: "TODO".into(), message: "Make coffee".into() }
+    }
+
     /// An authenticated caller whom the authorizer does not name.
     fn nameless() -> Caller {
         Caller { is_authenticated: true, ..Caller::anonymous() }
@@ -170,10 +172,7 @@ mod tests {
 
     #[test]
     fn create_with_title_appends_and_publishes_created() {
-        given::<Todo>([])
-            .when(Command::CreateTodo { title: "TODO".into(), message: "Make coffee".into() })
-            .then([created()])
-            .announces(["TodoCreated"]);
+        given::<Todo>([]).when(create()).then([created()]).announces(["TodoCreated"]);
     }
 
     #[test]
@@ -186,7 +185,7 @@ mod tests {
     #[test]
     fn todo_of_an_owner_is_forbidden_to_others() {
         let of_ann = || given::<Todo>([created_by(Some("ann"))]);
-        for access in [Access::Read, Access::ReadMeta, Access::Command("UpdateTodo"), Access::Command("DeleteTodo")] {
+        for access in [Access::Read, Access::ReadMeta, Access::Command(&Command::DeleteTodo {})] {
             of_ann().by(Caller::named("ann")).allows(access);
             for other in [Caller::named("bob"), nameless(), Caller::anonymous()] {
                 of_ann().by(other).forbids(access);
@@ -198,8 +197,11 @@ mod tests {
     fn todo_without_an_owner_is_allowed_to_everybody() {
         for caller in [Caller::named("bob"), nameless(), Caller::anonymous()] {
             let owned_by_nobody = given::<Todo>([created()]).by(caller.clone());
-            owned_by_nobody.allows(Access::Read).allows(Access::ReadMeta).allows(Access::Command("UpdateTodo"));
-            given::<Todo>([]).by(caller).allows(Access::Command("CreateTodo")).allows(Access::Rebuild);
+            owned_by_nobody
+                .allows(Access::Read)
+                .allows(Access::ReadMeta)
+                .allows(Access::Command(&Command::DeleteTodo {}));
+            given::<Todo>([]).by(caller).allows(Access::Command(&create())).allows(Access::Rebuild);
         }
     }
 

@@ -11,7 +11,6 @@ pub struct AccountBalances;
 
 /// The balance of one account, or of all accounts together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "AccountBalance")]
 pub struct Row {
     /// The number of accounts: 1 in the row of an account.
     pub accounts: u64,

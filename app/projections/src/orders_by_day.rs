@@ -12,7 +12,6 @@ pub struct OrdersByDay;
 
 /// The orders of one day.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "OrdersOfDay")]
 pub struct Row {
     /// The number of orders.
     pub orders: u64,
@@ -73,9 +72,9 @@ mod tests {
     #[test]
     fn order_counts_on_the_day_of_its_placement() {
         given::<OrdersByDay>()
-            .at("2026-11-21T23:59:59Z".parse().unwrap())
+            .at("2026-11-21T23:59:59Z")
             .aggregate::<Order>("1", [placed(4500)])
-            .at("2026-11-22T00:00:00Z".parse().unwrap())
+            .at("2026-11-22T00:00:00Z")
             .aggregate::<Order>("2", [placed(100), Event::Paid { amount: 100 }])
             .aggregate::<Order>("3", [placed(250)])
             .shows("2026-11-21", Row { orders: 1, total: 4500 })

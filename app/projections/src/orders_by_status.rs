@@ -12,7 +12,6 @@ pub struct OrdersByStatus;
 
 /// The orders in one status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "OrdersInStatus")]
 pub struct Row {
     /// The number of orders.
     pub orders: i64,

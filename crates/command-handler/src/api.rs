@@ -124,7 +124,7 @@ impl NamedView<'_> {
     /// Returns `forbidden` if the caller may not do it.
     pub(crate) fn require(self, caller: &Caller, access: ViewAccess<'_>, row: Option<&Json>) -> Result<(), Problem> {
         let authorization = self.model.authorize(caller, access, row).map_err(problem::internal)?;
-        if authorization.is_allowed() { Ok(()) } else { Err(problem::forbidden()) }
+        if authorization.is_whole() { Ok(()) } else { Err(problem::forbidden(format_args!("{access:?}"))) }
     }
 
     /// The row that its parts show together.

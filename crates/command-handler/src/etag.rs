@@ -1,12 +1,23 @@
-//! Entity tags: `"<version>-<state version>"`.
+//! Entity tags: `"<version>-<state version>"`, and for a part of the state `"<version>-<state version>-<hash of the part>"`.
 //!
 //! The version of an aggregate is the number of its events. The state version is the `STATE_VERSION` of the aggregate
 //! type: another release may fold the same events into another state, and a cache must distinguish the two.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use axum::http::{HeaderMap, HeaderValue, header};
+use daybook_decider::Json;
 
 pub(crate) fn etag(version: u64, state_version: u32) -> HeaderValue {
     HeaderValue::try_from(format!("\"{version}-{state_version}\"")).expect("a header may contain digits in quotes")
+}
+
+/// The tag of a part. A caller who gets another part, or the whole, has another tag.
+pub(crate) fn etag_of_part(version: u64, state_version: u32, part: &Json) -> HeaderValue {
+    let mut hasher = DefaultHasher::new();
+    part.text().hash(&mut hasher);
+    let tag = format!("\"{version}-{state_version}-{:x}\"", hasher.finish());
+    HeaderValue::try_from(tag).expect("a header may contain digits in quotes")
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +42,13 @@ impl IfMatch {
             Some(weak) => unquoted(weak)?,
             None => unquoted(text).unwrap_or_else(|| text.to_owned()),
         };
-        let (version, state_version) = tag.split_once('-').unwrap_or((&tag, "0"));
-        let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        let version = version.parse().ok().filter(|_| is_number(version) && is_number(state_version));
-        version.map(Self::Version)
+        let mut numbers = tag.splitn(3, '-');
+        let is_number = |digits: &&str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let version = numbers.next().filter(is_number)?.parse().ok()?;
+        let is_hash = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_tag =
+            numbers.next().is_none_or(|state_version| is_number(&state_version)) && numbers.next().is_none_or(is_hash);
+        is_tag.then_some(Self::Version(version))
     }
 
     /// The same text for all forms of this condition.

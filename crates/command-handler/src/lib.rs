@@ -41,5 +41,6 @@ mod signals;
 pub use api::Api;
 pub use function::run;
 pub use operator::{OperatorReads, ReadResponse};
+pub use problem::cause;
 pub use router::router;
 pub use settings::{ApiSettings, views_table};

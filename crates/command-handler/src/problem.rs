@@ -21,6 +21,7 @@ use daybook_table::AggregateKey;
 
 pub(crate) use self::aggregate::*;
 pub(crate) use self::request::*;
+pub use self::response::cause;
 pub(crate) use self::response::{ExtensionMembers, PROBLEM_JSON, Problem, ProblemType, log_problem};
 pub(crate) use self::service::*;
 
@@ -62,7 +63,7 @@ impl Problem {
         match error {
             CommandError::Unknown { .. } => Self::new(&UNKNOWN_COMMAND, reason),
             CommandError::Invalid { .. } => Self::new(&INVALID_COMMAND, reason),
-            CommandError::Forbidden { .. } => forbidden(),
+            CommandError::Forbidden { command, .. } => forbidden(format_args!("Command({command})")),
             CommandError::Missing => not_found(),
             CommandError::Exists { .. } => already_exists(version),
             CommandError::Deleted => deleted(),

@@ -79,7 +79,7 @@ pub(crate) struct WriteResponse<'a> {
     /// The state after the write. Omitted if the caller may not read the aggregate, or if the response would be larger than
     /// 6 MB or, with an `Idempotency-Key`, too large to be stored; the write is executed all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) state: Option<&'a Json>,
+    pub(crate) state: Option<Cow<'a, Json>>,
     /// The appended events; empty if nothing was appended. Omitted together with `messages` if the caller may not read the
     /// aggregate, or if the response is too large to be stored under an `Idempotency-Key` even without `state`; the events
     /// can be read at `/events`.

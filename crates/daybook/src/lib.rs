@@ -17,7 +17,8 @@
 //!
 //! # Example
 //!
-//! An aggregate with one command and one event:
+//! An aggregate with one command and one event, without the attributes [`macro@commands`] and [`macro@events`], which write what
+//! stands here above the enums and in `COMMANDS` and `EVENTS`:
 //!
 //! ```
 //! use daybook::given::given;
@@ -92,6 +93,7 @@ pub use daybook_decider::{
 };
 #[cfg(feature = "golden")]
 pub use daybook_golden as golden;
+pub use daybook_macros::{commands, events};
 pub use daybook_projection as projection;
 #[cfg(feature = "simulation")]
 pub use daybook_simulation as simulation;

@@ -84,17 +84,27 @@ pub trait Aggregate: Send + Sync + 'static {
         schema_for!(Self::Event)
     }
 
-    /// Whether the caller may do this: by default everybody whom the API's authorizer admits.
+    /// Whether the caller may do this with the aggregate of this id: by default everybody whom the API's authorizer admits.
     ///
-    /// A command is checked on the state that it is decided on, a read on the state that it returns. `state` is `None`
-    /// where there is no state: see [`Access`]. For a page of events, the check is first made without a state.
+    /// A command is checked on the state that it is decided on, a read on the state that it returns. `id` and `state` are
+    /// `None` where there is none: see [`Access`]. For a page of events, the check is first made without a state.
     /// [`Authorization::Unrestricted`] then saves reading the state; after any other result, the check is made again
     /// with the current state, and only this second result counts.
     ///
     /// Pure, like [`decide`](Self::decide). For an aggregate that does not exist, only its creation is checked: every
     /// other request gets 404.
-    fn authorize(_caller: &Caller, _access: Access<'_>, _state: Option<&Self::State>) -> Authorization {
+    fn authorize(
+        _caller: &Caller,
+        _access: Access<'_, Self::Command>,
+        _id: Option<&str>,
+        _state: Option<&Self::State>,
+    ) -> Authorization {
         Authorization::Unrestricted
+    }
+
+    /// The JSON Schema of what [`authorize`](Self::authorize) returns as [`Authorization::Part`], for the OpenAPI document.
+    fn part_schema() -> Option<Schema> {
+        None
     }
 
     /// Whether the aggregate has been deleted. Its events stay readable, but it accepts no further command.

@@ -236,10 +236,11 @@ impl<A: Aggregate> Model for ModelOf<A> {
         &self,
         caller: &Caller,
         access: Access<'_>,
+        id: Option<&str>,
         folded: Option<&Folded>,
     ) -> Result<Authorization, AggregatePanic> {
         let state = folded.map(|folded| &Self::state_of(folded).state);
-        catch(A::TYPE, || calling("authorize", || A::authorize(caller, access, state)))
+        catch(A::TYPE, || calling("authorize", || A::authorize(caller, access.of(), id, state)))
     }
 
     fn decide(
@@ -251,24 +252,17 @@ impl<A: Aggregate> Model for ModelOf<A> {
     ) -> Result<Decided, CommandError> {
         let input = &input.after(before);
         let commands = &self.without_aliases(commands);
-        // A missing or deleted aggregate is reported before an error in the data of a command that changes it.
-        let is_change = |command: &&CommandRequest| self.commands.contains(&command.command) && !creates::<A>(command);
-        if let Some(first) = commands.first().filter(is_change) {
-            if before.version == 0 {
-                return Err(CommandError::Missing);
-            }
-            // Nothing else about the aggregate is reported to a caller who may not change it.
-            catch(A::TYPE, || require::<A>((0, first), input, Some(&Self::state_of(before).state)))??;
-            if before.is_deleted {
-                return Err(CommandError::Deleted);
-            }
+        // A missing aggregate is reported before an error in the data of a command that changes it.
+        let is_change = |command: &CommandRequest| self.commands.contains(&command.command) && !creates::<A>(command);
+        if before.version == 0 && commands.first().is_some_and(is_change) {
+            return Err(CommandError::Missing);
         }
         catch(A::TYPE, || self.decide_each(before, id, commands, input))?
     }
 }
 
 impl<A: Aggregate> ModelOf<A> {
-    /// The commands under the names of their variants, which `authorize` knows.
+    /// The commands under the names of their variants.
     fn without_aliases<'a>(&self, commands: &'a [CommandRequest]) -> Cow<'a, [CommandRequest]> {
         if commands.iter().all(|request| self.command_name(&request.command) == request.command) {
             return Cow::Borrowed(commands);
@@ -295,11 +289,19 @@ impl<A: Aggregate> ModelOf<A> {
         for ((index, command), request) in commands.into_iter().enumerate().zip(requests) {
             let (creates, exists) = (creates::<A>(request), draft.version() > 0);
             if exists || creates {
-                require::<A>((index, request), input, exists.then_some(&draft.after.state))?;
+                // Nothing else about the aggregate is reported to a caller who may not change it.
+                let is_allowed = input.is_sent || {
+                    let (access, state) = (Access::Command(&command), exists.then_some(&draft.after.state));
+                    calling("authorize", || A::authorize(&input.caller, access, Some(id), state)).is_allowed()
+                };
+                if !is_allowed {
+                    return Err(CommandError::Forbidden { index, command: request.command.clone() });
+                }
             }
             match (creates, draft.version()) {
                 (true, 1..) if before.version == 0 => return Err(CommandError::CreatedTwice { index }),
                 (true, 1..) => return Err(CommandError::Exists { index }),
+                (false, 1..) if before.is_deleted => return Err(CommandError::Deleted),
                 (false, 1..) if draft.after.is_deleted() => return Err(CommandError::AfterDeletion { index }),
                 (false, 0) => return Err(CommandError::Missing),
                 (true, 0) | (false, 1..) => {}
@@ -348,28 +350,13 @@ fn schemas<A: Aggregate>() -> Schemas {
         state: personal::nullable(
             SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<A::State>(),
         ),
+        part: A::part_schema().map(personal::nullable),
     }
 }
 
 /// Whether it is the create command.
 fn creates<A: Aggregate>(request: &CommandRequest) -> bool {
     request.command == A::COMMANDS.create
-}
-
-/// Returns an error if the caller may not send the command.
-fn require<A: Aggregate>(
-    (index, request): (usize, &CommandRequest),
-    input: &DecisionInput,
-    state: Option<&A::State>,
-) -> Result<(), CommandError> {
-    if input.is_sent {
-        return Ok(());
-    }
-    let access = Access::Command(&request.command);
-    match calling("authorize", || A::authorize(&input.caller, access, state)) {
-        Authorization::Denied => Err(CommandError::Forbidden { index, command: request.command.clone() }),
-        Authorization::Allowed | Authorization::Unrestricted => Ok(()),
-    }
 }
 
 /// The error of a create command that decides on no event: an aggregate exists only once its stream has one.

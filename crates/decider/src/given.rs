@@ -22,15 +22,19 @@
 mod announced;
 mod process;
 
+use std::any::TypeId;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
 use ulid::Ulid;
 
-use crate::access::Access;
+use crate::access::{Access, Authorization};
 use crate::aggregate::{Aggregate, Context, Decision, Ids};
-use crate::aggregate_key::AggregateKey;
+use crate::aggregate_key::{AggregateKey, ID_RULE, is_id};
 use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
 use crate::claim::{Claim, ClaimChanges};
@@ -38,7 +42,9 @@ use crate::deadline::{DeadlineChanges, Declaration, DeclaredDeadline};
 use crate::folded::{CommandRequest, Folded};
 use crate::involved::{Exchange, Involved, SentCommand};
 use crate::json::{Json, tagged};
+use crate::personal;
 use crate::record::Meta;
+use crate::registry::Registry;
 
 pub use announced::Announced;
 
@@ -46,7 +52,13 @@ pub use announced::Announced;
 pub const ID: &str = "given-1";
 
 /// Starts a test with an aggregate whose stream holds these events.
+///
+/// # Panics
+///
+/// When the aggregate cannot be registered.
+#[track_caller]
 pub fn given<A: Aggregate>(events: impl IntoIterator<Item = A::Event>) -> Given<A> {
+    require_registration::<A>();
     let history: Vec<_> = events.into_iter().collect();
     let state = as_loaded::<A>(history.iter().fold(A::State::default(), A::evolve));
     let (caller, id, now) = (Caller::anonymous(), ID.to_owned(), Timestamp::UNIX_EPOCH);
@@ -67,9 +79,14 @@ pub struct Given<A: Aggregate> {
 
 impl<A: Aggregate> Given<A> {
     /// Sets the id of the aggregate, which is [`ID`] otherwise.
+    ///
+    /// # Panics
+    ///
+    /// When it is not an id.
     #[must_use]
+    #[track_caller]
     pub fn with_id(self, id: impl Into<String>) -> Self {
-        Self { id: id.into(), ..self }
+        Self { id: checked_id(id.into()), ..self }
     }
 
     /// Sets the time of the decision, in RFC 3339. It is the beginning of 1970 otherwise.
@@ -97,7 +114,12 @@ impl<A: Aggregate> Given<A> {
 
     /// Adds another aggregate with these events; one that is not added does not exist. Its claims are found by `involve_holder`.
     /// To have them taken for [`then_taken`](TestedDecision::then_taken), add them with [`beside`](Self::beside).
+    ///
+    /// # Panics
+    ///
+    /// When it is not an id.
     #[must_use]
+    #[track_caller]
     pub fn involving<B: Aggregate>(mut self, id: &str, events: impl IntoIterator<Item = B::Event>) -> Self {
         let mut other = AggregateState::<B>::new(B::State::default());
         let mut version = 0;
@@ -105,7 +127,7 @@ impl<A: Aggregate> Given<A> {
             other.apply(&event);
             version += 1;
         }
-        let key = AggregateKey::new(B::TYPE, id);
+        let key = AggregateKey::new(B::TYPE, checked_id(id.to_owned()));
         self.involved.holders.extend(other.claims(version).into_iter().map(|claim| (claim, Some(key.clone()))));
         let is_deleted = version > 0 && other.is_deleted();
         let folded =
@@ -120,7 +142,10 @@ impl<A: Aggregate> Given<A> {
     ///
     /// When it is denied.
     #[track_caller]
-    pub fn allows(self, access: Access<'_>) -> Self {
+    pub fn allows(self, access: Access<'_, A::Command>) -> Self
+    where
+        A::Command: Debug,
+    {
         assert!(self.authorizes(access), "{access:?} is denied to {:?}", self.caller);
         self
     }
@@ -129,20 +154,77 @@ impl<A: Aggregate> Given<A> {
     ///
     /// # Panics
     ///
-    /// When it is allowed.
+    /// When it is allowed, or when it is unrestricted without the state, although the state decides.
     #[track_caller]
-    pub fn forbids(self, access: Access<'_>) -> Self {
+    pub fn forbids(self, access: Access<'_, A::Command>) -> Self
+    where
+        A::Command: Debug,
+    {
         assert!(!self.authorizes(access), "{access:?} is allowed to {:?}", self.caller);
+        self.require_restriction(access);
         self
     }
 
-    /// Makes the check. It has no state if the access never has one, or before the first event.
-    fn authorizes(&self, access: Access<'_>) -> bool {
-        let has_state = match access {
-            Access::Rebuild | Access::List | Access::Feed(_) => false,
-            Access::Read | Access::ReadMeta | Access::Command(_) => !self.history.is_empty(),
+    /// Expects that the caller gets this when it reads the state.
+    ///
+    /// # Panics
+    ///
+    /// When the caller gets something else, or a part although the events are shown: in a feed, or because reading is unrestricted
+    /// without the state.
+    #[track_caller]
+    pub fn shows(self, expected: &impl Serialize) -> Self
+    where
+        A::Command: Debug,
+    {
+        let text = |json: Json| personal::shown(json.text()).into_owned();
+        let json = |value| Json::of(value).map(text).expect("it has a JSON form");
+        let shown = match self.authorization(Access::Read) {
+            Authorization::Denied => panic!("Read is denied to {:?}", self.caller),
+            Authorization::Part(part) => {
+                self.require_restriction(Access::Read);
+                for event in A::EVENTS {
+                    let feed = self.authorization(Access::Feed(event.name));
+                    assert!(!feed.is_allowed(), "authorize must deny {:?}, whose events show the rest", event.name);
+                }
+                text(part)
+            }
+            Authorization::Allowed | Authorization::Unrestricted => {
+                Json::of(&self.state).map(text).expect("a state has a JSON form")
+            }
         };
-        A::authorize(&self.caller, access, has_state.then_some(&self.state)).is_allowed()
+        let [shown, expected] = [shown, json(expected)].map(|text| serde_json::from_str::<Value>(&text).expect("JSON"));
+        assert_eq!(shown, expected);
+        self
+    }
+
+    /// Events are read without the state if `Read` and `ReadMeta` are unrestricted without it.
+    #[track_caller]
+    fn require_restriction(&self, access: Access<'_, A::Command>)
+    where
+        A::Command: Debug,
+    {
+        let is_unrestricted =
+            |access| A::authorize(&self.caller, access, Some(&self.id), None) == Authorization::Unrestricted;
+        let is_read = matches!(access, Access::Read | Access::ReadMeta) && !self.history.is_empty();
+        assert!(
+            !is_read || !is_unrestricted(Access::Read) || !is_unrestricted(Access::ReadMeta),
+            "events would be shown: without a state, authorize must return Allowed or Denied for {access:?}, not Unrestricted"
+        );
+    }
+
+    /// Makes the check. It has no id and no state if the access never has one, and no state before the first event.
+    fn authorizes(&self, access: Access<'_, A::Command>) -> bool {
+        self.authorization(access).is_allowed()
+    }
+
+    fn authorization(&self, access: Access<'_, A::Command>) -> Authorization {
+        let (has_id, has_state) = match access {
+            Access::List | Access::Feed(_) => (false, false),
+            Access::Rebuild => (true, false),
+            Access::Read | Access::ReadMeta | Access::Command(_) => (true, !self.history.is_empty()),
+        };
+        let (id, state) = (has_id.then_some(self.id.as_str()), has_state.then_some(&self.state));
+        A::authorize(&self.caller, access, id, state)
     }
 
     /// Decides a command: on the state, and, as `then` compares, on the state as a snapshot stores it.
@@ -181,10 +263,14 @@ impl<A: Aggregate> Given<A> {
     where
         A::Command: Clone,
     {
-        let given = self.by(Caller::system());
-        assert!(given.authorizes(Access::Command(command)), "the system may not send {command}");
         let read = tagged::join_command(command, data);
-        given.when(read.unwrap_or_else(|reason| panic!("{command} cannot be read from its JSON form: {reason}")))
+        let sent = read.unwrap_or_else(|reason| panic!("{command} cannot be read from its JSON form: {reason}"));
+        let given = self.by(Caller::system());
+        assert!(
+            given.authorizes(Access::Command(&sent)),
+            "the system may not send {command}: allow it in authorize, with caller.is_system()"
+        );
+        given.when(sent)
     }
 
     /// The decision, and the commands that it sends.
@@ -235,11 +321,13 @@ where
     ///
     /// # Panics
     ///
-    /// When the decision differs, or takes a claim of another aggregate.
+    /// When the decision differs, takes a claim of another aggregate, or creates an aggregate with another event than the opening
+    /// one.
     #[track_caller]
     pub fn then(self, expected: impl IntoIterator<Item = A::Event>) -> Announced {
         self.require_equal_with_a_snapshot();
         assert_eq!(self.decision, Ok(expected.into_iter().collect()));
+        self.require_opening_event();
         assert_eq!(self.taken_claim(), None, "another aggregate has the claim");
         self.announced()
     }
@@ -349,6 +437,18 @@ where
     }
 
     #[track_caller]
+    fn require_opening_event(&self) {
+        if let (0, Ok([first, ..])) = (self.version, self.decision.as_deref()) {
+            let (name, _) = tagged::split(first).expect("an event can be written as JSON");
+            assert_eq!(
+                name,
+                A::EVENTS[0].name,
+                "a stream must begin with the first of EVENTS: return it first, or move its variant to the top of Event"
+            );
+        }
+    }
+
+    #[track_caller]
     fn announced(self) -> Announced {
         let had = deadlines::<A>(&self.state, self.version);
         let (state, version) = self.after();
@@ -365,6 +465,23 @@ where
         let messages = messages.into_iter().map(|message| message.0.expect("a message can be written as JSON"));
         Announced { messages: messages.collect(), sent: self.sent, dispatches }
     }
+}
+
+/// Panics if the aggregate cannot be registered. A process checks each type once.
+#[track_caller]
+fn require_registration<A: Aggregate>() {
+    static REGISTRABLE: Mutex<BTreeSet<TypeId>> = Mutex::new(BTreeSet::new());
+    let registrable = || REGISTRABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !registrable().contains(&TypeId::of::<A>()) {
+        Registry::check_alone::<A>().unwrap_or_else(|error| panic!("{error}"));
+        registrable().insert(TypeId::of::<A>());
+    }
+}
+
+#[track_caller]
+fn checked_id(id: String) -> String {
+    assert!(is_id(&id), "{id:?} cannot be an id: {ID_RULE}");
+    id
 }
 
 /// The state as the store returns it: without the personal values of an aggregate that is forgotten.

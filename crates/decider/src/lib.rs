@@ -22,7 +22,7 @@
 //!   turns panics of an aggregate's code into errors.
 //! - [`registry`]: the registration of aggregates by hand, and its checks. `variant_names`: the names of an aggregate's
 //!   commands and events, for these checks.
-//! - [`given`]: given/when/then for the tests beside an aggregate.
+//! - `sample`: values that fit a schema. [`given`]: given/when/then for the tests beside an aggregate.
 //! - [`json`]: JSON text exactly as it was written. `strict` reads JSON that callers sent, `explain` describes what is
 //!   wrong with it.
 
@@ -54,6 +54,7 @@ mod reacts;
 mod reading;
 pub mod record;
 pub mod registry;
+mod sample;
 pub mod unreadable;
 mod variant_names;
 
@@ -77,4 +78,6 @@ pub use reacts::Reacts;
 pub use reading::read_stored;
 pub use record::{Meta, OutboxMessage, RecordedEvent};
 pub use registry::{RegistrationError, Registry};
+#[doc(hidden)]
+pub use sample::sample;
 pub use unreadable::{UnreadableEvent, UnreadableKind};

@@ -173,6 +173,7 @@ pub trait Model: Send + Sync {
         &self,
         caller: &Caller,
         access: Access<'_>,
+        id: Option<&str>,
         folded: Option<&Folded>,
     ) -> Result<Authorization, AggregatePanic>;
 
@@ -201,6 +202,8 @@ pub struct Schemas {
     pub message: Schema,
     /// The state.
     pub state: Schema,
+    /// What some callers get instead of it.
+    pub part: Option<Schema>,
 }
 
 /// Everything that a decision needs from outside.

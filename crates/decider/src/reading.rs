@@ -25,6 +25,10 @@ pub(crate) fn read_command<A: Aggregate>(
     })
 }
 
+/// What to do if an event of today's version does not have today's form.
+const CHANGED_FORM: &str =
+    "if the code has changed this form, raise its version in EVENTS, and convert the earlier one in upcast";
+
 /// Maximum upcast steps of one event. No event has that many versions: a longer chain is a cycle.
 const MAX_UPCASTS: usize = 1_000;
 
@@ -56,7 +60,8 @@ pub(crate) fn read_event<A: Aggregate>(event: &RecordedEvent) -> Result<Vec<A::E
     let corrupt = |reason: String| unreadable(event, UnreadableKind::Corrupt, reason);
     let read = |name: &str, data: &Json| tagged::join_event(name, data).map_err(corrupt);
     if distance::<A>(&event.event_type, event.event_version) == Some(0) {
-        return Ok(vec![read(&event.event_type, &event.data)?]);
+        let read = tagged::join_event(&event.event_type, &event.data);
+        return Ok(vec![read.map_err(|reason| corrupt(format!("{reason}; {CHANGED_FORM}")))?]);
     }
     if is_form(A::RETIRED, &event.event_type, event.event_version) {
         return Ok(Vec::new());

@@ -1,6 +1,7 @@
 //! The registry of aggregate types, filled by hand with one line for each.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::aggregate::{Aggregate, Commands, EventType};
@@ -9,7 +10,7 @@ use crate::json::Json;
 use crate::model::{Model, StateError};
 use crate::process::Source;
 use crate::record::MAX_NAME;
-use crate::variant_names::names_in_schema;
+use crate::variant_names::{is_strict, names_in_schema};
 
 /// Path segments that are routes of their own and so cannot name an aggregate type.
 pub const RESERVED_TYPES: &[&str] = &["commands", "events", "views", "openapi.json"];
@@ -73,18 +74,33 @@ impl Registry {
         self.iter().find(|model| model.stored_events().iter().any(|(name, _)| *name == event_type))
     }
 
+    /// Checks what the aggregate `A` declares about itself.
+    pub(crate) fn check_alone<A: Aggregate>() -> Result<(), RegistrationError> {
+        let name = A::TYPE.strip_prefix(RESERVED_PREFIX).unwrap_or(A::TYPE);
+        Self::new().checked::<A>(name, |_| Ok(())).map(drop)
+    }
+
     /// Adds the aggregate `A`, of whose type this part of the name must be lower-kebab.
     fn with_named<A: Aggregate>(mut self, name: &str) -> Result<Self, RegistrationError> {
+        let model = self.checked::<A>(name, |model| self.check_sources(model))?;
+        self.models.insert(A::TYPE, Arc::new(model));
+        Ok(self)
+    }
+
+    fn checked<A: Aggregate>(
+        &self,
+        name: &str,
+        check_others: impl FnOnce(&dyn Model) -> Result<(), String>,
+    ) -> Result<ModelOf<A>, RegistrationError> {
         let invalid = |reason| RegistrationError { type_name: A::TYPE, reason };
         let model = ModelOf::<A>::new().map_err(|panic| invalid(panic.to_string()))?;
         let check = || {
             self.check_type_name(name)?;
             self.check(&model, cfg!(debug_assertions))?;
-            self.check_sources(&model)
+            check_others(&model)
         };
         check().map_err(invalid)?;
-        self.models.insert(A::TYPE, Arc::new(model));
-        Ok(self)
+        Ok(model)
     }
 
     /// Checks the names that an aggregate declares against those that serde reads and, `in_schemas`, against those in its
@@ -99,6 +115,11 @@ impl Registry {
         let (commands, events) =
             (names_in_schema(&schemas.command, "command"), names_in_schema(&schemas.event, "type"));
         self.check_names(model, &commands, &events)?;
+        if let Some(tolerant) = commands.iter().find(|command| !is_strict(&schemas.command, command)) {
+            return Err(format!(
+                "Command needs #[serde(deny_unknown_fields)]: {tolerant:?} ignores what it does not know"
+            ));
+        }
         check_default(model)
     }
 
@@ -113,7 +134,9 @@ impl Registry {
         });
         if !is_kebab || type_name.len() > MAX_NAME || RESERVED_TYPES.contains(&type_name) {
             let reserved = RESERVED_TYPES.join(", ");
-            return Err(format!("TYPE must be lower-kebab, at most {MAX_NAME} long, and none of {reserved}"));
+            return Err(format!(
+                "TYPE must be lower-kebab such as purchase-order, at most {MAX_NAME} long, and none of {reserved}"
+            ));
         }
         if self.models.contains_key(type_name) {
             return Err("TYPE is registered already".to_owned());
@@ -142,8 +165,14 @@ impl Registry {
         declared.sort_unstable();
         variants.sort_unstable();
         if declared.is_empty() || declared != variants {
+            let lacks = variants.iter().find(|variant| !declared.contains(variant));
+            let next_step = match lacks {
+                Some(name) => format!("add EventType::new({name:?}, 1)"),
+                None if variants.is_empty() => r#"Event needs #[serde(tag = "type", content = "data")]"#.to_owned(),
+                None => "remove a name that was never stored, and move one that was to RETIRED".to_owned(),
+            };
             return Err(format!(
-                "EVENTS must name each variant of Event once: it names {declared:?}, the variants are {variants:?}"
+                "EVENTS must name each variant of Event once: it names {declared:?}, the variants are {variants:?}; {next_step}"
             ));
         }
         let mut names: Vec<_> = model.stored_events().into_iter().map(|(name, _)| name).collect();
@@ -193,6 +222,10 @@ fn check_commands(declared: Commands, forget: Option<&str>, variants: &[String])
     let named = [Some(declared.create), declared.update, declared.delete].map(|command| ("COMMANDS", command));
     for (place, command) in named.into_iter().chain([("FORGET", forget)]) {
         if let Some(command) = command.filter(|command| !variants.iter().any(|variant| variant == command)) {
+            if variants.is_empty() {
+                let attribute = r#"#[serde(tag = "command", content = "data", deny_unknown_fields)]"#;
+                return Err(format!("Command needs {attribute}, so that it has {command:?}"));
+            }
             return Err(format!("{place} names {command:?}, which is not one of {variants:?}"));
         }
     }
@@ -200,13 +233,20 @@ fn check_commands(declared: Commands, forget: Option<&str>, variants: &[String])
 }
 
 /// An aggregate that cannot be registered as it is.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("aggregate {type_name:?}: {reason}")]
 pub struct RegistrationError {
     /// Its type.
     pub type_name: &'static str,
     /// What to change.
     pub reason: String,
+}
+
+impl fmt::Debug for RegistrationError {
+    /// As for people: a test that unwraps it shows what to change.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 #[cfg(test)]
@@ -238,7 +278,7 @@ mod tests {
     }
 
     #[derive(Deserialize, JsonSchema)]
-    #[serde(tag = "command", content = "data")]
+    #[serde(tag = "command", content = "data", deny_unknown_fields)]
     enum Command {
         Begin {},
     }

@@ -12,6 +12,7 @@ use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, VariantAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
+use serde_json::Value;
 
 /// The names by which serde reads the variants of an enum with the tag `tag`, aliases included. There are none if the type is
 /// not such an enum, or if its `Deserialize` is written by hand.
@@ -62,6 +63,15 @@ pub(crate) fn names_in_schema(schema: &Schema, tag: &str) -> Vec<String> {
         .flatten()
         .filter_map(|variant| variant.pointer(&format!("/properties/{tag}/const"))?.as_str().map(str::to_owned))
         .collect()
+}
+
+/// Whether the schema of such an enum admits no unknown member beside the tag and the content of a variant.
+pub(crate) fn is_strict(schema: &Schema, name: &str) -> bool {
+    let variants = schema.get("oneOf").and_then(|variants| variants.as_array());
+    let is_named = |variant: &&Value| {
+        variant["properties"].as_object().is_some_and(|members| members.values().any(|member| member["const"] == name))
+    };
+    variants.into_iter().flatten().filter(is_named).all(|variant| variant["additionalProperties"] == false)
 }
 
 /// What serde reads of a tag.

@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use daybook_decider::{Json, Model, personal};
+use daybook_decider::{Json, Model, personal, sample};
 use serde_json::Value;
 
-use crate::files::{Golden, GoldenFiles, Today};
+use crate::files::{Golden, GoldenFiles, Today, WRITE};
 use crate::shape;
 
 /// What to do after a change of an event that is not stored anywhere.
-const IF_NEVER_STORED: &str = "If no release has ever stored it in this form, change its entry in the file";
+const IF_NEVER_STORED: &str = "If no release has ever stored it in this form, delete its entry, and run \
+                               `GOLDEN=write cargo test -p aggregates golden_files`";
 
 /// What to do after an optional field was added to an event.
 const IF_OPTIONAL: &str = "A new field that earlier releases can ignore needs no new version if it is an `Option` with \
@@ -27,142 +28,144 @@ pub(crate) fn shown(json: &Json) -> Value {
 }
 
 impl GoldenFiles {
-    /// Checks that every golden event can be read and folded.
-    pub fn golden_events_of_every_version_can_be_read(&self) {
-        for model in self.registry.iter() {
-            let events: Vec<_> =
-                self.golden(model).iter().zip(1..).map(|(event, seq_num)| event.recorded(seq_num)).collect();
-            let folded = model.fold(model.before_first_event(), &events);
-            let folded =
-                folded.unwrap_or_else(|error| panic!("{}: {error}. {IF_NEVER_STORED}", self.file(model).display()));
-            assert_eq!(folded.version(), events.len() as u64);
-        }
-    }
-
-    /// Checks that each golden event is read as its entry lists.
-    pub fn golden_event_is_read_as_its_entry_lists(&self) {
-        for model in self.registry.iter() {
-            for event in self.golden(model) {
-                let (name, version) = (&event.name, event.version);
-                let read = model.read(&event.recorded(1)).unwrap().into_iter();
-                let read: Vec<_> = read.map(|(name, data)| (name, shown(&data))).collect();
-                let is_todays = written(model, name) == Some(version);
-                assert_eq!(
-                    event.reads.is_none(),
-                    is_todays,
-                    "{name} {version} needs `reads` if, and only if, it is not the form that is written today"
+    /// Adds an entry for each event of today that has none, with an example of its data.
+    pub(crate) fn add_entries(&self, model: &dyn Model) {
+        let golden = self.golden(model);
+        let is_missing =
+            |name: &str, version: u32| !golden.iter().any(|golden| golden.name == name && golden.version == version);
+        let before = if golden.is_empty() { "[]".to_owned() } else { fs::read_to_string(self.file(model)).unwrap() };
+        let mut text = before.clone();
+        for Written { name, version, shape, data } in written(model) {
+            if is_missing(&name, version) {
+                let entry = format!(
+                    "  {{\n    \"name\": \"{name}\",\n    \"version\": {version},\n    \"shape\": {shape},\n    \"data\": {data}\n  }}"
                 );
-                let itself = || vec![Today { r#type: name.clone(), data: event.data.clone() }];
-                let expected = event.reads.clone().unwrap_or_else(itself);
-                let expected: Vec<_> = expected.into_iter().map(|today| (today.r#type, today.data)).collect();
-                assert!(
-                    read == expected,
-                    "{name} version {version} is read as something other than its entry in {file} lists: {what_to_do}\n  \
-                     {file}: {}\n  this code: {}",
-                    text(&expected),
-                    text(&read),
-                    file = self.file(model).display(),
-                    what_to_do = if is_todays { changed_data() } else { CHANGED_READING.to_owned() },
-                );
+                let entries = text.trim_end().trim_end_matches(']').trim_end();
+                text = format!("{entries}{}\n{entry}\n]\n", if entries.ends_with('}') { "," } else { "" });
+            }
+        }
+        if text != before {
+            fs::create_dir_all(self.file(model).parent().unwrap()).unwrap();
+            fs::write(self.file(model), text).unwrap();
+        }
+    }
+
+    /// Adds each difference between the events in a file and those of the code.
+    pub(crate) fn check_events(&self, model: &dyn Model, found: &mut Vec<String>) {
+        let (golden, file) = (self.golden(model), self.file(model));
+        let file = file.display();
+        let (before, written) = (found.len(), written(model));
+        if golden.is_empty() {
+            found.push(format!("{file} is missing: without it, nothing protects the stored events. Run `{WRITE}`"));
+            return;
+        }
+        check_forms(model, &golden, |difference| found.push(format!("{file}: {difference}")));
+        for (golden, seq_num) in golden.iter().zip(1..) {
+            let Golden { name, version, shape, data, .. } = golden;
+            let mut differs = |difference: String| found.push(format!("{file}: {name} version {version} {difference}"));
+            let misfits = shape::misfits(data, shape);
+            if !misfits.is_empty() {
+                differs(format!(
+                    "has an example that does not fit its shape, so correct one of them: {}",
+                    misfits.join(", ")
+                ));
+            }
+            let today = written.iter().find(|written| written.name == *name && written.version == *version);
+            if let Some(today) = today.filter(|today| today.shape != *shape) {
+                differs(format!(
+                    "has another shape than it was once stored in: {}\n  the file: {shape}\n  this code: {}",
+                    changed_data(),
+                    today.shape
+                ));
+            }
+            match model.read(&golden.recorded(seq_num)) {
+                Ok(read) => check_reading(golden, today.is_some(), &read, &mut differs),
+                Err(error) => differs(format!(
+                    "cannot be read: {}. Correct its step in `upcast`. {IF_NEVER_STORED}",
+                    error.reason
+                )),
+            }
+            check_torn(model, golden, &mut differs);
+        }
+        if found.len() == before {
+            let events: Vec<_> = golden.iter().zip(1..).map(|(event, seq_num)| event.recorded(seq_num)).collect();
+            if let Err(error) = model.fold(model.before_first_event(), &events) {
+                found.push(format!("{file}: the events cannot be folded one after the other, so order the entries as events can happen: {error}"));
             }
         }
     }
+}
 
-    /// Checks that the code writes each version of an event in the shape of its entries.
-    pub fn shape_of_a_written_version_equals_its_golden_shape(&self) {
-        for model in self.pinned() {
-            let goldens = self.golden(model);
-            let file = self.file(model);
-            for (name, shape) in shapes(model) {
-                let version = written(model, &name).unwrap();
-                let of_today: Vec<_> =
-                    goldens.iter().filter(|golden| golden.name == name && golden.version == version).collect();
-                assert!(!of_today.is_empty(), "{} needs {name} version {version}, of shape {shape}", file.display());
-                for golden in of_today {
-                    assert!(
-                        golden.shape == shape,
-                        "{name} version {version} has another shape than it was once stored in: {}\n  {file}: {}\n  \
-                         this code: {shape}",
-                        changed_data(),
-                        golden.shape,
-                        file = file.display()
-                    );
-                }
-            }
+/// Checks that there is an entry for each declared version of each event, and no other entry, and that two entries of one form
+/// agree, so that a change of one of them is detected.
+fn check_forms(model: &dyn Model, golden: &[Golden], mut differs: impl FnMut(String)) {
+    let stored = model.stored_events().into_iter();
+    let declared: BTreeSet<_> =
+        stored.flat_map(|(name, latest)| (1..=latest).map(move |version| (name, version))).collect();
+    let pinned: BTreeSet<_> = golden.iter().map(|golden| (golden.name.as_str(), golden.version)).collect();
+    for (name, version) in declared.difference(&pinned) {
+        let next_step = if written_version(model, name) == Some(*version) {
+            format!("run `{WRITE}`")
+        } else {
+            "copy it from the release that wrote it, and add `reads`".to_owned()
+        };
+        differs(format!("an entry of {name} version {version} is missing: {next_step}"));
+    }
+    for (name, version) in pinned.difference(&declared) {
+        differs(format!(
+            "EVENTS of {} does not declare {name} version {version}. If no release has ever stored it, delete its entry",
+            model.type_name()
+        ));
+    }
+    for (index, one) in golden.iter().enumerate() {
+        let same = |other: &&Golden| (&other.name, other.version) == (&one.name, one.version);
+        if golden[..index].iter().find(same).is_some_and(|other| other.shape != one.shape) {
+            differs(format!(
+                "two entries of {} version {} have different shapes: give both the one that was stored",
+                one.name, one.version
+            ));
         }
     }
+}
 
-    /// Checks that a file has an entry for each declared version of each event, and no other entry.
-    pub fn declared_forms_and_golden_entries_are_the_same(&self) {
-        for model in self.pinned() {
-            let stored = model.stored_events().into_iter();
-            let declared: BTreeSet<_> =
-                stored.flat_map(|(name, latest)| (1..=latest).map(move |version| (name.to_owned(), version))).collect();
-            let pinned: BTreeSet<_> =
-                self.golden(model).into_iter().map(|golden| (golden.name, golden.version)).collect();
-            let missing: Vec<_> = declared.difference(&pinned).collect();
-            assert!(missing.is_empty(), "{} lacks {missing:?}", self.file(model).display());
-            let undeclared: Vec<_> = pinned.difference(&declared).collect();
-            assert!(undeclared.is_empty(), "{} does not declare {undeclared:?}", model.type_name());
+/// Checks that an event is read as its entry lists.
+fn check_reading(golden: &Golden, is_todays: bool, read: &[(String, Json)], differs: &mut impl FnMut(String)) {
+    match (&golden.reads, is_todays) {
+        (None, false) => {
+            return differs("is not written any more: add `reads`, the events that it is read as".to_owned());
         }
+        (Some(_), true) => return differs("is the form that is written today: remove `reads`".to_owned()),
+        (None, true) | (Some(_), false) => {}
     }
-
-    /// Checks that the example of an entry has the shape of the entry.
-    pub fn golden_example_fits_its_shape(&self) {
-        for model in self.registry.iter() {
-            for Golden { name, version, shape, data, .. } in self.golden(model) {
-                let misfits = shape::misfits(&data, &shape);
-                assert!(misfits.is_empty(), "{name} version {version}: {misfits:?}");
-            }
-        }
+    let read: Vec<_> = read.iter().map(|(name, data)| (name.clone(), shown(data))).collect();
+    let itself = || vec![Today { r#type: golden.name.clone(), data: golden.data.clone() }];
+    let expected = golden.reads.clone().unwrap_or_else(itself);
+    let expected: Vec<_> = expected.into_iter().map(|today| (today.r#type, today.data)).collect();
+    if read != expected {
+        differs(format!(
+            "is read as something other than its entry lists: {}\n  the file: {}\n  this code: {}",
+            if is_todays { changed_data() } else { CHANGED_READING.to_owned() },
+            text(&expected),
+            text(&read),
+        ));
     }
+}
 
-    /// Checks that two entries of one form agree, so that a change of one of them is detected.
-    pub fn golden_entries_of_one_form_have_one_shape(&self) {
-        for model in self.registry.iter() {
-            let goldens = self.golden(model);
-            for one in &goldens {
-                let same = |other: &&Golden| (&other.name, other.version) == (&one.name, one.version);
-                assert!(
-                    goldens.iter().filter(same).all(|other| other.shape == one.shape),
-                    "{} {}",
-                    one.name,
-                    one.version
-                );
-            }
-        }
+/// Checks that an event without one of its members cannot be read.
+fn check_torn(model: &dyn Model, golden: &Golden, differs: &mut impl FnMut(String)) {
+    let Value::Object(members) = &golden.shape else { return };
+    // A retired event is read as no event, whatever its data.
+    if golden.reads.as_ref().is_some_and(Vec::is_empty) {
+        return;
     }
-
-    /// Checks that an event without one of its members cannot be read.
-    pub fn data_of_another_form_is_unreadable(&self) {
-        for model in self.registry.iter() {
-            for event in self.golden(model) {
-                let Value::Object(members) = &event.shape else { continue };
-                // A retired event is read as no event, whatever its data.
-                if event.reads.as_ref().is_some_and(Vec::is_empty) {
-                    continue;
-                }
-                for lost in members.keys().filter(|name| !name.ends_with('?')) {
-                    let mut torn = event.data.clone();
-                    torn.as_object_mut().unwrap().remove(lost);
-                    let error = model.read(&Golden { data: torn, ..event.clone() }.recorded(1)).unwrap_err();
-                    assert!(
-                        error.to_string().contains(&format!("{} version {}", event.name, event.version)),
-                        "{error}"
-                    );
-                    assert!(error.reason.contains(lost.as_str()), "{error}");
-                }
-            }
-        }
-    }
-
-    /// Checks that each file belongs to a registered type.
-    pub fn golden_file_belongs_to_a_registered_type(&self) {
-        let registered: Vec<_> = self.registry.iter().map(|model| self.file(model)).collect();
-        for entry in fs::read_dir(&self.folder).unwrap() {
-            let path = entry.unwrap().path();
-            let file = if path.is_dir() { path.with_extension("json") } else { path.clone() };
-            assert!(registered.contains(&file), "{}", path.display());
+    for lost in members.keys().filter(|name| !name.ends_with('?') && golden.data.get(name.as_str()).is_some()) {
+        let mut torn = golden.data.clone();
+        torn.as_object_mut().unwrap().remove(lost);
+        let read = model.read(&Golden { data: torn, ..golden.clone() }.recorded(1));
+        if !read.is_err_and(|error| error.reason.contains(lost.as_str())) {
+            differs(format!(
+                "can be read without {lost}: remove its default, or mark it as optional in the shape, as `{lost}?`"
+            ));
         }
     }
 }
@@ -179,14 +182,26 @@ fn text(events: &[(String, Value)]) -> String {
 }
 
 /// The version of the event `name` that is written today; `None` if no event of that name is written.
-fn written(model: &dyn Model, name: &str) -> Option<u32> {
+fn written_version(model: &dyn Model, name: &str) -> Option<u32> {
     model.events().iter().find(|event| event.name == name).map(|event| event.version)
 }
 
-/// The name of each event, with the shape of its data as today's code writes it.
-fn shapes(model: &dyn Model) -> Vec<(String, Value)> {
+/// An event as today's code writes it.
+struct Written {
+    name: String,
+    version: u32,
+    shape: Value,
+    /// An example.
+    data: Value,
+}
+
+fn written(model: &dyn Model) -> Vec<Written> {
     let schema = Value::from(model.schemas().event.clone());
     let variants = schema["oneOf"].as_array().unwrap();
-    let name = |variant: &Value| variant["properties"]["type"]["const"].as_str().unwrap().to_owned();
-    variants.iter().map(|variant| (name(variant), shape::of(&variant["properties"]["data"], &schema))).collect()
+    let of = |variant: &Value| {
+        let (name, data) = (variant["properties"]["type"]["const"].as_str()?, &variant["properties"]["data"]);
+        let version = written_version(model, name)?;
+        Some(Written { name: name.to_owned(), version, shape: shape::of(data, &schema), data: sample(data, &schema) })
+    };
+    variants.iter().filter_map(of).collect()
 }

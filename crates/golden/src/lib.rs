@@ -3,12 +3,12 @@
 //!
 //! An entry contains the name of an event, its version, the shape of that version, and an example. If the form is not
 //! written any more, the entry also contains the events that it is read as today. To change a stored form, raise the
-//! version in `EVENTS`, write the upcast, and add an entry. Existing entries stay forever; only `reads` changes. An
-//! aggregate that was never deployed needs no file.
+//! version in `EVENTS`, write the upcast, and add an entry. Existing entries stay forever; only `reads` changes.
 //!
 //! `golden/<type>/state-<STATE_VERSION>.json` contains the states that these events are folded into.
 //!
-//! Invariant: a difference panics, because the callers are tests.
+//! Invariant: a difference panics, because the callers are tests. With `GOLDEN=write` in the environment, what is missing is
+//! added; what is there never changes.
 //!
 //! In reading order:
 //! - [`GoldenFiles`]: the files and their entries.

@@ -15,11 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::events::shown;
-use crate::files::GoldenFiles;
+use crate::files::{GoldenFiles, WRITE};
 use crate::shape;
-
-/// The command that writes the files that are missing, and adds the states of new golden events to the others.
-const COMMAND: &str = "WRITE_STATES=1 cargo test -p aggregates states";
 
 /// The shape and the states of one state version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,30 +41,31 @@ struct Step {
 }
 
 impl GoldenFiles {
-    /// Checks that the golden events are folded into the states of their state version. With `WRITE_STATES` in the
-    /// environment, it adds states that are missing.
-    pub fn states_of_the_golden_events_are_those_of_their_state_version(&self) {
-        for model in self.pinned() {
-            let (file, today) = (self.state_file(model), self.fold(model));
-            let pinned = fs::read_to_string(&file).ok().map(|text| {
-                serde_json::from_str::<Fold>(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-            });
-            let nothing = Fold { shape: today.shape.clone(), states: Vec::new() };
-            let result = match &pinned {
-                Some(pinned) => self.compare(model, pinned, &today),
-                None => Err(format!("{} is missing: run `{COMMAND}`", file.display())),
-            };
-            let pinned = pinned.unwrap_or(nothing);
-            let only_adds = pinned.shape == today.shape && today.states.starts_with(&pinned.states);
-            match result {
-                // States that the file contains are never overwritten.
-                Err(_) if std::env::var_os("WRITE_STATES").is_some() && only_adds => {
-                    fs::create_dir_all(file.parent().unwrap()).unwrap();
-                    fs::write(&file, serde_json::to_string_pretty(&today).unwrap() + "\n").unwrap();
-                }
-                result => result.unwrap_or_else(|what_to_do| panic!("{what_to_do}")),
-            }
+    /// Checks that the golden events are folded into the states of their state version, and adds states that are missing if it
+    /// `writes`.
+    ///
+    /// # Errors
+    ///
+    /// What to do about the difference.
+    pub(crate) fn check_states(&self, model: &dyn Model, writes: bool) -> Result<(), String> {
+        let (file, today) = (self.state_file(model), self.fold(model));
+        let pinned = file.exists().then(|| {
+            let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            serde_json::from_str::<Fold>(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+        });
+        let result = match &pinned {
+            Some(pinned) => self.compare(model, pinned, &today),
+            None => Err(format!("{} is missing: run `{WRITE}`", file.display())),
+        };
+        let only_adds =
+            pinned.is_none_or(|pinned| pinned.shape == today.shape && today.states.starts_with(&pinned.states));
+        // States that the file contains are never overwritten.
+        if result.is_err() && writes && only_adds {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, serde_json::to_string_pretty(&today).unwrap() + "\n").unwrap();
+            return Ok(());
         }
+        result
     }
 
     fn state_file(&self, model: &dyn Model) -> PathBuf {
@@ -134,7 +132,7 @@ impl GoldenFiles {
         let changed = |what: &str, pinned: &str, today: &str| {
             Err(format!(
                 "{type_name}: {what} has changed, and STATE_VERSION is still {state_version}: snapshots and `ETag`s of the \
-                 earlier release would be taken for those of this one. Raise STATE_VERSION, then run `{COMMAND}`. If \
+                 earlier release would be taken for those of this one. Raise STATE_VERSION, then run `{WRITE}`. If \
                  {state_version} was never deployed, delete {file} and run the command. New golden events come last in their \
                  file.\n  {file}: {pinned}\n  this code: {today}",
                 file = file.display()
@@ -150,8 +148,8 @@ impl GoldenFiles {
             {
                 if before_it != today {
                     let what = format!(
-                        "what `{what}` returns after {} version {}: `daybook {what} rebuild {type_name}` is needed after the \
-                         deployment, and it",
+                        "what `{what}` returns after {} version {} (`daybook {what} rebuild {type_name}` is needed after the \
+                         deployment)",
                         before.event, before.version
                     );
                     return changed(&what, &format!("{before_it:?}"), &format!("{today:?}"));
@@ -164,7 +162,7 @@ impl GoldenFiles {
             }
         }
         if pinned.states.len() < today.states.len() {
-            return Err(format!("{} lacks the states of new golden events: run `{COMMAND}`", file.display()));
+            return Err(format!("{} lacks the states of new golden events: run `{WRITE}`", file.display()));
         }
         Ok(())
     }
@@ -195,7 +193,7 @@ mod tests {
     fn changed_fold_is_reported_with_the_next_step() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../app/aggregates/golden");
         let files = GoldenFiles::new(aggregates::registry().unwrap(), folder);
-        for model in files.pinned() {
+        for model in files.registry.iter() {
             let today = files.fold(model);
             assert_eq!(files.compare(model, &today, &today), Ok(()));
 
@@ -213,13 +211,13 @@ mod tests {
             lost.states.push(lost.states[0].clone());
             for pinned in [other_state, other_shape, other_claims, other_deadlines, other_order, lost] {
                 let what_to_do = files.compare(model, &pinned, &today).unwrap_err();
-                assert!(what_to_do.contains("Raise STATE_VERSION") && what_to_do.contains(COMMAND), "{what_to_do}");
+                assert!(what_to_do.contains("Raise STATE_VERSION") && what_to_do.contains(WRITE), "{what_to_do}");
             }
 
             let mut shorter = today.clone();
             shorter.states.pop();
             let what_to_do = files.compare(model, &shorter, &today).unwrap_err();
-            assert!(!what_to_do.contains("Raise STATE_VERSION") && what_to_do.contains(COMMAND), "{what_to_do}");
+            assert!(!what_to_do.contains("Raise STATE_VERSION") && what_to_do.contains(WRITE), "{what_to_do}");
         }
     }
 }

@@ -5,7 +5,7 @@ use daybook_local_aws::bucket::Bucket;
 use daybook_local_aws::state::{Journal, StackState, StateError};
 use serde_json::Value;
 
-const BUCKET: &str = "daybook-discarded";
+pub(crate) const BUCKET: &str = "daybook-discarded";
 
 /// The records that mappings discarded, as an on-failure destination receives them. Clones share them.
 #[derive(Clone)]

@@ -27,6 +27,7 @@ use crate::discarded::DiscardedRecords;
 use crate::functions::Functions;
 use crate::mapping_worker::MappingStates;
 use crate::rule_function::RuleStates;
+use crate::services::Variables;
 use crate::usage::{Usage, UsageMeter};
 
 /// How long a move of the clock waits for the functions of the stream.
@@ -50,6 +51,8 @@ pub(crate) struct StackParts {
     pub(crate) table_clock: TableClock,
     /// Is notified when the clock was moved.
     pub(crate) ticks: Arc<Notify>,
+    /// The variables of operator commands.
+    pub(crate) of_operator: Arc<Variables>,
     /// With these, messages are sent to the bus again.
     pub(crate) eventbridge: SdkConfig,
     pub(crate) relay: RelaySettings,
@@ -119,8 +122,14 @@ pub(crate) fn router(parts: StackParts) -> Router {
         .route("/_dev/rules", get(async |State(parts): Parts| Json(parts.rules.all())))
         .route("/_dev/usage", get(usage))
         .route("/_dev/faults", get(async |State(parts): Parts| Json(parts.faults_as_set())).put(set_faults))
+        .route("/_dev/environment", get(async |State(parts): Parts| environment(&parts.of_operator)))
         .route("/_dev/clock", get(async |State(parts): Parts| Json(parts.clock_json())).put(move_clock))
         .with_state(parts)
+}
+
+/// Lines for a shell.
+fn environment(variables: &Variables) -> String {
+    variables.iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect()
 }
 
 fn delivered(bus: &Bus) -> Vec<BusEntryJson> {

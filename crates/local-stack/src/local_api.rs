@@ -1,5 +1,5 @@
 //! What the API has only in the local stack: a header with the caller, so that rules about callers can be tried without an
-//! authorizer, and the explanation of a stored event that the edited code does not know.
+//! authorizer, and explanations for the developer: of a 403, of a 500, and of a stored event that the edited code does not know.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
@@ -69,20 +69,28 @@ const NEWER_RELEASE: &str = "urn:daybook:problem:newer-release";
 const DETAIL: &str = "a stored event has a name or version that this code does not know; restore them in the code, or start the stack \
                       with an empty table (without the file of --data)";
 
-/// Replaces the detail of the problem in a response.
+/// Replaces the detail of the problem in a response by what a deployed API only logs.
 pub(crate) async fn explain(request: Request, next: Next) -> Response {
+    let caller = request.headers().get(HEADER).map(|named| String::from_utf8_lossy(named.as_bytes()).into_owned());
     let response = next.run(request).await;
-    if response.status() != StatusCode::SERVICE_UNAVAILABLE {
-        return response;
-    }
+    let detail = match (response.status(), daybook_command_handler::cause(&response)) {
+        (StatusCode::FORBIDDEN, Some(checked)) => {
+            format!("the caller {} may not do this: {checked}", caller.as_deref().unwrap_or("without a name"))
+        }
+        (StatusCode::INTERNAL_SERVER_ERROR, Some(cause)) => cause.to_owned(),
+        (StatusCode::SERVICE_UNAVAILABLE, _) => DETAIL.to_owned(),
+        _ => return response,
+    };
     let (mut parts, body) = response.into_parts();
     let Ok(body) = to_bytes(body, usize::MAX).await else { return StatusCode::BAD_GATEWAY.into_response() };
     let mut problem: Value = serde_json::from_slice(&body).unwrap_or_default();
-    if problem["type"] != NEWER_RELEASE {
-        return Response::from_parts(parts, body.into());
+    if parts.status == StatusCode::SERVICE_UNAVAILABLE {
+        if problem["type"] != NEWER_RELEASE {
+            return Response::from_parts(parts, body.into());
+        }
+        eprintln!("daybook: {DETAIL}");
     }
-    eprintln!("daybook: {DETAIL}");
-    problem["detail"] = DETAIL.into();
+    problem["detail"] = detail.into();
     parts.headers.remove(header::CONTENT_LENGTH);
     Response::from_parts(parts, Body::from(problem.to_string()))
 }

@@ -128,6 +128,7 @@ impl Stack {
             clock: services.clock.clone(),
             table_clock: services.database.clock().clone(),
             ticks,
+            of_operator: Arc::new(settings.of_operator()),
             eventbridge: aws_config_at(services.bus_url()),
             relay,
         };

@@ -10,35 +10,54 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use daybook_decider::{Aggregate, FollowedEvent, Meta};
+use daybook_decider::aggregate_key::{ID_RULE, is_id};
+use daybook_decider::{Aggregate, Caller, FollowedEvent, Meta};
 use jiff::Timestamp;
 
-use crate::projection::{Follows, Projection};
+use crate::projection::{Follows, Projection, ViewAccess};
 
 /// Starts a test with an empty view.
 pub fn given<P: Projection>() -> GivenView<P> {
-    GivenView { rows: BTreeMap::new(), time: Timestamp::UNIX_EPOCH }
+    GivenView { rows: BTreeMap::new(), time: Timestamp::UNIX_EPOCH, caller: Caller::anonymous() }
 }
 
 /// The view under test, which [`given`] returns.
 pub struct GivenView<P: Projection> {
     rows: BTreeMap<String, P::Row>,
     time: Timestamp,
+    caller: Caller,
 }
 
 impl<P: Projection> GivenView<P> {
-    /// Sets the time of the events that later calls add. Without it, the time is the beginning of 1970.
+    /// Sets the time of the events that later calls add, in RFC 3339. Without it, the time is the beginning of 1970.
+    ///
+    /// # Panics
+    ///
+    /// When it is not a time.
     #[must_use]
-    pub fn at(self, time: Timestamp) -> Self {
-        Self { time, ..self }
+    #[track_caller]
+    pub fn at(self, time: &str) -> Self {
+        Self { time: time.parse().expect("a time in RFC 3339"), ..self }
+    }
+
+    /// Sets the caller, who is anonymous otherwise.
+    #[must_use]
+    pub fn by(self, caller: Caller) -> Self {
+        Self { caller, ..self }
     }
 
     /// Adds an aggregate whose stream holds these events.
+    ///
+    /// # Panics
+    ///
+    /// When it is not an id.
     #[must_use]
+    #[track_caller]
     pub fn aggregate<A: Aggregate>(mut self, id: &str, events: impl IntoIterator<Item = A::Event>) -> Self
     where
         P: Follows<A>,
     {
+        assert!(is_id(id), "{id:?} cannot be an id: {ID_RULE}");
         let (mut state, meta) = (<P as Follows<A>>::State::default(), Meta::default());
         for (seq_num, event) in (1..).zip(events) {
             let event = FollowedEvent { aggregate_id: id, seq_num, occurred_at: self.time, meta: &meta, event: &event };
@@ -51,6 +70,36 @@ impl<P: Projection> GivenView<P> {
             state = after;
         }
         self
+    }
+
+    /// Expects that the caller may do this.
+    ///
+    /// # Panics
+    ///
+    /// When it is denied.
+    #[track_caller]
+    pub fn allows(self, access: ViewAccess<'_>) -> Self {
+        assert!(self.authorizes(access), "{access:?} is denied to {:?}", self.caller);
+        self
+    }
+
+    /// Expects that the caller may not do this.
+    ///
+    /// # Panics
+    ///
+    /// When it is allowed.
+    #[track_caller]
+    pub fn forbids(self, access: ViewAccess<'_>) -> Self {
+        assert!(!self.authorizes(access), "{access:?} is allowed to {:?}", self.caller);
+        self
+    }
+
+    fn authorizes(&self, access: ViewAccess<'_>) -> bool {
+        let row = match access {
+            ViewAccess::Read(key) => self.rows.get(key),
+            ViewAccess::List(_) => None,
+        };
+        P::authorize(&self.caller, access, row).is_whole()
     }
 
     /// Expects that the view has no row with this key.

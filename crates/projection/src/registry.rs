@@ -1,6 +1,7 @@
 //! The registry of projections, filled by hand with one line for each.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::erased::ProjectionModelOf;
 use crate::model::ProjectionModel;
@@ -103,11 +104,18 @@ impl Projections {
 }
 
 /// A projection that cannot be registered as it is.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("projection {name:?}: {reason}")]
 pub struct ProjectionRegistrationError {
     /// The name of the projection.
     pub name: &'static str,
     /// What to change.
     pub reason: String,
+}
+
+impl fmt::Debug for ProjectionRegistrationError {
+    /// As for people: a test that unwraps it shows what to change.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

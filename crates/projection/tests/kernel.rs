@@ -24,7 +24,7 @@ use ulid::Ulid;
 struct Note;
 
 #[derive(Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data")]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
 enum Command {
     Write { key: String },
 }
@@ -259,7 +259,12 @@ fn rows_of_given_events_are_compared() {
     assert!(catch_unwind(|| view().shows("x", vec![1])).is_err());
     assert!(catch_unwind(|| view().shows("z", vec![4])).is_err());
     assert!(catch_unwind(|| view().shows_nothing_at("x")).is_err());
-    let later = given::<Keys<Usual>>().at(Timestamp::from_second(60).unwrap());
+    let by_ann = || view().by(Caller::named("ann"));
+    by_ann().allows(ViewAccess::Read("y")).forbids(ViewAccess::Read("x"));
+    assert!(catch_unwind(|| by_ann().allows(ViewAccess::Read("x"))).is_err());
+    assert!(catch_unwind(|| by_ann().forbids(ViewAccess::Read("y"))).is_err());
+    assert!(catch_unwind(|| given::<Keys<Usual>>().aggregate::<Note>("a b", [])).is_err());
+    let later = given::<Keys<Usual>>().at("1970-01-01T00:01:00Z");
     later.aggregate::<Note>("a", [written("time")]).shows("1970-01-01T00:01:00Z", vec![1]);
 }
 

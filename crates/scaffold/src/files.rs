@@ -6,9 +6,11 @@ use crate::source::{DaybookSource, Parameters};
 pub(crate) type File = (String, String);
 
 /// The files of a release that a user may edit. `daybook upgrade` merges the changes of later releases into them.
-const RELEASE: [(&str, &str); 17] = [
+const RELEASE: [(&str, &str); 19] = [
+    ("AGENTS.md", include_str!("../template/AGENTS.md.txt")),
     ("Cargo.toml", include_str!("../template/project.toml")),
     (".gitignore", include_str!(concat!(env!("OUT_DIR"), "/gitignore"))),
+    ("rustfmt.toml", include_str!(concat!(env!("OUT_DIR"), "/rustfmt.toml"))),
     (".github/workflows/ci.yml", include_str!("../template/ci.yml")),
     ("app/aggregates/Cargo.toml", include_str!("../template/aggregates.toml")),
     ("app/aggregates/tests/golden.rs", include_str!("../template/golden.rs.txt")),
@@ -74,13 +76,8 @@ pub fn process_files(process: &ItemName, sources: &[ItemName]) -> Vec<File> {
     imports.sort_unstable();
     let chain = of_each("{{aggregate_module}}::{{Aggregate}}>()");
     let one_line = format!("Sources::of::<{}", chain.join(".and::<"));
-    // As `cargo fmt` breaks it: a line with one `and` may be as long as any other.
-    let width = match chain.len() {
-        1 => usize::MAX,
-        2 => 92,
-        _ => 60,
-    };
-    let chain = if one_line.len() <= width {
+    // As `cargo fmt` breaks it.
+    let chain = if chain.len() == 1 || one_line.len() <= 112 {
         one_line
     } else {
         format!("Sources::of::<{}", chain.join("\n            .and::<"))

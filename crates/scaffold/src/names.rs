@@ -5,7 +5,7 @@ use crate::error::ScaffoldError;
 /// The maximum characters of a project's name. The names of roles and of log groups contain it.
 const MAX_PROJECT: usize = 40;
 
-const MAX_ITEM: usize = 60;
+const MAX_ITEM: usize = 40;
 
 /// Names that would collide with words of Rust, with crates, or with other names in the generated files.
 const RESERVED: &str = "abstract access aggregate aggregates as async authorization await become box break bus_message caller change \

@@ -39,8 +39,7 @@ impl DaybookSource {
     /// Where the documents of Daybook are, as the subject of a sentence.
     pub(crate) fn documents(&self) -> String {
         match self {
-            Self::Release => "The files in `docs` of Daybook's repository".to_owned(),
-            Self::Path(path) => format!("The files in `{}`", path.join("docs").display()),
+            Self::Release | Self::Path(_) => "The files in `docs` of Daybook's repository".to_owned(),
             Self::Git(url) => format!("The files in `docs` of {url}"),
         }
     }

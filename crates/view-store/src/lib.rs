@@ -32,7 +32,7 @@ pub use items::Position;
 pub use keys::{RowKey, View};
 pub use mark::VersionMark;
 pub use pointer::{Pointer, ProjectionVersions, SwitchOutcome};
-pub use show::ShownRow;
+pub use show::{RowRange, ShownRow};
 pub use store::{StoredRow, ViewStore};
 pub use suspended::SuspendedAggregate;
 pub use write::{PositionWrite, RowWrite, ViewWrite, WriteError, WriteOutcome};

@@ -25,6 +25,17 @@ const MAX_READS: u32 = 10;
 /// Maximum length of the first pause before another call. It doubles with each further call, up to 16 times the length.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
+/// The rows of a list.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RowRange<'a> {
+    /// The beginning of their keys.
+    pub prefix: &'a str,
+    /// The key that they come after, in the order of the list.
+    pub after: Option<&'a str>,
+    /// Whether the greatest key comes first.
+    pub descending: bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownRow {
     pub key: String,
@@ -92,26 +103,32 @@ impl ViewStore {
         Err(StoreError::Unavailable { doing: DOING, source: "other transactions change it again and again".into() })
     }
 
-    /// Up to `limit` rows in the order of their keys: those whose keys begin with `prefix` and come after `after`. Also
-    /// returns whether more follow.
+    /// Up to `limit` rows in the order of their keys. Also returns whether more follow.
     pub async fn list(
         &self,
         view: &View,
         shards: u32,
-        prefix: &str,
-        after: Option<&str>,
+        range: RowRange<'_>,
         limit: usize,
     ) -> Result<(Vec<ShownRow>, bool), StoreError> {
-        let slices = (0..shards).map(|shard| self.list_shard(view.rows_pk(shard), prefix, after, limit + 1));
+        // Downwards, a slice may begin with the row of the cursor.
+        let slices = (0..shards)
+            .map(|shard| self.list_shard(view.rows_pk(shard), range, limit + 1 + usize::from(range.descending)));
         let slices = try_join_all(slices).await?;
         // After the last row of a slice that has more rows, a part of a row may be missing.
         let ends =
             slices.iter().filter(|(_, more)| *more).filter_map(|(rows, _)| rows.last()).map(|row| row.sk.clone());
-        let horizon = ends.min();
+        let horizon = if range.descending { ends.max() } else { ends.min() };
         let more = horizon.is_some();
         let rows = slices.into_iter().flat_map(|(rows, _)| rows);
-        let rows = rows.filter(|row| horizon.as_ref().is_none_or(|horizon| row.sk <= *horizon));
-        let mut rows = self.shown(rows.collect()).await?;
+        let is_within = |row: &RowItem, horizon: &String| {
+            if range.descending { row.sk >= *horizon } else { row.sk <= *horizon }
+        };
+        let rows = rows.filter(|row| horizon.as_ref().is_none_or(|horizon| is_within(row, horizon)));
+        let mut rows = self.shown(rows.filter(|row| range.after != Some(&row.sk)).collect()).await?;
+        if range.descending {
+            rows.reverse();
+        }
         let more = more || rows.len() > limit;
         rows.truncate(limit);
         Ok((rows, more))
@@ -120,8 +137,7 @@ impl ViewStore {
     async fn list_shard(
         &self,
         partition: String,
-        prefix: &str,
-        after: Option<&str>,
+        RowRange { prefix, after, descending }: RowRange<'_>,
         limit: usize,
     ) -> Result<(Vec<RowItem>, bool), StoreError> {
         if prefix.len() > MAX_SORT_KEY {
@@ -134,7 +150,8 @@ impl ViewStore {
         match (prefix, after) {
             ("", None | Some("")) => {}
             ("", Some(after)) => {
-                condition += &format!(" AND {} > :after", attributes::SK);
+                let comparison = if descending { "<=" } else { ">" };
+                condition += &format!(" AND {} {comparison} :after", attributes::SK);
                 values.push((":after", after.to_owned()));
             }
             (prefix, None | Some("")) => {
@@ -142,8 +159,11 @@ impl ViewStore {
                 values.push((":prefix", prefix.to_owned()));
             }
             (prefix, Some(after)) => {
-                let first = format!("{after}\0").max(prefix.to_owned());
-                let last = format!("{prefix}{}", char::MAX);
+                let (first, last) = (prefix.to_owned(), format!("{prefix}{}", char::MAX));
+                let (first, last) = match descending {
+                    true => (first, last.min(after.to_owned())),
+                    false => (first.max(format!("{after}\0")), last),
+                };
                 // DynamoDB rejects a range whose end is before its beginning.
                 if first > last || last.len() > MAX_SORT_KEY {
                     return Ok((Vec::new(), false));
@@ -155,7 +175,7 @@ impl ViewStore {
         let values = values.into_iter().map(|(name, value)| (name.to_owned(), AttributeValue::S(value))).collect();
         let query = self.client.query().table_name(&self.table_name).consistent_read(true);
         let query = query.key_condition_expression(condition).set_expression_attribute_values(Some(values));
-        let query = query.limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        let query = query.limit(i32::try_from(limit).unwrap_or(i32::MAX)).scan_index_forward(!descending);
         let page = query.send().await.map_err(|error| StoreError::of_call("list a view", error))?;
         let rows = page.items.unwrap_or_default().into_iter().map(read).collect::<Result<_, _>>()?;
         Ok((rows, page.last_evaluated_key.is_some()))

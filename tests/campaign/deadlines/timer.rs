@@ -29,7 +29,6 @@ pub(crate) struct Timer<const REPAIRED: bool>;
 type Times = BTreeMap<String, Option<Timestamp>>;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Timer")]
 pub(crate) struct State {
     pub(crate) at: BTreeMap<String, Timestamp>,
     rounds: usize,
@@ -38,7 +37,6 @@ pub(crate) struct State {
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "TimerCommand")]
 pub(crate) enum Command {
     Start {},
     Set {
@@ -56,7 +54,6 @@ pub(crate) enum Command {
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
-#[schemars(rename = "TimerEvent")]
 pub(crate) enum Event {
     TimesSet {
         at: Times,
@@ -158,9 +155,9 @@ impl<const REPAIRED: bool> Aggregate for Timer<REPAIRED> {
         state.is_stopped
     }
 
-    fn authorize(caller: &Caller, access: Access<'_>, _: Option<&State>) -> Authorization {
+    fn authorize(caller: &Caller, access: Access<'_, Command>, _: Option<&str>, _: Option<&State>) -> Authorization {
         match access {
-            Access::Command("Fire") => caller.is_system().into(),
+            Access::Command(Command::Fire { .. }) => caller.is_system().into(),
             _ => Authorization::Unrestricted,
         }
     }

@@ -19,7 +19,6 @@ pub(crate) struct Strokes<const IS_REPAIRED: bool>;
 
 /// What the aggregates of a row add up to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "StrokesRow")]
 pub(crate) struct Row {
     aggregates: i64,
     strokes: u64,

@@ -1,12 +1,12 @@
 //! An aggregate with a rule for each kind of access.
 
 use daybook_decider::{
-    Access, Aggregate, Authorization, Caller, Commands, Context, Decision, EventType, Registry, Rejection,
+    Access, Aggregate, Authorization, Caller, Claim, Commands, Context, Decision, EventType, Registry, Rejection,
 };
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
-/// A vault, which its holder can give to somebody else. Everybody but the couriers may read it.
+/// A vault, which its holder can give to somebody else. Everybody but the couriers may read it, visitors only a part.
 struct Vault;
 
 pub(crate) fn registry() -> Registry {
@@ -16,6 +16,12 @@ pub(crate) fn registry() -> Registry {
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
 struct State {
     holder: Option<String>,
+}
+
+/// What visitors see.
+#[derive(Serialize, JsonSchema)]
+struct Part {
+    is_held: bool,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -70,10 +76,29 @@ impl Aggregate for Vault {
         }
     }
 
-    fn authorize(caller: &Caller, access: Access<'_>, state: Option<&State>) -> Authorization {
+    /// Only carol has a claim: others may have several vaults.
+    fn claims(state: &State) -> Vec<Claim> {
+        let carol = state.holder.iter().filter(|holder| *holder == "carol");
+        carol.map(|holder| Claim::new("vault-holder", holder)).collect()
+    }
+
+    fn part_schema() -> Option<Schema> {
+        Some(schema_for!(Part))
+    }
+
+    fn authorize(
+        caller: &Caller,
+        access: Access<'_, Command>,
+        _: Option<&str>,
+        state: Option<&State>,
+    ) -> Authorization {
         match (access, state) {
-            (Access::Command("Give"), Some(state)) => (caller.principal == state.holder).into(),
+            (Access::Command(Command::Give { .. }), Some(state)) => (caller.principal == state.holder).into(),
             (Access::Read, _) if caller.is_in_group("couriers") => Authorization::Denied,
+            (Access::Read, None) if caller.is_in_group("visitors") => Authorization::Allowed,
+            (Access::Read, Some(state)) if caller.is_in_group("visitors") => {
+                Authorization::part(&Part { is_held: state.holder.is_some() })
+            }
             (Access::ReadMeta, _) => caller.is_in_group("auditors").into(),
             (Access::Rebuild, _) => caller.is_in_group("operators").into(),
             (Access::List, _) => caller.has_scope("vault/list").into(),

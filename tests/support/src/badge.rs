@@ -17,7 +17,7 @@ pub struct State {
 
 /// The commands of a badge.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data")]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
 pub enum Command {
     /// Creates it with values.
     Give {

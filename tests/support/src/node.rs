@@ -10,7 +10,6 @@ pub struct Node;
 
 /// The state of a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Node")]
 pub struct State {
     /// The sum of the amounts.
     pub total: i64,

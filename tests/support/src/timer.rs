@@ -24,7 +24,7 @@ pub struct State {
 
 /// The commands of a timer.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data")]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
 pub enum Command {
     /// Creates it with these times.
     Start {
@@ -115,9 +115,9 @@ impl<const DEADLINES: bool> Aggregate for Timer<DEADLINES> {
         state.stopped
     }
 
-    fn authorize(caller: &Caller, access: Access<'_>, _: Option<&State>) -> Authorization {
+    fn authorize(caller: &Caller, access: Access<'_, Command>, _: Option<&str>, _: Option<&State>) -> Authorization {
         match access {
-            Access::Command("Ring") => caller.is_system().into(),
+            Access::Command(Command::Ring { .. }) => caller.is_system().into(),
             _ => Authorization::Unrestricted,
         }
     }

@@ -11,11 +11,6 @@ use daybook_scaffold::{
 
 use crate::operator::Exit;
 
-/// The environment in which `daybook projection` works on the local stack, for a shell.
-const LOCAL_STACK: &str = "AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000 TABLE_NAME=daybook-dev \\\n    \
-                           VIEWS_TABLE_NAME=daybook-dev-views AWS_ENDPOINT_URL_SQS=http://127.0.0.1:8001 \\\n    \
-                           CHANGES_QUEUE_URL=http://127.0.0.1:8001/000000000000/daybook-changes";
-
 /// Add an example to your project, to be replaced by your own code.
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum AddCommand {
@@ -114,7 +109,7 @@ impl AddCommand {
                 format!(
                     "GET /views/{name} lists its rows, and GET /views/{name}/KEY returns one.\nThe events of an aggregate that \
                      exists already come in with its next event. While `cargo run` runs, this call brings in all of them:\n  \
-                     {LOCAL_STACK} \\\n    cargo run -- projection rebuild {name}\n"
+                     (eval \"$(curl -s localhost:3000/_dev/environment)\" && cargo run -- projection rebuild {name})\n"
                 )
             }
             Self::Consumer { name, of } => format!(

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use clap::Args;
 use daybook_scaffold::{DaybookSource, ItemName, ProjectName, ScaffoldError, create_project};
@@ -43,9 +44,24 @@ pub(super) fn run(args: &NewArgs) -> Result<Exit, ScaffoldError> {
         format!("Created {printed}. `cargo lambda new NAME --template {printed}` creates a project from it.")
     } else {
         create_project(folder, &name, &aggregate, &source)?;
+        make_repository(folder);
         format!(
             "Created {printed}. Start it with `cd {printed}` and `cargo run`; {printed}/README.md describes the rest."
         )
     };
     Exit::of_output(writeln!(io::stdout(), "{text}")).map_err(ScaffoldError::of_output)
+}
+
+/// Makes a git repository, which `upgrade` needs, as `cargo new` does: not within another one, and not without git.
+fn make_repository(folder: &Path) {
+    let git = |arguments: &[&str]| {
+        let status = Command::new("git")
+            .args(arguments)
+            .current_dir(folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        status.is_ok_and(|status| status.success())
+    };
+    let _ = git(&["rev-parse", "--is-inside-work-tree"]) || git(&["init"]);
 }

@@ -14,14 +14,7 @@ To select the stack:
     export STACK $(aws cloudformation describe-stacks --stack-name $STACK --output text \\
       --query \"Stacks[0].Outputs[?OutputKey=='OperatorEnvironment'].OutputValue\")
   The local stack of `daybook dev`, in another shell than the one that runs it:
-    export AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000 TABLE_NAME=daybook-dev
-    export AWS_ENDPOINT_URL_EVENTBRIDGE=http://127.0.0.1:8001 EVENT_BUS_NAME=daybook EVENT_SOURCE=com.example.daybook
-    export AWS_ENDPOINT_URL_SQS=http://127.0.0.1:8001 DLQ_URL=http://127.0.0.1:8001/000000000000/daybook-dlq
-    export AWS_ENDPOINT_URL_S3=http://127.0.0.1:8001 DISCARDED_RECORDS_BUCKET=daybook-discarded
-    export AWS_ENDPOINT_URL_KMS=http://127.0.0.1:8001 KEYS_TABLE_NAME=daybook-dev-keys PERSONAL_DATA_KEY=local
-    export VIEWS_TABLE_NAME=daybook-dev-views CHANGES_QUEUE_URL=http://127.0.0.1:8001/000000000000/daybook-changes
-    export REACTOR=processes REACTIONS_QUEUE_URL=http://127.0.0.1:8001/000000000000/daybook-reactions
-  For the local stack, other settings have the defaults of the functions, except FEED_DELAY_MS, which is 0.
+    eval \"$(curl -s localhost:3000/_dev/environment)\"
 
 Exit status: 0 success, and nothing is wrong; 1 something is wrong or left over, and was printed; 2 a wrong option or
 setting, or no region or credentials; 3 AWS did not allow or complete the operation or part of it, or the output could not

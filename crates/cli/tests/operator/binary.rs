@@ -234,7 +234,7 @@ async fn help_of_each_operator_command_explains_stack_and_exit_status() {
         let help = text(&daybook(None, words.iter().map(String::as_str).chain(["--help"])).await.stdout);
         assert!(help.contains("Exit status: 0"), "{words:?}: {help}");
         // It deploys a stack, so there is none to select.
-        let of_stack = ["AWS_ENDPOINT_URL_DYNAMODB=http://127.0.0.1:8000", "in another shell", "OperatorEnvironment"];
+        let of_stack = ["localhost:3000/_dev/environment", "in another shell", "OperatorEnvironment"];
         assert!(words == ["deploy"] || of_stack.iter().all(|text| help.contains(text)), "{words:?}: {help}");
     }
 }

@@ -18,7 +18,7 @@ use daybook_projector::{Projector, QueueBatch, QueueRecord};
 use daybook_settings::Environment;
 use daybook_table::{AggregateKey, ChangedAggregates};
 use daybook_test_support::table::VIEWS_TABLE;
-use daybook_view_store::{VersionMark, View, ViewStore};
+use daybook_view_store::{RowRange, VersionMark, View, ViewStore};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -229,7 +229,8 @@ impl Setup {
         let (view, views) = (View::new("totals", version), self.table.direct_views());
         let (mut rows, mut after) = (BTreeMap::new(), None);
         loop {
-            let (page, more) = views.list(&view, model.shards(), "", after.as_deref(), 1000).await.unwrap();
+            let range = RowRange { after: after.as_deref(), ..RowRange::default() };
+            let (page, more) = views.list(&view, model.shards(), range, 1000).await.unwrap();
             after = page.last().map(|row| row.key.clone()).or(after);
             rows.extend(page.into_iter().map(|row| {
                 let merged = model.merge(&row.parts).unwrap().unwrap();

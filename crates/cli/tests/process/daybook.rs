@@ -1,7 +1,8 @@
 //! A running `daybook dev`.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Lines};
+use std::io::{BufRead, BufReader, ErrorKind, Lines, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -188,19 +189,27 @@ impl Daybook {
         self.operate_to_end(words).1
     }
 
+    /// The variables that select the stack.
+    fn environment(&self) -> Vec<(String, String)> {
+        let mut stream = TcpStream::connect(self.api.strip_prefix("http://").unwrap()).unwrap();
+        stream.write_all(b"GET /_dev/environment HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let variable = |line: &str| {
+            let (name, value) = line.strip_prefix("export ")?.split_once('=')?;
+            Some((name.to_owned(), value.trim_matches('\'').to_owned()))
+        };
+        text.lines().filter_map(variable).collect()
+    }
+
     /// Runs an operator command on the stack. Returns its exit status and its output.
     pub(crate) fn operate_to_end(&self, words: &[&str]) -> (Option<i32>, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
-        command.args(words).env_clear().envs(self.epoch.as_ref().map(|epoch| ("EPOCH", epoch)));
-        command.env("AWS_ENDPOINT_URL_DYNAMODB", &self.dynamodb).env("TABLE_NAME", "daybook-dev");
-        command.env("AWS_ENDPOINT_URL_EVENTBRIDGE", &self.bus).env("EVENT_BUS_NAME", "daybook");
-        command.env("AWS_ENDPOINT_URL_SQS", &self.bus).env("EVENT_SOURCE", "daybook");
-        command.env("DLQ_URL", format!("{}/000000000000/daybook-dlq", self.bus));
-        command.env("AWS_ENDPOINT_URL_S3", &self.bus).env("DISCARDED_RECORDS_BUCKET", "daybook-discarded");
-        command.env("VIEWS_TABLE_NAME", "daybook-dev-views");
-        command.env("AWS_ENDPOINT_URL_KMS", &self.bus).env("KEYS_TABLE_NAME", "daybook-dev-keys");
-        command.env("PERSONAL_DATA_KEY", "local");
-        command.env("CHANGES_QUEUE_URL", format!("{}/000000000000/daybook-changes", self.bus));
+        command
+            .args(words)
+            .env_clear()
+            .envs(self.environment())
+            .envs(self.epoch.as_ref().map(|epoch| ("EPOCH", epoch)));
         let output = command.output().unwrap();
         let printed = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
         (output.status.code(), printed)

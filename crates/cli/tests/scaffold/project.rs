@@ -46,7 +46,9 @@ pub(crate) fn files(folder: &Path) -> BTreeMap<String, String> {
     while let Some(next) = folders.pop() {
         for path in fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()) {
             if path.is_dir() {
-                folders.push(path);
+                if !path.ends_with(".git") {
+                    folders.push(path);
+                }
             } else if !path.file_name().unwrap().to_str().unwrap().starts_with(".daybook-") {
                 let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
                 found.insert(name, String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned());

@@ -14,53 +14,89 @@ pub(super) fn require<'a>(
     model: &dyn Model,
     caller: impl Into<Option<&'a Caller>>,
     access: Access<'_>,
+    id: Option<&str>,
     folded: Option<&Folded>,
 ) -> Result<(), Problem> {
-    if is_allowed(model, caller, access, folded)? { Ok(()) } else { Err(problem::forbidden()) }
+    match is_allowed(model, caller, access, id, folded)? {
+        true => Ok(()),
+        false => Err(problem::forbidden(format_args!("{access:?}"))),
+    }
 }
 
 pub(super) fn is_allowed<'a>(
     model: &dyn Model,
     caller: impl Into<Option<&'a Caller>>,
     access: Access<'_>,
+    id: Option<&str>,
     folded: Option<&Folded>,
 ) -> Result<bool, Problem> {
-    let Some(caller) = caller.into() else { return Ok(true) };
-    Ok(model.authorize(caller, access, folded).map_err(problem::internal)?.is_allowed())
+    Ok(authorization(model, caller, access, id, folded)?.is_allowed())
+}
+
+pub(super) fn authorization<'a>(
+    model: &dyn Model,
+    caller: impl Into<Option<&'a Caller>>,
+    access: Access<'_>,
+    id: Option<&str>,
+    folded: Option<&Folded>,
+) -> Result<Authorization, Problem> {
+    let Some(caller) = caller.into() else { return Ok(Authorization::Unrestricted) };
+    model.authorize(caller, access, id, folded).map_err(problem::internal)
 }
 
 /// Returns `forbidden` if the caller may not read the events of an aggregate, and otherwise whether the caller may see
-/// their `meta`.
-///
-/// The state is read only for a type that has rules about it, so that the events of other types need no further call and
-/// can be read even where the state cannot.
+/// their `meta`. Who gets a part of the state may not read them.
 pub(super) async fn require_events(
     store: &EventStore,
     model: &dyn Model,
     key: &AggregateKey,
     caller: Option<&Caller>,
 ) -> Result<bool, Problem> {
-    let Some(caller) = caller else { return Ok(true) };
-    let without_state = |access| model.authorize(caller, access, None).map_err(problem::internal);
-    if [without_state(Access::Read)?, without_state(Access::ReadMeta)?] == [Authorization::Unrestricted; 2] {
-        return Ok(true);
+    let (read, shows_meta) = reading(store, model, key, caller).await?;
+    if read.is_whole() { Ok(shows_meta) } else { Err(problem::forbidden("Read, of events")) }
+}
+
+/// Returns `forbidden` if the caller may not read an aggregate, not even a part of it.
+pub(super) async fn require_read(
+    store: &EventStore,
+    model: &dyn Model,
+    key: &AggregateKey,
+    caller: &Caller,
+) -> Result<(), Problem> {
+    let (read, _) = reading(store, model, key, Some(caller)).await?;
+    if read.is_allowed() { Ok(()) } else { Err(problem::forbidden("Read")) }
+}
+
+/// Whether the caller may read an aggregate, and see the `meta` of its events.
+///
+/// The state is read only for a type that has rules about it, so that the events of other types need no further call and
+/// can be read even where the state cannot.
+async fn reading(
+    store: &EventStore,
+    model: &dyn Model,
+    key: &AggregateKey,
+    caller: Option<&Caller>,
+) -> Result<(Authorization, bool), Problem> {
+    let id = Some(key.id.as_str());
+    let check = |access, folded| authorization(model, caller, access, id, folded);
+    if [check(Access::Read, None)?, check(Access::ReadMeta, None)?] == [const { Authorization::Unrestricted }; 2] {
+        return Ok((Authorization::Unrestricted, true));
     }
     let loaded = store.load(model, key).await?;
     if loaded.version() == 0 {
         return Err(problem::not_found());
     }
     let state = Some(&loaded.folded);
-    require(model, caller, Access::Read, state)?;
-    is_allowed(model, caller, Access::ReadMeta, state)
+    Ok((check(Access::Read, state)?, check(Access::ReadMeta, state)?.is_allowed()))
 }
 
-/// Whether the caller may read an aggregate. Its state is read only for a type that has rules about it.
+/// Whether the caller may read the whole state of an aggregate. It is read only for a type that has rules about it.
 pub(super) async fn may_read(api: &Api, key: &AggregateKey, caller: Option<&Caller>) -> Result<bool, Problem> {
-    let Some(caller) = caller else { return Ok(true) };
-    let Some(model) = api.registry.get(&key.aggregate_type) else { return Ok(false) };
-    if model.authorize(caller, Access::Read, None).map_err(problem::internal)? == Authorization::Unrestricted {
+    let Some(model) = api.registry.get(&key.aggregate_type) else { return Ok(caller.is_none()) };
+    if authorization(model, caller, Access::Read, Some(&key.id), None)? == Authorization::Unrestricted {
         return Ok(true);
     }
     let loaded = api.store.load(model, key).await?;
-    Ok(loaded.version() > 0 && is_allowed(model, caller, Access::Read, Some(&loaded.folded))?)
+    let read = authorization(model, caller, Access::Read, Some(&key.id), Some(&loaded.folded))?;
+    Ok(loaded.version() > 0 && read.is_whole())
 }

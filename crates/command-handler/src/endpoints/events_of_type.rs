@@ -118,8 +118,8 @@ async fn events_of_type(
 ) -> Result<Response, Problem> {
     let model = api.registry.with_event(&query.r#type);
     let model = model.ok_or_else(|| problem::unknown_event_type(&query.r#type))?;
-    require(model, &caller, Access::Feed(model.event_name(&query.r#type)), None)?;
-    let shows_meta = is_allowed(model, &caller, Access::ReadMeta, None)?;
+    require(model, &caller, Access::Feed(model.event_name(&query.r#type)), None, None)?;
+    let shows_meta = is_allowed(model, &caller, Access::ReadMeta, None, None)?;
     feed_of(&api, &[&query.r#type], FeedPosition { after: query.after, limit: query.limit }, shows_meta).await
 }
 

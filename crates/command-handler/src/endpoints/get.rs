@@ -4,16 +4,16 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use daybook_decider::{Access, Json};
+use daybook_decider::{Access, Authorization, Json};
 use daybook_event_store::{LoadOptions, LoadPolicy};
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
-use super::authorization::require;
+use super::authorization::{authorization, require};
 use super::endpoint::{AGGREGATE_PATH, Body, Endpoint, READ_PROBLEMS, ResponseHeader, Success};
 use super::request_headers::{IF_NONE_MATCH, READ_CORRELATION_ID};
 use crate::api::Api;
-use crate::etag::{etag, is_none_match};
+use crate::etag::{etag, etag_of_part, is_none_match};
 use crate::openapi::aggregate_type::ExampleOutcome;
 use crate::openapi::sample::ID;
 use crate::openapi::schemas::{Content, json_of};
@@ -92,7 +92,7 @@ async fn get(
 ) -> Result<Response, Problem> {
     let (model, key) = api.aggregate(&type_name, &id)?;
     if query.rebuild {
-        require(model, &caller, Access::Rebuild, None)?;
+        require(model, &caller, Access::Rebuild, Some(&id), None)?;
     }
     let store = &api.store;
     let policy = if query.rebuild { LoadPolicy::Rebuild } else { LoadPolicy::Incremental };
@@ -106,18 +106,24 @@ async fn get(
         if current.version() == 0 {
             return Err(problem::not_found());
         }
-        require(model, &caller, Access::Read, Some(&current.folded))?;
+        require(model, &caller, Access::Read, Some(&id), Some(&current.folded))?;
         return Err(problem::no_such_version(asked, current.version()));
     }
-    require(model, &caller, Access::Read, Some(&loaded.folded))?;
+    let part = match authorization(model, &caller, Access::Read, Some(&id), Some(&loaded.folded))? {
+        Authorization::Denied => return Err(problem::forbidden("Read")),
+        Authorization::Part(part) => Some(part),
+        Authorization::Unrestricted | Authorization::Allowed => None,
+    };
     if model.is_deleted(&loaded.folded) {
         return Err(problem::deleted());
     }
-    let etag = (header::ETAG, etag(loaded.version(), model.state_version()));
+    let (version, state_version) = (loaded.version(), model.state_version());
+    let of_part = part.as_ref().map(|part| etag_of_part(version, state_version, part));
+    let etag = (header::ETAG, of_part.unwrap_or_else(|| etag(version, state_version)));
     if is_none_match(&headers, &etag.1) {
         return Ok((StatusCode::NOT_MODIFIED, [etag]).into_response());
     }
-    let body = StateResponse { id: &key.id, version: loaded.version(), state: &loaded.state };
+    let body = StateResponse { id: &key.id, version: loaded.version(), state: part.as_ref().unwrap_or(&*loaded.state) };
     let too_large = "the state is larger than the 6 MB of a response; read the events page by page, from /events, or \
                      an earlier version";
     let response = json_response(&body, || Problem::new(&problem::TOO_LARGE, too_large))?;

@@ -110,7 +110,7 @@ async fn list(
     if let Some(claim) = query.claim {
         return redirect_to_holder(&api, model, &claim, caller.as_ref()).await;
     }
-    require(model, &caller, Access::List, None)?;
+    require(model, &caller, Access::List, None, None)?;
     let limit = checked_limit(query.limit)?;
     let settled_up_to = api.store.settled_up_to(api.store.now());
     let found = api.store.merged_feed(&model.opening_events(), cursor(query.after)?, limit, settled_up_to).await?;

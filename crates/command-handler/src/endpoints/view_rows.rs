@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::on;
 use daybook_projection::{MAX_KEY, ViewAccess};
+use daybook_view_store::RowRange;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
@@ -31,9 +32,9 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     name: "Rows",
     operation_id: "readView",
     summary: "Read the rows",
-    description: "The rows in the order of their keys, by the bytes of UTF-8. Each row is as a read of this row returns \
-                  it, but the rows of a page are not read at one moment: an event that changes several of them may show \
-                  in some only. `Link` is the next page, if there is one.",
+    description: "The rows in the order of their keys, by the bytes of UTF-8, or in the opposite order. Each row is as a \
+                  read of this row returns it, but the rows of a page are not read at one moment: an event that changes \
+                  several of them may show in some only. `Link` is the next page, if there is one.",
     query: Some(|| schema_for!(RowsQuery)),
     successes: &[Success::page(Body::View(|of, schemas| {
         let row = row_schema(of, schemas);
@@ -58,6 +59,9 @@ struct RowsQuery {
     /// The `cursor` of the previous page.
     #[schemars(length(max = MAX_KEY))]
     after: Option<String>,
+    /// Whether the rows come in the opposite order.
+    #[serde(default)]
+    descending: bool,
     /// The maximum number of rows; a page of large rows has fewer.
     #[schemars(range(min = 1, max = MAX_LIMIT))]
     #[serde(default = "default_limit")]
@@ -84,7 +88,7 @@ async fn list_rows(
     Extension(bounds): Extension<Bounds>,
 ) -> Result<Response, Problem> {
     let view = api.view(&name).await?;
-    let RowsQuery { prefix, after, limit, seen } = query;
+    let RowsQuery { prefix, after, descending, limit, seen } = query;
     let limit = checked_limit(limit)?;
     if prefix.chars().count() > MAX_KEY {
         return Err(Problem::new(&problem::BAD_QUERY, format!("prefix must have up to {MAX_KEY} characters")));
@@ -94,8 +98,8 @@ async fn list_rows(
     }
     view.require(&caller, ViewAccess::List(&prefix), None)?;
     wait_until_seen(&api, view, seen.as_deref(), &caller, &bounds).await?;
-    let shards = view.model.shards();
-    let (found, mut more) = view.store.list(&view.rows(), shards, &prefix, after.as_deref(), limit).await?;
+    let (shards, range) = (view.model.shards(), RowRange { prefix: &prefix, after: after.as_deref(), descending });
+    let (found, mut more) = view.store.list(&view.rows(), shards, range, limit).await?;
     let mut rows = Vec::with_capacity(found.len());
     let mut bytes = 0;
     for found in &found {
@@ -109,12 +113,13 @@ async fn list_rows(
     }
     let cursor = rows.last().map_or_else(|| after.as_deref().unwrap_or_default(), |(key, _)| *key);
     let body = RowPage { rows: rows.iter().map(|(key, row)| RowResponse { key, row }).collect(), cursor };
-    page(&body, more.then(|| next_page(&name, &prefix, cursor, limit)))
+    page(&body, more.then(|| next_page(&name, RowRange { after: Some(cursor), ..range }, limit)))
 }
 
-/// The path of the page after `cursor`.
-fn next_page(name: &str, prefix: &str, cursor: &str, limit: usize) -> String {
+/// The path of the page of these rows.
+fn next_page(name: &str, RowRange { prefix, after, descending }: RowRange<'_>, limit: usize) -> String {
     let encoded = |text| utf8_percent_encode(text, PARAMETER);
     let prefix = if prefix.is_empty() { String::new() } else { format!("prefix={}&", encoded(prefix)) };
-    format!("/views/{name}?{prefix}after={}&limit={limit}", encoded(cursor))
+    let order = if descending { "&descending=true" } else { "" };
+    format!("/views/{name}?{prefix}after={}&limit={limit}{order}", encoded(after.unwrap_or_default()))
 }

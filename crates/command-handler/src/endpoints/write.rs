@@ -3,13 +3,14 @@
 //! An error of the path takes precedence over errors of the rest of the request: a resource that does not exist, or
 //! does not support the method, returns that error whatever else was sent.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::StatusCode;
 use axum::response::Response;
 use daybook_decider::{
-    Access, Addressed, AggregateKey, Caller, Claim, CommandError, CommandRequest, Decided, DecisionInput, Decisions,
-    Folded, Involved, JointError, Meta, Model, Need, joint,
+    Access, Addressed, AggregateKey, Authorization, Caller, Claim, CommandError, CommandRequest, Decided,
+    DecisionInput, Decisions, Folded, Involved, JointError, Meta, Model, Need, joint,
 };
 use daybook_event_store::{
     CommandResponse, Decide, LoadPolicy, ResponseDetail, TransactError, TransactOptions, Transacted, Undecided,
@@ -23,7 +24,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 use ulid::Ulid;
 
-use super::authorization::{is_allowed, may_read, require};
+use super::authorization::{authorization, is_allowed, may_read, require};
 use super::endpoint::ResponseHeader::{ETag, IdempotencyReplayed, Location};
 use super::endpoint::{Body, Endpoint, Success};
 use super::request_headers::{IF_MATCH, WRITE_HEADERS};
@@ -150,7 +151,7 @@ pub(super) async fn execute(
         Some(IfMatch::Exists) | None => None,
     };
     if request.rebuild {
-        require(model, &request.caller, Access::Rebuild, None)?;
+        require(model, &request.caller, Access::Rebuild, Some(&key.id), None)?;
     }
     let ttl = api.settings.idempotency_ttl;
     let options = TransactOptions {
@@ -231,7 +232,7 @@ impl Decide for RequestedWrite<'_> {
                 self.check_versions(before, involved, &requests[..allowed])?;
             }
             Err(_) if self.is_joint() => {}
-            Err(JointError { error: CommandError::Forbidden { .. } | CommandError::Unknown { .. }, .. }) => {}
+            Err(JointError { error, .. }) if is_before_authorization(error) => {}
             Ok(_) | Err(_) => {
                 let exists = before.version() > 0 && !self.model.is_deleted(before);
                 if self.requires_if_match && exists {
@@ -241,18 +242,19 @@ impl Decide for RequestedWrite<'_> {
         }
         decided.map_err(|JointError { aggregate, index, error }| {
             let aggregate = aggregate.map(|aggregate| *aggregate);
-            let version = match &aggregate {
-                Some(other) => involved.aggregates.get(other).map_or(0, Folded::version),
-                None => before.version(),
-            };
+            let state = aggregate.as_ref().map_or(Some(before), |other| involved.aggregates.get(other));
+            let version = state.map_or(0, Folded::version);
             let about = aggregate.as_ref().unwrap_or(self.key);
+            let may_read = || state.is_some_and(|state| matches!(self.may_read_all(about, state), Ok(true)));
             let is_by_claim = matches!(
                 (self.commands, index),
                 (RequestedCommands::Joint(commands), Some(index)) if matches!(commands[index].to, Recipient::Holder(_))
             );
             let index = index.and_then(|index| self.position(index));
-            // A caller who may not send a command to the holder of a claim does not learn that there is one.
-            if is_by_claim && matches!(error, CommandError::Forbidden { .. }) {
+            // A caller who may not send a command to the holder of a claim does not learn that there is one. If that is not known,
+            // because the command is none of the aggregate, only who may read the holder does.
+            let is_forbidden = matches!(error, CommandError::Forbidden { .. });
+            if is_by_claim && (is_forbidden || is_before_authorization(&error) && !may_read()) {
                 return Problem { index, ..problem::not_found() }.into();
             }
             let is_about_one = !matches!(error, CommandError::TooMany | CommandError::TooManyInvolved);
@@ -266,7 +268,9 @@ impl Decide for RequestedWrite<'_> {
     }
 
     fn is_forbidden(problem: &Problem) -> bool {
-        problem.problem_type.slug == problem::FORBIDDEN.slug
+        [&problem::FORBIDDEN, &problem::INVALID_COMMAND, &problem::UNKNOWN_COMMAND]
+            .iter()
+            .any(|refused| problem.problem_type.slug == refused.slug)
     }
 
     fn respond(
@@ -287,7 +291,7 @@ impl Decide for RequestedWrite<'_> {
             let index = self.position(rejection.index);
             let by = rejection.by.clone();
             let state = others.first().filter(|_| by.is_some()).map_or(&own.after, |(_, other)| &other.after);
-            let may_read = self.may_read(by.as_ref().unwrap_or(self.key), state)?;
+            let may_read = self.may_read_all(by.as_ref().unwrap_or(self.key), state)?;
             let problem = Problem { index, ..problem::command_rejected(rejection, version, may_read) };
             let problem = self.of_aggregate(by, true, problem);
             if events == 0 {
@@ -335,7 +339,7 @@ impl RequestedWrite<'_> {
                 return Err(problem::contended().into());
             }
             if self.rebuild {
-                require(self.api.model(&to.aggregate_type)?, self.caller, Access::Rebuild, None)?;
+                require(self.api.model(&to.aggregate_type)?, self.caller, Access::Rebuild, Some(&to.id), None)?;
             }
             requests.push(Addressed::new(to, std::slice::from_ref(command)));
         }
@@ -392,11 +396,17 @@ impl RequestedWrite<'_> {
         u32::try_from(index).ok().filter(|_| !matches!(self.commands, RequestedCommands::One(_)))
     }
 
-    /// Whether the caller may read an aggregate. Events and messages can contain parts of the state, and so can the reason of
-    /// a rejection.
-    fn may_read(&self, key: &AggregateKey, state: &Folded) -> Result<bool, Problem> {
-        let model = self.api.model(&key.aggregate_type)?;
-        Ok(state.version() == 0 || is_allowed(model, self.caller, Access::Read, Some(state))?)
+    /// Whether the caller may read all of an aggregate. Events and messages can contain parts of the state, and so can the reason
+    /// of a rejection.
+    fn may_read_all(&self, key: &AggregateKey, state: &Folded) -> Result<bool, Problem> {
+        Ok(self.reading(key, state)?.is_whole())
+    }
+
+    fn reading(&self, key: &AggregateKey, state: &Folded) -> Result<Authorization, Problem> {
+        if state.version() == 0 {
+            return Ok(Authorization::Unrestricted);
+        }
+        authorization(self.api.model(&key.aggregate_type)?, self.caller, Access::Read, Some(&key.id), Some(state))
     }
 
     /// The body that contains what was decided. A state that has grown too large for a response is left out: it must not
@@ -423,15 +433,19 @@ impl RequestedWrite<'_> {
         decided: &'d Decided,
         detail: ResponseDetail,
     ) -> Result<WriteResponse<'d>, Problem> {
-        let detail = if self.may_read(key, &decided.after)? { detail } else { ResponseDetail::VersionOnly };
-        let lists_events = detail != ResponseDetail::VersionOnly;
+        let (detail, part) = match self.reading(key, &decided.after)? {
+            Authorization::Denied => (ResponseDetail::VersionOnly, None),
+            Authorization::Part(part) => (detail, Some(part)),
+            Authorization::Unrestricted | Authorization::Allowed => (detail, None),
+        };
+        let lists_events = detail != ResponseDetail::VersionOnly && part.is_none();
         let model = self.api.model(&key.aggregate_type)?;
-        let shows_meta = is_allowed(model, self.caller, Access::ReadMeta, Some(&decided.after))?;
+        let shows_meta = is_allowed(model, self.caller, Access::ReadMeta, Some(&key.id), Some(&decided.after))?;
         let event = |event| EventJson::of(event, shows_meta);
         Ok(WriteResponse {
             id: &key.id,
             version: decided.after.version(),
-            state: (detail == ResponseDetail::Full).then_some(&*decided.state),
+            state: (detail == ResponseDetail::Full).then(|| part.map_or(Cow::Borrowed(&*decided.state), Cow::Owned)),
             events: lists_events.then(|| decided.events.iter().map(event).collect()),
             messages: lists_events.then(|| decided.messages.iter().map(Into::into).collect()),
         })
@@ -444,6 +458,11 @@ impl RequestedWrite<'_> {
         let now = Timestamp::from_millisecond(now).unwrap_or_default();
         DecisionInput::new(now, seed, self.meta.clone(), self.caller.clone(), store.settings().epoch)
     }
+}
+
+/// Whether the caller may not send the command, or cannot be checked, because the command is none of the aggregate.
+fn is_before_authorization(error: &CommandError) -> bool {
+    matches!(error, CommandError::Forbidden { .. } | CommandError::Unknown { .. } | CommandError::Invalid { .. })
 }
 
 /// The text of a body, without states if it is too large otherwise.

@@ -1,17 +1,18 @@
 //! An aggregate type in the document: the schemas of its state, events and messages, and examples. The type executes a sample
 //! of each command, so the examples show what the code does.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use daybook_decider::{
     Addressed, AggregateKey, Caller, CommandError, CommandRequest, Decided, DecisionInput, Decisions, Folded, Involved,
-    Json, Meta, Model, Need, RecordedEvent, Registry, joint,
+    Json, Meta, Model, Need, RecordedEvent, Registry, joint, sample,
 };
 use daybook_table::keys;
 use schemars::Schema;
 use serde_json::{Value, json};
 
-use super::sample::{ID, NOW, sample, ulid};
+use super::sample::{ID, NOW, ulid};
 use super::schemas::{
     ID_CHARACTERS, Schemas, Variant, json_of, named, one_of_tagged, replace, upper_camel, variants, written_schema,
 };
@@ -57,7 +58,11 @@ impl<'a> AggregateType<'a> {
         }
         let state = schemas.adopt(&name, raw.state.into());
         let description = state["description"].clone();
-        let (state, command) = (schemas.add(&name, state), schemas.add(&format!("{name}Command"), command));
+        let (mut state, command) = (schemas.add(&name, state), schemas.add(&format!("{name}Command"), command));
+        if let Some(part) = raw.part {
+            let part = schemas.adopt(&name, part.into());
+            state = json!({"anyOf": [state, schemas.add(&format!("{name}Part"), part)]});
+        }
         let event = event_schema(&name, model, raw.event, schemas);
         let message = message_schema(&name, raw.message, schemas);
         let samples = samples(model);
@@ -240,7 +245,7 @@ pub(crate) fn write_json(decided: &Decided) -> WriteResponse<'_> {
     WriteResponse {
         id: ID,
         version: decided.after.version(),
-        state: Some(&decided.state),
+        state: Some(Cow::Borrowed(&decided.state)),
         events: Some(events_json(&decided.events)),
         messages: Some(decided.messages.iter().map(Into::into).collect()),
     }

@@ -57,7 +57,7 @@ pub(super) fn of_query(endpoint: &Endpoint, event_types: &[&str], view: Option<&
             "after" if schema["type"] == "string" => ulid(1).to_string().into(),
             "after" | "limit" => 100.into(),
             "version" => 2.into(),
-            "rebuild" => true.into(),
+            "rebuild" | "descending" => true.into(),
             "claim" => "personal-email:ann@example.com".into(),
             "type" => {
                 schema.insert("enum".to_owned(), json!(event_types));

@@ -1,7 +1,6 @@
-//! Sample values: the id and the time of all examples, and values that fit a schema.
+//! Sample values: the id and the time of all examples.
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
 use ulid::Ulid;
 
 /// The id in all examples.
@@ -16,35 +15,4 @@ pub(crate) const SETTLED: Timestamp = Timestamp::constant(1_767_225_660, 0);
 /// A ULID at the time of the examples: the same at every run.
 pub(crate) fn ulid(random: u128) -> Ulid {
     Ulid::from_parts(u64::try_from(NOW.as_millisecond()).unwrap_or_default(), random)
-}
-
-/// A value that fits a schema: the schema's example, or the simplest value.
-pub(crate) fn sample(schema: &Value, root: &Value) -> Value {
-    if let Some(reference) = schema["$ref"].as_str() {
-        let target = root.pointer(reference.trim_start_matches('#'));
-        return target.map(|target| sample(target, root)).unwrap_or_default();
-    }
-    for given in [&schema["examples"][0], &schema["const"], &schema["enum"][0]] {
-        if !given.is_null() {
-            return given.clone();
-        }
-    }
-    for choice in ["oneOf", "anyOf", "allOf"] {
-        if schema[choice][0].is_object() {
-            return sample(&schema[choice][0], root);
-        }
-    }
-    let kind = schema["type"].as_str().or_else(|| schema["type"][0].as_str());
-    match kind {
-        Some("object") => {
-            let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            let members = required.map(|name| (name.to_owned(), sample(&schema["properties"][name], root)));
-            members.collect::<Map<_, _>>().into()
-        }
-        Some("array") => json!([sample(&schema["items"], root)]),
-        Some("string") => json!("text"),
-        Some("integer" | "number") => json!(schema["minimum"].as_i64().unwrap_or_default().max(1)),
-        Some("boolean") => json!(true),
-        _ => Value::Null,
-    }
 }

@@ -38,11 +38,13 @@ pub(crate) const FORBIDDEN: ProblemType = ProblemType {
     status: StatusCode::FORBIDDEN,
     title: "Forbidden",
     description: "the rules of the aggregate type, or of the view, do not allow the caller to do this",
-    example: |_| forbidden(),
+    example: |_| forbidden("an example"),
 };
 
-pub(crate) fn forbidden() -> Problem {
-    Problem::new(&FORBIDDEN, "the caller may not do this")
+/// The cause names what was checked.
+pub(crate) fn forbidden(checked: impl ToString) -> Problem {
+    let problem = Problem::new(&FORBIDDEN, "the caller may not do this");
+    Problem { cause: Some(checked.to_string().into()), ..problem }
 }
 
 pub(crate) const NO_SUCH_VERSION: ProblemType = ProblemType {

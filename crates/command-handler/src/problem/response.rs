@@ -52,7 +52,7 @@ pub(crate) struct Problem {
     pub(crate) allow: Option<Box<str>>,
     /// Whether the same request can be repeated if the service failed, so that the response has a `Retry-After`.
     pub(crate) is_repeatable: bool,
-    /// The cause of a failure of the service. It is logged and not returned.
+    /// The cause of a failure of the service, which is logged, or what was checked and is forbidden. It is not returned.
     pub(crate) cause: Option<Box<str>>,
 }
 
@@ -119,6 +119,11 @@ impl Problem {
             tracing::debug!(status = code, problem, correlation_id, detail = self.detail, "request rejected");
         }
     }
+}
+
+/// What a response does not say about its problem: the cause of a failure, or what was checked and is forbidden.
+pub fn cause(response: &Response) -> Option<&str> {
+    response.extensions().get::<Arc<Problem>>()?.cause.as_deref()
 }
 
 /// Logs the problem of a response, if it has one, with the correlation id that the response returns.

@@ -1,5 +1,6 @@
 //! Checks whether the caller may send a command, on the state that the command is decided on.
 
+use daybook_decider::given::given;
 use daybook_decider::{
     Access, Aggregate, Authorization, Caller, CommandError, Commands, Context, Decision, DecisionInput, EventType,
     IamIdentity, PoolUser,
@@ -8,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::support::{Subject, decision_input, names};
+use crate::support::{ID, Subject, decision_input, names};
 
 /// A thing that has one holder, who can give it to somebody else.
 struct Token;
@@ -18,7 +19,7 @@ struct State {
     holder: String,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 enum Command {
     #[serde(alias = "Begin")]
@@ -56,9 +57,15 @@ impl Aggregate for Token {
         State { holder }
     }
 
-    fn authorize(caller: &Caller, access: Access<'_>, state: Option<&State>) -> Authorization {
+    fn authorize(
+        caller: &Caller,
+        access: Access<'_, Command>,
+        id: Option<&str>,
+        state: Option<&State>,
+    ) -> Authorization {
         match (access, state) {
-            (Access::Command("Take"), None) => caller.is_in_group("takers").into(),
+            (Access::Command(Command::Take {}), None) => caller.is_in_group("takers").into(),
+            (Access::Command(Command::Give { to }), _) if Some(to.as_str()) == id => Authorization::Denied,
             (_, Some(state)) => (caller.principal.as_deref() == Some(state.holder.as_str())).into(),
             _ => Authorization::Unrestricted,
         }
@@ -83,13 +90,24 @@ fn command_of_a_caller_without_authorization_is_forbidden() {
 
     let taken = token.decide_under(&by("ann"), &token.unborn(), &[("Take", json!({}))]).unwrap().after;
     assert_eq!(token.decide_under(&by("bob"), &taken, &give).unwrap_err(), forbidden("Give"));
-    // A stranger does not learn that the command would fail anyway.
+    // A stranger does not learn that the command would fail anyway, except for its data, whose form everybody knows.
     let wrong = token.decide_under(&by("bob"), &taken, &[("Give", json!({"colour": "red"}))]);
-    assert_eq!(wrong.unwrap_err(), forbidden("Give"));
+    assert!(matches!(wrong.unwrap_err(), CommandError::Invalid { .. }));
     let again = token.decide_under(&by("bob"), &taken, &[("Take", json!({}))]);
     assert_eq!(again.unwrap_err(), forbidden("Take"));
     let given = token.decide_under(&by("ann"), &taken, &give).unwrap().after;
     assert_eq!(token.decide_under(&by("ann"), &given, &give).unwrap_err(), forbidden("Give"));
+}
+
+#[test]
+fn check_has_the_data_of_the_command_and_the_id_of_the_aggregate() {
+    let token = Subject::of::<Token>();
+    let taken = token.decide_under(&by("ann"), &token.unborn(), &[("Take", json!({}))]).unwrap().after;
+    let giving = token.decide_under(&by("ann"), &taken, &[("Give", json!({"to": ID}))]);
+    assert_eq!(giving.unwrap_err(), CommandError::Forbidden { index: 0, command: "Give".to_owned() });
+    let taken = || given::<Token>([Event::Taken { by: "ann".into() }]).with_id("a").by(by("ann").caller);
+    taken().forbids(Access::Command(&Command::Give { to: "a".into() }));
+    taken().allows(Access::Command(&Command::Give { to: "b".into() }));
 }
 
 #[test]
@@ -99,7 +117,7 @@ fn alias_of_a_command_is_checked_as_the_command() {
     let given = token.decide_under(&by("ann"), &taken, &[("Pass", json!({"to": "bob"}))]).unwrap();
     assert_eq!(names(&given), ["Given"]);
     for (alias, command, data) in
-        [("Pass", "Give", json!({"to": "bob"})), ("Donate", "Give", json!(7)), ("Begin", "Take", json!({}))]
+        [("Pass", "Give", json!({"to": "bob"})), ("Donate", "Give", json!({"to": "eve"})), ("Begin", "Take", json!({}))]
     {
         let error = token.decide_under(&by("bob"), &taken, &[(alias, data)]).unwrap_err();
         assert_eq!(error, CommandError::Forbidden { index: 0, command: command.to_owned() });

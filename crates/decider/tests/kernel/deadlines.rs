@@ -125,7 +125,7 @@ fn test_of_a_deadline_decides_its_command_at_its_time_as_the_system() {
         |names: &[&str]| Event::TimerSet { at: names.iter().map(|name| ((*name).to_owned(), time(ONE))).collect() };
     given::<Timer>([set(&["a", "b"])]).when_due("a").then_no_deadline("a").then_deadline("b", ONE).then([set(&["b"])]);
     given::<Timer>([set(&["refuse"])]).when_due("refuse").then_deadline("refuse", ONE).then_rejected("Refused", []);
-    given::<Timer>([set(&["a"])]).by(Caller::system()).allows(Access::Command("Ring"));
+    given::<Timer>([set(&["a"])]).by(Caller::system()).allows(Access::Command(&Command::Ring { name: "a".into() }));
     given::<Timer>([set(&["a"])]).when(Command::Stop {}).then_no_deadline("a").then([Event::TimerStopped {}]);
 }
 

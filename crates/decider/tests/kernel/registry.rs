@@ -121,7 +121,10 @@ fn a_type_that_is_not_lower_kebab_cannot_be_registered() {
     ];
     for (error, type_name) in errors.iter().zip(BAD_TYPES) {
         assert_eq!(error.type_name, type_name);
-        assert!(error.reason.starts_with("TYPE must be lower-kebab, at most 128 long"), "{error}");
+        assert!(
+            error.reason.starts_with("TYPE must be lower-kebab such as purchase-order, at most 128 long"),
+            "{error}"
+        );
     }
 }
 
@@ -215,7 +218,7 @@ fn events_that_are_not_the_variants_cannot_be_registered() {
     }
     assert_eq!(
         registration_error::<Shell<OneTooFew>>().reason,
-        r#"EVENTS must name each variant of Event once: it names ["Happened"], the variants are ["Ended", "Happened"]"#
+        r#"EVENTS must name each variant of Event once: it names ["Happened"], the variants are ["Ended", "Happened"]; add EventType::new("Ended", 1)"#
     );
 }
 

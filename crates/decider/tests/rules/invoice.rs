@@ -9,14 +9,12 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Series;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Series")]
 pub(crate) struct SeriesState {
     last: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "SeriesCommand")]
 pub(crate) enum SeriesCommand {
     OpenSeries {},
     TakeNumber {},
@@ -24,7 +22,6 @@ pub(crate) enum SeriesCommand {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
-#[schemars(rename = "SeriesEvent")]
 pub(crate) enum SeriesEvent {
     #[serde(rename = "SeriesOpened")]
     Opened {},
@@ -61,21 +58,18 @@ impl Aggregate for Series {
 pub(crate) struct Invoice;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Invoice")]
 pub(crate) struct State {
     number: u64,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "InvoiceCommand")]
 pub(crate) enum Command {
     CreateInvoice { series: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
-#[schemars(rename = "InvoiceEvent")]
 pub(crate) enum Event {
     #[serde(rename = "InvoiceCreated")]
     Created { series: String, number: u64 },

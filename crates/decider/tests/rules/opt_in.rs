@@ -11,7 +11,6 @@ const VALID_SECONDS: i64 = 60 * 60;
 pub(crate) struct SignUp;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "SignUp")]
 pub(crate) struct SignUpState {
     email: String,
     expires: i64,
@@ -21,7 +20,6 @@ pub(crate) struct SignUpState {
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "SignUpCommand")]
 pub(crate) enum SignUpCommand {
     SignUp { email: String, token: String },
     Confirm {},
@@ -29,7 +27,6 @@ pub(crate) enum SignUpCommand {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
-#[schemars(rename = "SignUpEvent")]
 pub(crate) enum SignUpEvent {
     #[serde(rename = "SignUpInitiated")]
     Initiated { email: String, token: String, expires: i64 },
@@ -77,21 +74,18 @@ impl Aggregate for SignUp {
 pub(crate) struct Account;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Account")]
 pub(crate) struct State {
     email: String,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "AccountCommand")]
 pub(crate) enum Command {
     OpenAccount { email: String, token: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
-#[schemars(rename = "AccountEvent")]
 pub(crate) enum Event {
     #[serde(rename = "AccountOpened")]
     Opened { email: String },

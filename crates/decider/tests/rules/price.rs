@@ -11,7 +11,6 @@ const GRACE_SECONDS: i64 = 10 * 60;
 pub(crate) struct Product;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Product")]
 pub(crate) struct ProductState {
     price: u64,
     /// Earlier prices, each with the time until which it is valid.
@@ -26,7 +25,6 @@ impl ProductState {
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "ProductCommand")]
 pub(crate) enum ProductCommand {
     DefineProduct { price: u64 },
     ChangePrice { price: u64 },
@@ -34,7 +32,6 @@ pub(crate) enum ProductCommand {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
-#[schemars(rename = "ProductEvent")]
 pub(crate) enum ProductEvent {
     #[serde(rename = "ProductDefined")]
     Defined { price: u64 },
@@ -89,21 +86,18 @@ pub(crate) struct Item {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Order")]
 pub(crate) struct State {
     items: Vec<Item>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "OrderCommand")]
 pub(crate) enum Command {
     PlaceOrder { items: Vec<Item> },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
-#[schemars(rename = "OrderEvent")]
 pub(crate) enum Event {
     #[serde(rename = "OrderPlaced")]
     Placed { items: Vec<Item> },

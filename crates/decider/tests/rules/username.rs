@@ -13,7 +13,6 @@ const RETAINED_SECONDS: i64 = 3 * 24 * 60 * 60;
 pub(crate) struct Account;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "User")]
 pub(crate) struct State {
     /// None when another account has got it.
     name: Option<String>,
@@ -22,7 +21,6 @@ pub(crate) struct State {
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
-#[schemars(rename = "UserCommand")]
 pub(crate) enum Command {
     Register {
         name: String,
@@ -34,7 +32,6 @@ pub(crate) enum Command {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
-#[schemars(rename = "UserEvent")]
 pub(crate) enum Event {
     #[serde(rename = "UserRegistered")]
     Registered { name: String },
@@ -91,9 +88,9 @@ impl Aggregate for Account {
         state.name.iter().map(|name| user_name(name)).collect()
     }
 
-    fn authorize(_: &Caller, access: Access<'_>, _: Option<&State>) -> Authorization {
+    fn authorize(_: &Caller, access: Access<'_, Command>, _: Option<&str>, _: Option<&State>) -> Authorization {
         match access {
-            Access::Command("ReleaseName") => Authorization::Denied,
+            Access::Command(Command::ReleaseName {}) => Authorization::Denied,
             _ => Authorization::Unrestricted,
         }
     }
@@ -128,7 +125,7 @@ fn name_of_a_closed_account_is_free_after_three_days() {
     let closed = || [Event::Registered { name: "ann".into() }, Event::Closed { at: 0 }];
     given::<Account>(closed()).when(Command::ReleaseName {}).claims([]).then([Event::NameReleased {}]);
     given::<Account>(closed()).when(Command::Close {}).claims([user_name("ann")]).then([]);
-    given::<Account>(closed()).by(Caller::named("bob")).forbids(Access::Command("ReleaseName"));
+    given::<Account>(closed()).by(Caller::named("bob")).forbids(Access::Command(&Command::ReleaseName {}));
     let open = given::<Account>([Event::Registered { name: "ann".into() }]);
     open.when(Command::ReleaseName {}).then_rejected("NotClosed", []);
 }

@@ -22,10 +22,12 @@ use daybook_view_store::ViewStore;
 use serde::{Deserialize, Serialize};
 
 use crate::args::Project;
+use crate::discarded;
 use crate::error::DevError;
 use crate::faults::FaultyViews;
 use crate::functions::Version;
 use crate::functions::handlers::{self, Handler};
+use crate::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT};
 use crate::local_api::{explain, identify};
 use crate::remote_stack::RemoteStack;
 use crate::services::{Services, Variables, environment_of, function_of};
@@ -175,6 +177,21 @@ impl FunctionSettings {
             console,
             clock: services.clock.clone(),
         })
+    }
+}
+
+impl FunctionSettings {
+    /// The variables with which operator commands reach the stack: those of its functions, and the endpoints.
+    pub(crate) fn of_operator(&self) -> Variables {
+        let of_functions = [Some(&self.snapshotter), Some(&self.stream_relay), Some(&self.command_handler)];
+        let of_functions = [self.projector.as_ref(), self.reactor.as_ref()].into_iter().chain(of_functions).flatten();
+        let mut variables: Variables =
+            of_functions.flatten().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let at_bus = [EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, KMS_ENDPOINT, "AWS_ENDPOINT_URL_S3"];
+        variables.extend(at_bus.map(|name| (name.to_owned(), self.bus_url.clone())));
+        variables.insert(DYNAMODB_ENDPOINT.to_owned(), self.dynamodb_url.clone());
+        variables.insert("DISCARDED_RECORDS_BUCKET".to_owned(), discarded::BUCKET.to_owned());
+        variables
     }
 }
 

@@ -67,8 +67,13 @@ impl<const BUG: u8> Aggregate for Process<BUG> {
         dispatches
     }
 
-    fn authorize(caller: &Caller, access: Access<'_>, state: Option<&State>) -> Authorization {
-        Fulfilment::authorize(caller, access, state)
+    fn authorize(
+        caller: &Caller,
+        access: Access<'_, Command>,
+        id: Option<&str>,
+        state: Option<&State>,
+    ) -> Authorization {
+        Fulfilment::authorize(caller, access, id, state)
     }
 }
 

@@ -86,8 +86,8 @@ impl<const RELIES_ON_ORDER: bool> Aggregate for Seat<RELIES_ON_ORDER> {
         held_until.into_iter().map(|until| Deadline::new("hold", until, &Command::Free {})).collect()
     }
 
-    fn authorize(caller: &Caller, access: Access<'_>, _: Option<&State>) -> Authorization {
-        (access != Access::Command("Free") || caller.is_system()).into()
+    fn authorize(caller: &Caller, access: Access<'_, Command>, _: Option<&str>, _: Option<&State>) -> Authorization {
+        (!matches!(access, Access::Command(Command::Free {})) || caller.is_system()).into()
     }
 }
 

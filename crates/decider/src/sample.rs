@@ -1,0 +1,38 @@
+//! Values that fit a schema.
+
+use serde_json::{Map, Value, json};
+
+/// A value that fits a schema: the schema's example, or the simplest value.
+pub fn sample(schema: &Value, root: &Value) -> Value {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let target = root.pointer(reference.trim_start_matches('#'));
+        return target.map(|target| sample(target, root)).unwrap_or_default();
+    }
+    for given in [&schema["examples"][0], &schema["const"], &schema["enum"][0]] {
+        if !given.is_null() {
+            return given.clone();
+        }
+    }
+    for choice in ["oneOf", "anyOf", "allOf"] {
+        if schema[choice][0].is_object() {
+            return sample(&schema[choice][0], root);
+        }
+    }
+    let kind = schema["type"].as_str().or_else(|| schema["type"][0].as_str());
+    match kind {
+        Some("object") => {
+            let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let members = required.map(|name| (name.to_owned(), sample(&schema["properties"][name], root)));
+            members.collect::<Map<_, _>>().into()
+        }
+        Some("array") => json!([sample(&schema["items"], root)]),
+        Some("string") => match schema["format"].as_str() {
+            Some("date-time") => json!("2026-01-01T00:00:00Z"),
+            Some("date") => json!("2026-01-01"),
+            _ => json!("text"),
+        },
+        Some("integer" | "number") => json!(schema["minimum"].as_i64().unwrap_or_default().max(1)),
+        Some("boolean") => json!(true),
+        _ => Value::Null,
+    }
+}
