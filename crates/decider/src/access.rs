@@ -76,6 +76,11 @@ impl Authorization {
         Self::Part(Json::of(part).expect("a part of a state must have a JSON form"))
     }
 
+    /// The part that the caller gets instead of the whole.
+    pub fn into_part(self) -> Option<Json> {
+        if let Self::Part(part) = self { Some(part) } else { None }
+    }
+
     /// Whether it is allowed, and not only to get a part.
     pub fn is_whole(&self) -> bool {
         matches!(self, Self::Unrestricted | Self::Allowed)

@@ -20,6 +20,7 @@
 //! ```
 
 mod announced;
+mod authorized;
 mod process;
 
 use std::any::TypeId;
@@ -28,11 +29,9 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use serde::Serialize;
-use serde_json::Value;
 use ulid::Ulid;
 
-use crate::access::{Access, Authorization};
+use crate::access::Access;
 use crate::aggregate::{Aggregate, Context, Decision, Ids};
 use crate::aggregate_key::{AggregateKey, ID_RULE, is_id};
 use crate::aggregate_state::AggregateState;
@@ -42,7 +41,6 @@ use crate::deadline::{DeadlineChanges, Declaration, DeclaredDeadline};
 use crate::folded::{CommandRequest, Folded};
 use crate::involved::{Exchange, Involved, SentCommand};
 use crate::json::{Json, tagged};
-use crate::personal;
 use crate::record::Meta;
 use crate::registry::Registry;
 
@@ -134,97 +132,6 @@ impl<A: Aggregate> Given<A> {
             Folded { version, message_seq: 0, history_bytes: 0, is_deleted, last_event: None, state: Arc::new(other) };
         self.involved.aggregates.insert(key, folded);
         self
-    }
-
-    /// Expects that the caller may do this.
-    ///
-    /// # Panics
-    ///
-    /// When it is denied.
-    #[track_caller]
-    pub fn allows(self, access: Access<'_, A::Command>) -> Self
-    where
-        A::Command: Debug,
-    {
-        assert!(self.authorizes(access), "{access:?} is denied to {:?}", self.caller);
-        self
-    }
-
-    /// Expects that the caller may not do this.
-    ///
-    /// # Panics
-    ///
-    /// When it is allowed, or when it is unrestricted without the state, although the state decides.
-    #[track_caller]
-    pub fn forbids(self, access: Access<'_, A::Command>) -> Self
-    where
-        A::Command: Debug,
-    {
-        assert!(!self.authorizes(access), "{access:?} is allowed to {:?}", self.caller);
-        self.require_restriction(access);
-        self
-    }
-
-    /// Expects that the caller gets this when it reads the state.
-    ///
-    /// # Panics
-    ///
-    /// When the caller gets something else, or a part although the events are shown: in a feed, or because reading is unrestricted
-    /// without the state.
-    #[track_caller]
-    pub fn shows(self, expected: &impl Serialize) -> Self
-    where
-        A::Command: Debug,
-    {
-        let text = |json: Json| personal::shown(json.text()).into_owned();
-        let json = |value| Json::of(value).map(text).expect("it has a JSON form");
-        let shown = match self.authorization(Access::Read) {
-            Authorization::Denied => panic!("Read is denied to {:?}", self.caller),
-            Authorization::Part(part) => {
-                self.require_restriction(Access::Read);
-                for event in A::EVENTS {
-                    let feed = self.authorization(Access::Feed(event.name));
-                    assert!(!feed.is_allowed(), "authorize must deny {:?}, whose events show the rest", event.name);
-                }
-                text(part)
-            }
-            Authorization::Allowed | Authorization::Unrestricted => {
-                Json::of(&self.state).map(text).expect("a state has a JSON form")
-            }
-        };
-        let [shown, expected] = [shown, json(expected)].map(|text| serde_json::from_str::<Value>(&text).expect("JSON"));
-        assert_eq!(shown, expected);
-        self
-    }
-
-    /// Events are read without the state if `Read` and `ReadMeta` are unrestricted without it.
-    #[track_caller]
-    fn require_restriction(&self, access: Access<'_, A::Command>)
-    where
-        A::Command: Debug,
-    {
-        let is_unrestricted =
-            |access| A::authorize(&self.caller, access, Some(&self.id), None) == Authorization::Unrestricted;
-        let is_read = matches!(access, Access::Read | Access::ReadMeta) && !self.history.is_empty();
-        assert!(
-            !is_read || !is_unrestricted(Access::Read) || !is_unrestricted(Access::ReadMeta),
-            "events would be shown: without a state, authorize must return Allowed or Denied for {access:?}, not Unrestricted"
-        );
-    }
-
-    /// Makes the check. It has no id and no state if the access never has one, and no state before the first event.
-    fn authorizes(&self, access: Access<'_, A::Command>) -> bool {
-        self.authorization(access).is_allowed()
-    }
-
-    fn authorization(&self, access: Access<'_, A::Command>) -> Authorization {
-        let (has_id, has_state) = match access {
-            Access::List | Access::Feed(_) => (false, false),
-            Access::Rebuild => (true, false),
-            Access::Read | Access::ReadMeta | Access::Command(_) => (true, !self.history.is_empty()),
-        };
-        let (id, state) = (has_id.then_some(self.id.as_str()), has_state.then_some(&self.state));
-        A::authorize(&self.caller, access, id, state)
     }
 
     /// Decides a command: on the state, and, as `then` compares, on the state as a snapshot stores it.

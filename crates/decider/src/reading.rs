@@ -27,7 +27,7 @@ pub(crate) fn read_command<A: Aggregate>(
 
 /// What to do if an event of today's version does not have today's form.
 const CHANGED_FORM: &str =
-    "if the code has changed this form, raise its version in EVENTS, and convert the earlier one in upcast";
+    "if the code has changed this form, raise its version, and convert the earlier one in upcast";
 
 /// Maximum upcast steps of one event. No event has that many versions: a longer chain is a cycle.
 const MAX_UPCASTS: usize = 1_000;

@@ -168,7 +168,9 @@ impl Registry {
             let lacks = variants.iter().find(|variant| !declared.contains(variant));
             let next_step = match lacks {
                 Some(name) => format!("add EventType::new({name:?}, 1)"),
-                None if variants.is_empty() => r#"Event needs #[serde(tag = "type", content = "data")]"#.to_owned(),
+                None if variants.is_empty() => {
+                    r#"Event needs #[daybook::events], or #[serde(tag = "type", content = "data")]"#.to_owned()
+                }
                 None => "remove a name that was never stored, and move one that was to RETIRED".to_owned(),
             };
             return Err(format!(
@@ -223,8 +225,8 @@ fn check_commands(declared: Commands, forget: Option<&str>, variants: &[String])
     for (place, command) in named.into_iter().chain([("FORGET", forget)]) {
         if let Some(command) = command.filter(|command| !variants.iter().any(|variant| variant == command)) {
             if variants.is_empty() {
-                let attribute = r#"#[serde(tag = "command", content = "data", deny_unknown_fields)]"#;
-                return Err(format!("Command needs {attribute}, so that it has {command:?}"));
+                let by_hand = r#"#[serde(tag = "command", content = "data", deny_unknown_fields)]"#;
+                return Err(format!("Command needs #[daybook::commands], or {by_hand}, so that it has {command:?}"));
             }
             return Err(format!("{place} names {command:?}, which is not one of {variants:?}"));
         }

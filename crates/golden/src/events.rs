@@ -10,8 +10,8 @@ use crate::files::{Golden, GoldenFiles, Today, WRITE};
 use crate::shape;
 
 /// What to do after a change of an event that is not stored anywhere.
-const IF_NEVER_STORED: &str = "If no release has ever stored it in this form, delete its entry, and run \
-                               `GOLDEN=write cargo test -p aggregates golden_files`";
+const IF_NEVER_STORED: &str =
+    "If no release has ever stored it in this form, delete its entry, and write it again with `GOLDEN=write`";
 
 /// What to do after an optional field was added to an event.
 const IF_OPTIONAL: &str = "A new field that earlier releases can ignore needs no new version if it is an `Option` with \
@@ -90,7 +90,8 @@ impl GoldenFiles {
         if found.len() == before {
             let events: Vec<_> = golden.iter().zip(1..).map(|(event, seq_num)| event.recorded(seq_num)).collect();
             if let Err(error) = model.fold(model.before_first_event(), &events) {
-                found.push(format!("{file}: the events cannot be folded one after the other, so order the entries as events can happen: {error}"));
+                found.push(format!("{file}: the events cannot be folded one after the other, so order the entries as events can happen: \
+                     {error}"));
             }
         }
     }
@@ -104,10 +105,12 @@ fn check_forms(model: &dyn Model, golden: &[Golden], mut differs: impl FnMut(Str
         stored.flat_map(|(name, latest)| (1..=latest).map(move |version| (name, version))).collect();
     let pinned: BTreeSet<_> = golden.iter().map(|golden| (golden.name.as_str(), golden.version)).collect();
     for (name, version) in declared.difference(&pinned) {
-        let next_step = if written_version(model, name) == Some(*version) {
-            format!("run `{WRITE}`")
-        } else {
-            "copy it from the release that wrote it, and add `reads`".to_owned()
+        let next_step = match written_version(model, name) {
+            Some(written) if written == *version => format!("run `{WRITE}`"),
+            Some(written) if written < *version => {
+                "write it, with `reads` in the form that is written today".to_owned()
+            }
+            _ => "copy it from the release that wrote it, and add `reads`".to_owned(),
         };
         differs(format!("an entry of {name} version {version} is missing: {next_step}"));
     }

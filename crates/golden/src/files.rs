@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use daybook_decider::{Json, Meta, Model, RecordedEvent, Registry};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use ulid::Ulid;
 
@@ -85,7 +85,7 @@ impl GoldenFiles {
 }
 
 /// An event in a form that was stored once.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Golden {
     pub(crate) name: String,
@@ -93,12 +93,11 @@ pub(crate) struct Golden {
     pub(crate) shape: Value,
     pub(crate) data: Value,
     /// The events that it is read as today. `None` for a form that is written today: it is read as itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reads: Option<Vec<Today>>,
 }
 
 /// An event in the form that is written today.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Today {
     pub(crate) r#type: String,

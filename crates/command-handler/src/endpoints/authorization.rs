@@ -9,30 +9,7 @@ use daybook_table::AggregateKey;
 use crate::api::Api;
 use crate::problem::{self, Problem};
 
-/// Returns `forbidden` if the caller may not do it.
-pub(super) fn require<'a>(
-    model: &dyn Model,
-    caller: impl Into<Option<&'a Caller>>,
-    access: Access<'_>,
-    id: Option<&str>,
-    folded: Option<&Folded>,
-) -> Result<(), Problem> {
-    match is_allowed(model, caller, access, id, folded)? {
-        true => Ok(()),
-        false => Err(problem::forbidden(format_args!("{access:?}"))),
-    }
-}
-
-pub(super) fn is_allowed<'a>(
-    model: &dyn Model,
-    caller: impl Into<Option<&'a Caller>>,
-    access: Access<'_>,
-    id: Option<&str>,
-    folded: Option<&Folded>,
-) -> Result<bool, Problem> {
-    Ok(authorization(model, caller, access, id, folded)?.is_allowed())
-}
-
+/// The result of the check. An operator may do everything.
 pub(super) fn authorization<'a>(
     model: &dyn Model,
     caller: impl Into<Option<&'a Caller>>,
@@ -42,6 +19,18 @@ pub(super) fn authorization<'a>(
 ) -> Result<Authorization, Problem> {
     let Some(caller) = caller.into() else { return Ok(Authorization::Unrestricted) };
     model.authorize(caller, access, id, folded).map_err(problem::internal)
+}
+
+/// Returns `forbidden` if the caller may not do it, and otherwise the result of the check.
+pub(super) fn require<'a>(
+    model: &dyn Model,
+    caller: impl Into<Option<&'a Caller>>,
+    access: Access<'_>,
+    id: Option<&str>,
+    folded: Option<&Folded>,
+) -> Result<Authorization, Problem> {
+    let authorization = authorization(model, caller, access, id, folded)?;
+    if authorization.is_allowed() { Ok(authorization) } else { Err(problem::forbidden(format_args!("{access:?}"))) }
 }
 
 /// Returns `forbidden` if the caller may not read the events of an aggregate, and otherwise whether the caller may see

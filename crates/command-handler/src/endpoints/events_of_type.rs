@@ -9,7 +9,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::authorization::{is_allowed, require};
+use super::authorization::{authorization, require};
 use super::endpoint::{Body, Endpoint, READ_PROBLEMS, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limit, page, report_unreadable};
 use crate::api::Api;
@@ -119,7 +119,7 @@ async fn events_of_type(
     let model = api.registry.with_event(&query.r#type);
     let model = model.ok_or_else(|| problem::unknown_event_type(&query.r#type))?;
     require(model, &caller, Access::Feed(model.event_name(&query.r#type)), None, None)?;
-    let shows_meta = is_allowed(model, &caller, Access::ReadMeta, None, None)?;
+    let shows_meta = authorization(model, &caller, Access::ReadMeta, None, None)?.is_allowed();
     feed_of(&api, &[&query.r#type], FeedPosition { after: query.after, limit: query.limit }, shows_meta).await
 }
 

@@ -4,12 +4,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use daybook_decider::{Access, Authorization, Json};
+use daybook_decider::{Access, Json};
 use daybook_event_store::{LoadOptions, LoadPolicy};
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
-use super::authorization::{authorization, require};
+use super::authorization::require;
 use super::endpoint::{AGGREGATE_PATH, Body, Endpoint, READ_PROBLEMS, ResponseHeader, Success};
 use super::request_headers::{IF_NONE_MATCH, READ_CORRELATION_ID};
 use crate::api::Api;
@@ -109,11 +109,7 @@ async fn get(
         require(model, &caller, Access::Read, Some(&id), Some(&current.folded))?;
         return Err(problem::no_such_version(asked, current.version()));
     }
-    let part = match authorization(model, &caller, Access::Read, Some(&id), Some(&loaded.folded))? {
-        Authorization::Denied => return Err(problem::forbidden("Read")),
-        Authorization::Part(part) => Some(part),
-        Authorization::Unrestricted | Authorization::Allowed => None,
-    };
+    let part = require(model, &caller, Access::Read, Some(&id), Some(&loaded.folded))?.into_part();
     if model.is_deleted(&loaded.folded) {
         return Err(problem::deleted());
     }

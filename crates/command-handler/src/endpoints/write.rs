@@ -24,7 +24,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 use ulid::Ulid;
 
-use super::authorization::{authorization, is_allowed, may_read, require};
+use super::authorization::{authorization, may_read, require};
 use super::endpoint::ResponseHeader::{ETag, IdempotencyReplayed, Location};
 use super::endpoint::{Body, Endpoint, Success};
 use super::request_headers::{IF_MATCH, WRITE_HEADERS};
@@ -232,7 +232,7 @@ impl Decide for RequestedWrite<'_> {
                 self.check_versions(before, involved, &requests[..allowed])?;
             }
             Err(_) if self.is_joint() => {}
-            Err(JointError { error, .. }) if is_before_authorization(error) => {}
+            Err(JointError { error, .. }) if is_unauthorized(error) => {}
             Ok(_) | Err(_) => {
                 let exists = before.version() > 0 && !self.model.is_deleted(before);
                 if self.requires_if_match && exists {
@@ -254,7 +254,7 @@ impl Decide for RequestedWrite<'_> {
             // A caller who may not send a command to the holder of a claim does not learn that there is one. If that is not known,
             // because the command is none of the aggregate, only who may read the holder does.
             let is_forbidden = matches!(error, CommandError::Forbidden { .. });
-            if is_by_claim && (is_forbidden || is_before_authorization(&error) && !may_read()) {
+            if is_by_claim && (is_forbidden || is_unauthorized(&error) && !may_read()) {
                 return Problem { index, ..problem::not_found() }.into();
             }
             let is_about_one = !matches!(error, CommandError::TooMany | CommandError::TooManyInvolved);
@@ -433,15 +433,13 @@ impl RequestedWrite<'_> {
         decided: &'d Decided,
         detail: ResponseDetail,
     ) -> Result<WriteResponse<'d>, Problem> {
-        let (detail, part) = match self.reading(key, &decided.after)? {
-            Authorization::Denied => (ResponseDetail::VersionOnly, None),
-            Authorization::Part(part) => (detail, Some(part)),
-            Authorization::Unrestricted | Authorization::Allowed => (detail, None),
-        };
-        let lists_events = detail != ResponseDetail::VersionOnly && part.is_none();
+        let read = self.reading(key, &decided.after)?;
+        let detail = if read.is_allowed() { detail } else { ResponseDetail::VersionOnly };
+        let lists_events = detail != ResponseDetail::VersionOnly && read.is_whole();
+        let part = read.into_part();
         let model = self.api.model(&key.aggregate_type)?;
-        let shows_meta = is_allowed(model, self.caller, Access::ReadMeta, Some(&key.id), Some(&decided.after))?;
-        let event = |event| EventJson::of(event, shows_meta);
+        let meta = authorization(model, self.caller, Access::ReadMeta, Some(&key.id), Some(&decided.after))?;
+        let event = |event| EventJson::of(event, meta.is_allowed());
         Ok(WriteResponse {
             id: &key.id,
             version: decided.after.version(),
@@ -461,7 +459,7 @@ impl RequestedWrite<'_> {
 }
 
 /// Whether the caller may not send the command, or cannot be checked, because the command is none of the aggregate.
-fn is_before_authorization(error: &CommandError) -> bool {
+fn is_unauthorized(error: &CommandError) -> bool {
     matches!(error, CommandError::Forbidden { .. } | CommandError::Unknown { .. } | CommandError::Invalid { .. })
 }
 

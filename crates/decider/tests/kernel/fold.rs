@@ -96,7 +96,7 @@ fn event_whose_data_does_not_fit_its_type_is_unreadable() {
         assert!(reason.starts_with("event 2 (CounterAdded version 4): "), "{reason}");
         assert!(reason.contains(expected), "{data}: {reason}");
         assert!(reason.ends_with(
-            "; if the code has changed this form, raise its version in EVENTS, and convert the earlier one in upcast"
+            "; if the code has changed this form, raise its version, and convert the earlier one in upcast"
         ));
     }
 }

@@ -178,9 +178,7 @@ impl FunctionSettings {
             clock: services.clock.clone(),
         })
     }
-}
 
-impl FunctionSettings {
     /// The variables with which operator commands reach the stack: those of its functions, and the endpoints.
     pub(crate) fn of_operator(&self) -> Variables {
         let of_functions = [Some(&self.snapshotter), Some(&self.stream_relay), Some(&self.command_handler)];
