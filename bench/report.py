@@ -27,22 +27,17 @@ writes this page: do not edit it.
 
 SUMMARY = """## What the figures mean
 
-- **A warm command takes one call**, where the other event stores take two or more: Daybook decides on its cached state, and a
-  condition of the transaction fails if the state is no longer the latest. So its cost does not grow with the history:
-  {few} instructions at 10 events and {many} at 10,000, where `event-store-adapter-rs` takes {adapter_few} and {adapter_many}.
-- **It takes more write units than `dynamo-es`**, {units} instead of {dynamo_units}, because it also writes an index of events and
-  the version of the aggregate. `event-store-adapter-rs` takes {adapter_units}.
+- **A warm command takes one call**, on a cached state, where the other event stores take two or more. So its cost does not grow
+  with the history: {few} instructions at 10 events and {many} at 10,000, where `event-store-adapter-rs` takes {adapter_few} and
+  {adapter_many}. It takes {units} write units; `dynamo-es` takes {dynamo_units}, `event-store-adapter-rs` {adapter_units}.
 - **A cold command takes more calls, read units and instructions**: {cold_calls} calls and {cold_units} read units for 1,000
   events with a snapshot 50 behind, where `event-store-adapter-rs` takes {adapter_cold_calls} and {adapter_cold_units}
   ([why](#commands-by-the-events-of-the-aggregate)). Without snapshots, long histories are expensive in all three.
-- **Over a bare command**, Daybook takes {bare:.2f} times the instructions. The bare command spends its own on Lambda's runtime and
-  on the call, a third of them on the signature. Daybook adds the decision, its rows (a checksum over each row, the row in the form
-  of the SDK, the JSON of the event and of the response), reading the request, and the router.
+- **Over a bare command**, Daybook takes {bare:.2f} times the instructions. It adds the decision, its rows, and the request.
 - **The relay**, in batches of 1,000, takes {relay:.2f} times the instructions of a bare one, which does not read the records. It
   takes {node:.2f} times the instructions and {memory:.2f} times the memory of the relay for Node.js.
 - **Initialization** takes the command handler {start:.2f} ms and the relay {relay_start:.2f} ms, where an empty function takes
-  {empty:.2f} ms. The SDK parses the JSON of the AWS partitions for a client (422 k instructions) and the root certificates of AWS
-  (240 k), which an empty function does not do.
+  {empty:.2f} ms, without a client of AWS.
 - **One hot aggregate** accepts {rate} commands a second of {clients} clients of one process, because commands that wait share
   transactions: {hot_units} write units for each, where one client alone takes {alone_units}.
 
@@ -94,24 +89,20 @@ METHOD = """## Method
 
 """
 
-PEERS = """The other event stores do less for a command than Daybook: they have no outbox, no index of events by type, no idempotency key, no
-authorization, and no actor, correlation id and checksum in a row. This event publishes no message, so Daybook writes no outbox
-row for it. Of its 5 write units for an event of 100 B, 2 are for the event, 1 is for the index, and 2 are for the row with the
-version of the aggregate. `event-store-adapter-rs` has no index, but it writes the event twice, the second time in the row with the
-version. `dynamo-es` writes the event alone, so it needs the fewest write units. Neither has a cache, so a warm command reads what a
-cold one reads.
+PEERS = """The other event stores do less for a command: they have no outbox, no index of events by type, no idempotency key, no
+authorization, no actor, correlation id and checksum in a row, and no cache. This event publishes no message. Of its 5 write units
+for 100 B, 2 are for the event, 1 for the index, and 2 for the version of the aggregate. `event-store-adapter-rs` writes the event
+twice, the second time in the row with the version; `dynamo-es` writes the event alone.
 
 """
 
 COLD = """A cold command of Daybook on an existing aggregate needs more than that of the other event stores:
 
-- **Calls**: it does not know how far the snapshot is behind. So it reads the latest four events and the snapshot at the same time,
-  and then the events between them in another call.
-- **Read units**: the row of an event has 2 to 2.6 times the bytes of theirs. It also contains the event's id, its keys of the index,
-  the actor, the correlation id, the trace header, and a checksum. `dynamo-es` reads the events after a snapshot with eventual
-  consistency, for half the units.
-- **Instructions**: in all three, an event takes about 5,400 for each attribute of its row. The row of Daybook has 17 attributes with
-  those of its map, that of `event-store-adapter-rs` 5, and that of `dynamo-es` 8.
+- **Calls**: it reads the latest four events and the snapshot at the same time, and then the events between them in another call.
+- **Read units**: the row of an event has 2 to 2.6 times the bytes of theirs. `dynamo-es` reads the events after a snapshot with
+  eventual consistency, for half the units.
+- **Instructions**: in all three, an event takes about 5,400 for each attribute of its row, of which Daybook has 17,
+  `event-store-adapter-rs` 5, and `dynamo-es` 8.
 
 """
 
