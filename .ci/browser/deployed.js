@@ -92,6 +92,9 @@ async function readOnly() {
   await followText('Copy as a test');
   await shows('at version 3');
   await look('deployed-test');
+  await open('/model');
+  await shows('does not know the rules of the bus');
+  await look('deployed-model');
   await open('/messages?type=order');
   await shows('OrderShipped');
   await look('deployed-messages');
@@ -150,7 +153,7 @@ async function onNetwork() {
   assert.equal((await open('')).status(), 401);
   assert.equal((await open(`?token=${token}`)).status(), 200);
   assert.ok(!page.url().includes(token), page.url());
-  await follow('header.top nav a:nth-child(2)');
+  await follow('header.top nav a:nth-child(3)');
   await shows('Messages');
   await end({ serving });
 }

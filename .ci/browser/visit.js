@@ -280,6 +280,11 @@ async function otherPages() {
   await shows('orders-by-day');
   await shows('reservation/held');
   await look('stream');
+  await open('/model');
+  await look('model');
+  // A link to another type of the page.
+  await page.click('#type-order a[href="#type-fulfilment"]');
+  assert.ok(await page.$('#type-fulfilment:target'));
   await open('');
   await look('aggregates');
   await followText('todo');

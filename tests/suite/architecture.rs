@@ -13,7 +13,7 @@ use self::imports::Imported;
 
 /// Which crates of the workspace each crate may use. Crates that only serve development and tests are listed only for
 /// other such crates, because no deployed crate may use them.
-const ARROWS: [(&str, &[&str]); 38] = [
+const ARROWS: [(&str, &[&str]); 39] = [
     ("daybook-decider", &[]),
     ("daybook-settings", &[]),
     // A team downstream uses it without the rest of the suite.
@@ -45,6 +45,7 @@ const ARROWS: [(&str, &[&str]); 38] = [
     ("aggregates", &["daybook-suite"]),
     ("operator", &["aggregates", "daybook-cli", "projections"]),
     ("functions", &["aggregates", "daybook-suite", "projections"]),
+    ("postgres-balances", &["aggregates", "daybook-suite", "projections"]),
     ("daybook-function-runtime", &["daybook-settings"]),
     ("daybook-table", &["daybook-decider"]),
     ("daybook-queue", &["daybook-function-runtime"]),
@@ -119,6 +120,7 @@ const ARROWS: [(&str, &[&str]); 38] = [
         "daybook-console",
         &[
             "daybook-admin",
+            "daybook-api-documents",
             "daybook-decider",
             "daybook-event-store",
             "daybook-function-runtime",

@@ -1,9 +1,9 @@
-//! Example messages: each aggregate type executes samples of its commands, so the examples are what the code publishes.
+//! Each aggregate type executes samples of its commands, so the example messages are what the code publishes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_command_handler::openapi::{execute, samples};
-use daybook_decider::{Model, OutboxMessage, Registry};
+use daybook_decider::{Decided, Model, OutboxMessage, Registry};
 use serde_json::{Map, Value};
 
 /// Factors of the numbers in samples: rules often depend on the sign or the size of a number.
@@ -11,21 +11,28 @@ const FACTORS: [i64; 4] = [1, -1, 1000, -1000];
 
 /// The first message of each type that the samples lead to, by message type.
 pub(crate) fn published(registry: &Registry, model: &dyn Model) -> BTreeMap<String, OutboxMessage> {
+    let mut found = BTreeMap::new();
+    for message in decisions(registry, model).into_iter().flat_map(|decided| decided.messages) {
+        found.entry(message.message_type.clone()).or_insert(message);
+    }
+    found
+}
+
+/// What the type decides on each sample, before its first event and in the states that the samples lead to.
+pub(crate) fn decisions(registry: &Registry, model: &dyn Model) -> Vec<Decided> {
     let samples = samples(model);
     let commands: Vec<_> =
         FACTORS.iter().flat_map(|&factor| samples.iter().map(move |sample| scaled(sample, factor))).collect();
-    let (mut found, mut seen_events) = (BTreeMap::new(), BTreeSet::new());
+    let (mut found, mut seen_events) = (Vec::new(), BTreeSet::new());
     let mut states = vec![model.before_first_event()];
     while let Some(before) = states.pop() {
         for command in &commands {
             let Some(decided) = execute(registry, model, &before, &[command], true) else { continue };
-            for message in decided.messages {
-                found.entry(message.message_type.clone()).or_insert(message);
-            }
             // The search continues only from states after an event type that it finds for the first time, so it ends.
-            if decided.events.into_iter().any(|event| seen_events.insert(event.event_type)) {
-                states.push(decided.after);
+            if decided.events.iter().any(|event| seen_events.insert(event.event_type.clone())) {
+                states.push(decided.after.clone());
             }
+            found.push(decided);
         }
     }
     found

@@ -51,6 +51,7 @@ impl StackKind {
         match self {
             Self::Local { .. } => &[
                 ("Aggregates", ""),
+                ("Model", "/model"),
                 ("Bus", "/bus"),
                 ("Dead-letter messages", "/dead-letters"),
                 ("Correlation", "/correlation"),
@@ -59,6 +60,7 @@ impl StackKind {
             ],
             Self::Deployed { .. } => &[
                 ("Aggregates", ""),
+                ("Model", "/model"),
                 ("Messages", "/messages"),
                 ("Dead-letter messages", "/dead-letters"),
                 ("Stream", "/stream"),

@@ -81,13 +81,14 @@ fn is_of_own_site(headers: &HeaderMap) -> bool {
 }
 
 /// Whether a host is a name of this machine that no other machine can have.
-fn is_of_this_machine(host: &str) -> bool {
+pub fn is_of_this_machine(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
     };
-    name == "localhost"
-        || name.ends_with(".localhost")
+    let lower = name.trim_end_matches('.').to_ascii_lowercase();
+    lower == "localhost"
+        || lower.ends_with(".localhost")
         || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
@@ -132,8 +133,16 @@ mod tests {
 
     #[test]
     fn names_of_this_machine_are_loopback_names() {
-        for host in ["localhost", "localhost:3000", "a.localhost:1", "127.0.0.1:80", "127.9.9.9", "[::1]:3000", "[::1]"]
-        {
+        for host in [
+            "localhost",
+            "localhost:3000",
+            "a.localhost:1",
+            "127.0.0.1:80",
+            "127.9.9.9",
+            "[::1]:3000",
+            "[::1]",
+            "LOCALHOST.:1",
+        ] {
             assert!(is_of_this_machine(host), "{host}");
         }
         for host in ["", "example.com", "localhost.example.com", "10.0.0.1", "[::2]:1", "127.0.0.1.nip.io", "0.0.0.0"] {

@@ -30,4 +30,5 @@ pub mod stack;
 mod time;
 
 pub use console::{Access, Console, StackKind, Views, new_token};
+pub use guard::is_of_this_machine;
 pub use router::router;

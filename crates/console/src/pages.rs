@@ -1,6 +1,7 @@
 //! The pages, in the order of the navigation.
 //!
 //! - `aggregates`: the types, the latest aggregates, and the search for one by its id.
+//! - `model`: what the application consists of, and what follows what.
 //! - `aggregate`: one aggregate; `timeline`: its events with what became of their messages; `version`: its state at a version.
 //!   `raw`: rows and values as they are stored.
 //! - `command`: sends a command. `copied_test`: the test that the copy shows.
@@ -21,6 +22,7 @@ pub(crate) mod faults;
 pub(crate) mod health;
 mod latest_events;
 pub(crate) mod messages;
+pub(crate) mod model;
 mod positions;
 mod projections;
 pub(crate) mod raw;

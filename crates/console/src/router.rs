@@ -12,7 +12,8 @@ use crate::console::{Console, StackKind};
 use crate::frame::{Failure, add_frame, assets};
 use crate::guard::guard;
 use crate::pages::{
-    aggregate, aggregates, bus, command, copied_test, correlation, dead_letters, faults, health, messages, raw, stream,
+    aggregate, aggregates, bus, command, copied_test, correlation, dead_letters, faults, health, messages, model, raw,
+    stream,
 };
 
 /// The pages, all below `/_console`. No aggregate type can have this name.
@@ -26,6 +27,7 @@ pub fn router(console: Console) -> Router {
     Router::new()
         .route("/_console", get(aggregates::page))
         .route("/_console/", get(async || Redirect::to("/_console")))
+        .route("/_console/model", get(model::page))
         .route("/_console/search", get(aggregates::search))
         .route("/_console/aggregates/{type}/{id}", get(aggregate::page))
         .route("/_console/aggregates/{type}/{id}/state", get(raw::state))

@@ -227,6 +227,8 @@ pub enum QueuePurpose {
 pub struct Rule {
     /// The option `--rule` as it was given.
     pub rule: String,
+    /// Its event pattern.
+    pub pattern: Value,
     pub queue: String,
     pub visible: usize,
     pub hidden: usize,

@@ -38,8 +38,9 @@ impl RuleStates {
                 name: function.code.name(),
                 ..functions.get(&rule.queue).cloned().unwrap_or_default()
             });
-            let (rule, queue) = (rule.text.clone(), rule.queue.clone());
-            Rule { rule, queue, visible, hidden, dead_letter_queue, dead_letters: dead + dead_hidden, function }
+            let (rule, pattern, queue) = (rule.text.clone(), rule.json.clone(), rule.queue.clone());
+            let dead_letters = dead + dead_hidden;
+            Rule { rule, pattern, queue, visible, hidden, dead_letter_queue, dead_letters, function }
         };
         self.rules.iter().map(rule).collect()
     }

@@ -21,9 +21,8 @@ const MAX_INVOCATIONS: u32 = 3;
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleOption {
     pub(crate) pattern: EventPattern,
-    /// The aggregate types and the message types that the pattern names.
-    pub(crate) aggregate_types: Vec<String>,
-    pub(crate) message_types: Vec<String>,
+    /// The pattern as JSON.
+    pub(crate) json: Value,
     /// The queue that gets the events. A function without a queue has one of its own, as Lambda has for its asynchronous
     /// invocations.
     pub(crate) queue: String,
@@ -118,9 +117,8 @@ impl FromStr for RuleOption {
         let function = code.map(|code| FunctionOption { code, takes_batches });
         let pattern = pattern_of(pattern.trim())?;
         Ok(Self {
-            aggregate_types: names(&pattern["detail"]["metadata"]["aggregateType"]),
-            message_types: names(&pattern["detail-type"]),
             pattern: EventPattern::new(&pattern).map_err(|error| format!("the pattern is not valid: {error}"))?,
+            json: pattern,
             queue,
             function,
             text: text.to_owned(),
@@ -177,16 +175,16 @@ pub fn rule_warnings(rules: &[RuleOption], registry: &Registry) -> Vec<String> {
     let aggregate_types: BTreeSet<_> = registry.iter().map(|model| model.type_name().to_owned()).collect();
     let message_types: BTreeSet<_> = registry.iter().flat_map(message_types).collect();
     let mut warnings = Vec::new();
-    for RuleOption { aggregate_types: of_rule, message_types: messages_of_rule, function, text, .. } in rules {
-        let unknown = |kind: &str, names: &[String], known: &BTreeSet<String>| {
-            let unknown: Vec<_> = names.iter().filter(|name| !known.contains(*name)).collect();
+    for RuleOption { json, function, text, .. } in rules {
+        let unknown = |kind: &str, named: &Value, known: &BTreeSet<String>| {
+            let unknown: Vec<_> = names(named).into_iter().filter(|name| !known.contains(name)).collect();
             let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             let known = if known.is_empty() { "there is none".to_owned() } else { format!("known: {known}") };
-            let warning = |name: &String| format!("'{text}' names an unknown {kind} type {name:?}; {known}");
+            let warning = |name: String| format!("'{text}' names an unknown {kind} type {name:?}; {known}");
             unknown.into_iter().map(warning).collect::<Vec<_>>()
         };
-        warnings.extend(unknown("aggregate", of_rule, &aggregate_types));
-        warnings.extend(unknown("message", messages_of_rule, &message_types));
+        warnings.extend(unknown("aggregate", &json["detail"]["metadata"]["aggregateType"], &aggregate_types));
+        warnings.extend(unknown("message", &json["detail-type"], &message_types));
         if let Some(FunctionCode::Program(path)) = function.as_ref().map(|function| &function.code)
             && !exists(path)
         {

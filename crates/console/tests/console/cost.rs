@@ -89,6 +89,7 @@ async fn each_page_calls_the_table_only_for_what_it_shows() {
         ("/aggregates/account/1/test?version=3", "Query 3"),
         // The deadlines that have failed, those that are pending, and the positions that are suspended.
         ("/stream", "Query 3"),
+        ("/model", ""),
         ("/bus", ""),
         ("/bus/1", ""),
         ("/dead-letters", ""),
@@ -122,6 +123,7 @@ async fn page_asks_the_stack_once_at_most() {
         // The aggregate has a message.
         ("/aggregates/todo/1", None, 1),
         ("/command/todo", None, 0),
+        ("/model", None, 1),
         ("/bus", None, 1),
         ("/bus/1", None, 1),
         ("/correlation?id=c", None, 1),

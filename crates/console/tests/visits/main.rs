@@ -7,5 +7,6 @@ mod commands;
 mod faults;
 mod injection;
 mod messages;
+mod model;
 mod stack;
 mod visit;
