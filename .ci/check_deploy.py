@@ -127,11 +127,12 @@ def check(daybook):
         ports |= dict.fromkeys(["CLOUDFORMATION", "LAMBDA", "S3", "SNS", "STS"], server.server_port)
         variables = {f"AWS_ENDPOINT_URL_{service}": f"http://127.0.0.1:{port}" for service, port in ports.items()}
         variables |= {"AWS_REGION": REGION, "SAM_CLI_POLL_DELAY": "1"}
+        parts = ["ReadModels=true in samconfig.toml", "Reactor=processes in samconfig.toml"]
         nobody, few = "nobody gets the alarms: .*", "the account runs only 10 functions"
-        deploy(daybook, variables, nobody + "NotificationsTopic", nobody + "TicketsTopic", few)
+        deploy(daybook, variables, *parts, nobody + "NotificationsTopic", nobody + "TicketsTopic", few)
         config = pathlib.Path("samconfig.toml")
         config.write_text(config.read_text().replace("AlarmEmail=none", "AlarmEmail=me@example.com"))
-        deploy(daybook, variables, few)
+        deploy(daybook, variables, *parts, few)
 
 
 check(sys.argv[1])

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The programs of all pages. Another one is an error, because the shell does not find it.
-const PROGRAMS: [&str; 21] = [
+const PROGRAMS: [&str; 22] = [
     "deploy/check-api",
     "aws",
     "awscurl",
@@ -20,6 +20,7 @@ const PROGRAMS: [&str; 21] = [
     "pip",
     "gh",
     "python3",
+    "rm",
     "sam",
     // These record the beginning and the end of a command.
     "begins",
@@ -72,6 +73,8 @@ impl Session {
             std::fs::create_dir_all(folder).unwrap();
         }
         std::fs::write(home.join(".daybook-tools/bin/activate"), "").unwrap();
+        // The project of the tutorial.
+        std::fs::create_dir_all(folder.join("../tickets")).unwrap();
         let stub = folder.join("stub");
         std::fs::write(&stub, STUB).unwrap();
         std::fs::set_permissions(&stub, Permissions::from_mode(0o755)).unwrap();

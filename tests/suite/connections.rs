@@ -14,9 +14,10 @@ async fn connection_stays_open_after_a_request_rejected_before_its_body_is_read(
         let body = "x".repeat(1024 * 1024);
         for path in ["/no/such/route/at/all", "/todo?no=such"] {
             let length = body.len();
-            write!(connection, "POST {path} HTTP/1.1\r\nhost: dev\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+            write!(connection, "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}")
+                .unwrap();
         }
-        write!(connection, "GET /openapi.json HTTP/1.1\r\nhost: dev\r\nconnection: close\r\n\r\n").unwrap();
+        write!(connection, "GET /openapi.json HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
         let mut responses = String::new();
         connection.read_to_string(&mut responses).unwrap();
         responses

@@ -1,11 +1,8 @@
-use daybook::{Aggregate, Commands, Context, Decision, EventType, Rejection};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use daybook::{Aggregate, Context, Decision, Rejection};
 
-/// A counter that counts down to zero.
 pub struct Counter;
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[daybook::state]
 pub struct State {
     pub left: u32,
 }
@@ -24,16 +21,8 @@ pub enum Event {
     Ticked {},
 }
 
+#[daybook::aggregate("counter")]
 impl Aggregate for Counter {
-    const TYPE: &'static str = "counter";
-    const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Command::COMMANDS;
-    const EVENTS: &'static [EventType] = Event::EVENTS;
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
-
     fn decide(state: &State, command: Command, _context: &Context<'_, Event>) -> Decision<Event> {
         match command {
             Command::Start { from } => Ok(vec![Event::Started { from }]),

@@ -2,7 +2,7 @@
 //! limit is rejected, and the rejection is recorded as an event. An account publishes only two messages: that it became
 //! overdrawn, and that a transaction failed.
 
-use daybook::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection};
+use daybook::{Aggregate, Context, Decision, Message, Rejection};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
@@ -124,16 +124,8 @@ enum Announcement {
     },
 }
 
+#[daybook::aggregate("account")]
 impl Aggregate for Account {
-    const TYPE: &'static str = "account";
-    const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Command::COMMANDS;
-    const EVENTS: &'static [EventType] = Event::EVENTS;
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
-
     fn decide(state: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
         match command {
             Command::OpenAccount {} => Ok(vec![Event::Opened { id: context.aggregate_id().to_owned() }]),

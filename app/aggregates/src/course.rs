@@ -1,14 +1,12 @@
 //! A course with a number of seats. Only subscriptions take and release seats.
 
-use daybook::{Access, Aggregate, Authorization, Caller, Commands, Context, Decision, EventType, Rejection};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use daybook::{Access, Aggregate, Authorization, Caller, Context, Decision, Rejection};
 
 /// The aggregate `course`.
 pub struct Course;
 
 /// The state of a course.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[daybook::state]
 pub struct State {
     /// The number of seats.
     pub seats: u32,
@@ -60,16 +58,8 @@ pub enum Event {
     SeatReleased {},
 }
 
+#[daybook::aggregate("course")]
 impl Aggregate for Course {
-    const TYPE: &'static str = "course";
-    const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Command::COMMANDS;
-    const EVENTS: &'static [EventType] = Event::EVENTS;
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
-
     fn decide(state: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
         match command {
             Command::CreateCourse { seats } => Ok(vec![Event::Created { seats }]),

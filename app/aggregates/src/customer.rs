@@ -1,9 +1,7 @@
 //! A customer, whose e-mail address belongs to no other customer: a claim. Name and address are personal data, which is forgotten on
 //! request.
 
-use daybook::{Aggregate, Claim, Commands, Context, Decision, EventType, Personal, Rejection};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use daybook::{Aggregate, Claim, Context, Decision, Personal, Rejection};
 
 /// The maximum length of an e-mail address.
 const MAX_EMAIL: usize = 254;
@@ -12,7 +10,7 @@ const MAX_EMAIL: usize = 254;
 pub struct Customer;
 
 /// The state of a customer.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[daybook::state]
 #[serde(rename_all = "camelCase")]
 pub struct State {
     /// The e-mail address, as the customer writes it.
@@ -76,16 +74,9 @@ pub enum Event {
     Deleted {},
 }
 
+#[daybook::aggregate("customer")]
 impl Aggregate for Customer {
-    const TYPE: &'static str = "customer";
-    const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Command::COMMANDS;
-    const EVENTS: &'static [EventType] = Event::EVENTS;
     const FORGET: Option<&'static str> = Some("ForgetCustomer");
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
 
     fn decide(state: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
         match command {

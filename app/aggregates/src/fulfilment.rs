@@ -5,8 +5,8 @@
 
 use daybook::jiff::{SignedDuration, Timestamp};
 use daybook::{
-    Access, Aggregate, Answer, Authorization, Caller, Commands, Context, Deadline, Decision, Dispatch, EventType,
-    FollowedEvent, Reacts, Sources,
+    Access, Aggregate, Answer, Authorization, Caller, Context, Deadline, Decision, Dispatch, FollowedEvent, Reacts,
+    Sources,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ const SHIPMENT_TIME: SignedDuration = SignedDuration::from_hours(7 * 24);
 pub struct Fulfilment;
 
 /// The state of a fulfilment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[daybook::state]
 #[serde(rename_all = "camelCase")]
 pub struct State {
     /// The id of the order.
@@ -132,16 +132,8 @@ pub enum Event {
     Refunded {},
 }
 
+#[daybook::aggregate("fulfilment")]
 impl Aggregate for Fulfilment {
-    const TYPE: &'static str = "fulfilment";
-    const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Command::COMMANDS;
-    const EVENTS: &'static [EventType] = Event::EVENTS;
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
-
     fn sources() -> Sources<Self> {
         Sources::of::<Order>().and::<Payment>().and::<Shipment>()
     }

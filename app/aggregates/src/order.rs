@@ -5,7 +5,7 @@
 
 mod earlier;
 
-use daybook::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent, Upcast};
+use daybook::{Aggregate, Context, Decision, EventType, Message, Rejection, StoredEvent, Upcast};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
@@ -158,16 +158,9 @@ enum Announcement<'a> {
     OrderRefunded(&'a State),
 }
 
+#[daybook::aggregate("order", state_version = 2)]
 impl Aggregate for Order {
-    const TYPE: &'static str = "order";
-    const STATE_VERSION: u32 = 2;
-    const COMMANDS: Commands = Command::COMMANDS;
-    const EVENTS: &'static [EventType] = Event::EVENTS;
     const RETIRED: &'static [EventType] = &[EventType::new("PaymentReminded", 1)];
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
 
     fn decide(order: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
         use Status::{Delivered, Paid, Placed, Shipped};

@@ -1,6 +1,6 @@
 //! The payment of an order. A fulfilment requests it; whoever receives the money records that.
 
-use daybook::{Aggregate, Commands, Context, Decision, EventType, Rejection};
+use daybook::{Aggregate, Context, Decision, Rejection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Payment;
 
 /// The state of a payment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[daybook::state]
 pub struct State {
     /// The amount in minor units.
     pub amount: i64,
@@ -68,16 +68,8 @@ pub enum Event {
     GivenUp {},
 }
 
+#[daybook::aggregate("payment")]
 impl Aggregate for Payment {
-    const TYPE: &'static str = "payment";
-    const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Command::COMMANDS;
-    const EVENTS: &'static [EventType] = Event::EVENTS;
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
-
     fn decide(payment: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
         use Status::{GivenUp, Received, Requested};
         let (event, expected): (_, &[Status]) = match command {

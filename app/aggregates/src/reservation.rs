@@ -1,7 +1,7 @@
 //! A reservation of seats for a concert: held for ten minutes, then expired unless it is paid. A deadline.
 
 use daybook::jiff::{SignedDuration, Timestamp};
-use daybook::{Access, Aggregate, Authorization, Caller, Commands, Context, Deadline, Decision, EventType, Rejection};
+use daybook::{Access, Aggregate, Authorization, Caller, Context, Deadline, Decision, Rejection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ const PRICE: u32 = 4_000;
 pub struct Reservation;
 
 /// The state of a reservation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[daybook::state]
 #[serde(rename_all = "camelCase")]
 pub struct State {
     /// The id of the concert.
@@ -88,16 +88,8 @@ pub enum Event {
     Expired {},
 }
 
+#[daybook::aggregate("reservation")]
 impl Aggregate for Reservation {
-    const TYPE: &'static str = "reservation";
-    const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Command::COMMANDS;
-    const EVENTS: &'static [EventType] = Event::EVENTS;
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
-
     fn decide(state: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
         match (command, state.status) {
             (Command::Reserve { seats: 0 | 11.., .. }, _) => {

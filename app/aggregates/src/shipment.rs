@@ -1,6 +1,6 @@
 //! The shipment of an order. A fulfilment requests it; the warehouse and the carrier report its progress.
 
-use daybook::{Aggregate, Commands, Context, Decision, EventType, Rejection};
+use daybook::{Aggregate, Context, Decision, Rejection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -62,16 +62,8 @@ pub enum Event {
     Abandoned {},
 }
 
+#[daybook::aggregate("shipment")]
 impl Aggregate for Shipment {
-    const TYPE: &'static str = "shipment";
-    const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Command::COMMANDS;
-    const EVENTS: &'static [EventType] = Event::EVENTS;
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
-
     fn decide(state: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
         let (event, expected) = match command {
             Command::RequestShipment {} => (Event::Requested {}, State::Requested),

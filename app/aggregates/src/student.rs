@@ -1,8 +1,6 @@
 //! A student, who is in a limited number of courses. Only subscriptions let a student join and leave courses.
 
-use daybook::{Access, Aggregate, Authorization, Caller, Commands, Context, Decision, EventType, Rejection};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use daybook::{Access, Aggregate, Authorization, Caller, Context, Decision, Rejection};
 
 /// The maximum courses of a student.
 pub const MAX_COURSES: u32 = 10;
@@ -11,7 +9,7 @@ pub const MAX_COURSES: u32 = 10;
 pub struct Student;
 
 /// The state of a student.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[daybook::state]
 pub struct State {
     /// The number of courses.
     pub courses: u32,
@@ -42,16 +40,8 @@ pub enum Event {
     LeftCourse {},
 }
 
+#[daybook::aggregate("student")]
 impl Aggregate for Student {
-    const TYPE: &'static str = "student";
-    const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Command::COMMANDS;
-    const EVENTS: &'static [EventType] = Event::EVENTS;
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
-
     fn decide(state: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
         match command {
             Command::Enrol {} => Ok(vec![Event::Enrolled {}]),

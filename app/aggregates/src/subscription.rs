@@ -3,9 +3,7 @@
 //! It reads both others, and sends them commands. A course without a free seat, or a student with too many courses, rejects
 //! its command, and nothing is appended.
 
-use daybook::{Aggregate, Claim, Commands, Context, Decision, EventType, Rejection};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use daybook::{Aggregate, Claim, Context, Decision, Rejection};
 
 use crate::course::{self, Course};
 use crate::student::{self, Student};
@@ -14,7 +12,7 @@ use crate::student::{self, Student};
 pub struct Subscription;
 
 /// The state of a subscription.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[daybook::state]
 pub struct State {
     /// The id of the course.
     pub course: String,
@@ -57,16 +55,8 @@ pub enum Event {
     Cancelled {},
 }
 
+#[daybook::aggregate("subscription")]
 impl Aggregate for Subscription {
-    const TYPE: &'static str = "subscription";
-    const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Command::COMMANDS;
-    const EVENTS: &'static [EventType] = Event::EVENTS;
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
-
     fn decide(state: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
         match command {
             Command::Subscribe { course, student } => {

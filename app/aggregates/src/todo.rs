@@ -3,15 +3,13 @@
 //! If the authorizer of the API names the caller who creates a to-do, that caller owns it: nobody else may read or
 //! change it. A to-do of an unnamed caller has no owner: everybody may read and change it.
 
-use daybook::{Access, Aggregate, Authorization, Caller, Commands, Context, Decision, EventType, Rejection};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use daybook::{Access, Aggregate, Authorization, Caller, Context, Decision, Rejection};
 
 /// The aggregate `todo`.
 pub struct Todo;
 
 /// The state of a to-do.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[daybook::state]
 #[serde(rename_all = "camelCase")]
 pub struct State {
     /// The id of the to-do.
@@ -82,16 +80,8 @@ pub enum Event {
     Deleted {},
 }
 
+#[daybook::aggregate("todo", state_version = 2)]
 impl Aggregate for Todo {
-    const TYPE: &'static str = "todo";
-    const STATE_VERSION: u32 = 2;
-    const COMMANDS: Commands = Command::COMMANDS;
-    const EVENTS: &'static [EventType] = Event::EVENTS;
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
-
     fn decide(state: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
         match command {
             Command::CreateTodo { title, message } => {

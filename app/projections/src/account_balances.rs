@@ -2,7 +2,7 @@
 
 use aggregates::Account;
 use aggregates::account::Event;
-use daybook::projection::{FollowedEvent, Follows, Projection, Shards, Source};
+use daybook::projection::{FollowedEvent, Follows, Projection, Shards};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,18 +25,12 @@ pub struct Added {
     balance: i64,
 }
 
+#[daybook::projection("account-balances", of = [Account])]
 impl Projection for AccountBalances {
-    const NAME: &'static str = "account-balances";
-    const VERSION: u32 = 1;
     // Every transaction of every account changes the sum.
     const SHARDS: Shards<Row> = Shards::merged(8, add);
 
-    type Row = Row;
     type Change = Added;
-
-    fn sources() -> Vec<Source<Self>> {
-        vec![Source::of::<Account>()]
-    }
 
     fn apply(row: Option<Row>, added: &Added) -> Option<Row> {
         Some(add(row.unwrap_or_default(), Row { accounts: added.accounts, balance: added.balance }))

@@ -2,7 +2,7 @@
 
 use aggregates::Order;
 use aggregates::order::Event;
-use daybook::projection::{FollowedEvent, Follows, Projection, Source};
+use daybook::projection::{FollowedEvent, Follows, Projection};
 use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,16 +25,9 @@ pub struct Placed {
     total: i64,
 }
 
+#[daybook::projection("orders-by-day", of = [Order])]
 impl Projection for OrdersByDay {
-    const NAME: &'static str = "orders-by-day";
-    const VERSION: u32 = 1;
-
-    type Row = Row;
     type Change = Placed;
-
-    fn sources() -> Vec<Source<Self>> {
-        vec![Source::of::<Order>()]
-    }
 
     fn apply(row: Option<Row>, placed: &Placed) -> Option<Row> {
         let Row { orders, total } = row.unwrap_or_default();

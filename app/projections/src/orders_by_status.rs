@@ -2,7 +2,7 @@
 
 use aggregates::Order;
 use aggregates::order::{Event, Status};
-use daybook::projection::{FollowedEvent, Follows, Projection, Source};
+use daybook::projection::{FollowedEvent, Follows, Projection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -34,17 +34,8 @@ pub struct Counted {
     total: i64,
 }
 
+#[daybook::projection("orders-by-status", of = [Order])]
 impl Projection for OrdersByStatus {
-    const NAME: &'static str = "orders-by-status";
-    const VERSION: u32 = 1;
-
-    type Row = Row;
-    type Change = Change;
-
-    fn sources() -> Vec<Source<Self>> {
-        vec![Source::of::<Order>()]
-    }
-
     fn apply(row: Option<Row>, change: &Change) -> Option<Row> {
         let Row { orders, total } = row.unwrap_or_default();
         let row = Row { orders: orders + change.orders, total: total + change.total };

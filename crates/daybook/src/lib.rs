@@ -9,7 +9,7 @@
 //! - [`Aggregate`]: the trait of an aggregate, with the types of its methods; [`Registry`]: the aggregates of a project.
 //! - [`given`]: given/when/then for the tests beside an aggregate.
 //! - `golden` (feature `golden`): tests that stored events and states stay readable.
-//! - [`projection`]: read models, with tests of the same form.
+//! - [`mod@projection`]: read models, with tests of the same form.
 //! - `simulation` (feature `simulation`): tests of the project under races, crashes, repeats and delays.
 //! - `command_handler`, `stream_relay`, `snapshotter`, `projector`, `reactor` (feature `functions`): `run`, the `main` of each
 //!   function.
@@ -17,8 +17,8 @@
 //!
 //! # Example
 //!
-//! An aggregate with one command and one event, without the attributes [`macro@commands`] and [`macro@events`], which write what
-//! stands here above the enums and in `COMMANDS` and `EVENTS`:
+//! An aggregate with one command and one event, without the attributes [`macro@state`], [`macro@commands`], [`macro@events`] and
+//! [`macro@aggregate`], which write what stands here above the types, and the constants and types of the implementation:
 //!
 //! ```
 //! use daybook::given::given;
@@ -84,6 +84,8 @@
 
 #[cfg(feature = "consumer")]
 pub mod consumer;
+#[cfg(doctest)]
+mod mistakes;
 
 pub use daybook_decider::given;
 pub use daybook_decider::{
@@ -93,7 +95,7 @@ pub use daybook_decider::{
 };
 #[cfg(feature = "golden")]
 pub use daybook_golden as golden;
-pub use daybook_macros::{commands, events};
+pub use daybook_macros::{aggregate, commands, events, projection, state};
 pub use daybook_projection as projection;
 #[cfg(feature = "simulation")]
 pub use daybook_simulation as simulation;

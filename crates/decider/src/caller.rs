@@ -60,6 +60,13 @@ impl Caller {
         Self { is_authenticated: true, principal: Some(principal.into()), ..Self::default() }
     }
 
+    /// The caller as a member of this group, too.
+    #[must_use]
+    pub fn in_group(mut self, group: impl Into<String>) -> Self {
+        self.groups.push(group.into());
+        self
+    }
+
     /// The system itself, with the principal `daybook`: the sender of the commands of [`Deadline`](crate::Deadline)s that are
     /// due.
     pub fn system() -> Self {

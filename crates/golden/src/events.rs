@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use daybook_decider::{Json, Model, personal, sample};
-use serde_json::Value;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::files::{Golden, GoldenFiles, Today, WRITE};
 use crate::shape;
@@ -28,23 +29,35 @@ pub(crate) fn shown(json: &Json) -> Value {
 }
 
 impl GoldenFiles {
-    /// Adds an entry for each event of today that has none, with an example of its data.
+    /// Adds an entry for each event of today that has none, with an example of its data, and to each form that is not written any
+    /// more the events that it is read as.
     pub(crate) fn add_entries(&self, model: &dyn Model) {
         let golden = self.golden(model);
-        let is_missing =
-            |name: &str, version: u32| !golden.iter().any(|golden| golden.name == name && golden.version == version);
-        let before = if golden.is_empty() { "[]".to_owned() } else { fs::read_to_string(self.file(model)).unwrap() };
-        let mut text = before.clone();
-        for Written { name, version, shape, data } in written(model) {
-            if is_missing(&name, version) {
-                let entry = format!(
-                    "  {{\n    \"name\": \"{name}\",\n    \"version\": {version},\n    \"shape\": {shape},\n    \"data\": {data}\n  }}"
-                );
-                let entries = text.trim_end().trim_end_matches(']').trim_end();
-                text = format!("{entries}{}\n{entry}\n]\n", if entries.ends_with('}') { "," } else { "" });
+        let before = fs::read_to_string(self.file(model)).unwrap_or_else(|_| "[]".to_owned());
+        let written = written(model);
+        let is_todays =
+            |golden: &Golden| written.iter().any(|today| today.name == golden.name && today.version == golden.version);
+        let raw: Vec<&RawValue> = serde_json::from_str(&before).unwrap();
+        let mut entries: Vec<String> = raw.iter().map(|entry| entry.get().to_owned()).collect();
+        for (entry, golden) in entries.iter_mut().zip(&golden) {
+            // An event that disappears without being retired is a mistake, which no file confirms.
+            if let Ok(read) = model.read(&golden.recorded(1))
+                && !is_todays(golden)
+                && !entry.contains("\"reads\"")
+                && (!read.is_empty() || model.retired().iter().any(|retired| retired.name == golden.name))
+            {
+                *entry = with_reads(entry, &read);
             }
         }
-        if text != before {
+        for Written { name, version, shape, data } in &written {
+            if !golden.iter().any(|golden| golden.name == *name && golden.version == *version) {
+                entries.push(format!(
+                    "{{\n    \"name\": \"{name}\",\n    \"version\": {version},\n    \"shape\": {shape},\n    \"data\": {data}\n  }}"
+                ));
+            }
+        }
+        if !entries.iter().map(String::as_str).eq(raw.iter().map(|entry| entry.get())) {
+            let text = format!("[\n  {}\n]\n", entries.join(",\n  "));
             fs::create_dir_all(self.file(model).parent().unwrap()).unwrap();
             fs::write(self.file(model), text).unwrap();
         }
@@ -108,9 +121,9 @@ fn check_forms(model: &dyn Model, golden: &[Golden], mut differs: impl FnMut(Str
         let next_step = match written_version(model, name) {
             Some(written) if written == *version => format!("run `{WRITE}`"),
             Some(written) if written < *version => {
-                "write it, with `reads` in the form that is written today".to_owned()
+                format!("write it as the coming release will store it, and run `{WRITE}`, which adds `reads`")
             }
-            _ => "copy it from the release that wrote it, and add `reads`".to_owned(),
+            _ => format!("copy it from the release that wrote it, and run `{WRITE}`, which adds `reads`"),
         };
         differs(format!("an entry of {name} version {version} is missing: {next_step}"));
     }
@@ -135,7 +148,9 @@ fn check_forms(model: &dyn Model, golden: &[Golden], mut differs: impl FnMut(Str
 fn check_reading(golden: &Golden, is_todays: bool, read: &[(String, Json)], differs: &mut impl FnMut(String)) {
     match (&golden.reads, is_todays) {
         (None, false) => {
-            return differs("is not written any more: add `reads`, the events that it is read as".to_owned());
+            return differs(format!(
+                "is not written any more, and lacks `reads`, the events that it is read as: run `{WRITE}`, and check what it adds"
+            ));
         }
         (Some(_), true) => return differs("is the form that is written today: remove `reads`".to_owned()),
         (None, true) | (Some(_), false) => {}
@@ -176,6 +191,14 @@ fn check_torn(model: &dyn Model, golden: &Golden, differs: &mut impl FnMut(Strin
 /// What to do after a change of the data of an event that is written today.
 fn changed_data() -> String {
     format!("give the event a new version. {IF_NEVER_STORED}. {IF_OPTIONAL}. See docs/evolving-events.md of Daybook.")
+}
+
+/// An entry with the events that it is read as.
+fn with_reads(entry: &str, read: &[(String, Json)]) -> String {
+    let events: Vec<_> =
+        read.iter().map(|(name, data)| json!({"type": name, "data": shown(data)}).to_string()).collect();
+    let entry = entry.strip_suffix('}').unwrap().trim_end();
+    format!("{entry},\n    \"reads\": [{}]\n  }}", events.join(", "))
 }
 
 /// Events in one line, each as its name and its data.

@@ -3,6 +3,7 @@
 //! A recorded response is compared member by member. `<id>` stands for a ULID, `<time>` for a time, and `…` at the end of a text
 //! for any remainder. If a recorded value is JSON and the value in the response is text, the text is parsed as JSON.
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use daybook_admin::AdminCalls;
 use daybook_command_handler::{Api, ApiSettings, gateway, router};
+use daybook_decider::{Registry, sample};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
@@ -17,7 +19,7 @@ use daybook_local_aws::messaging::{Bus, Server};
 use daybook_settings::Environment;
 use daybook_table::attributes::PK;
 use daybook_view_store::ViewStore;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::args::Project;
@@ -27,7 +29,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Sends the events in this folder to the API of the project, in the order of their names, over an empty table. The file
 /// `NAME.json` is an event as AWS sends it, `NAME.answer.json` the response. The length of the response is not compared, because
-/// the rest determines it. With `RECORD` in the environment, a response that has no file is recorded.
+/// the rest determines it. With `RECORD` in the environment, a response that has no file is recorded, and an aggregate type that no
+/// event is sent to gets one that creates an aggregate.
 pub fn check(project: Project, folder: &Path) -> Result<(), String> {
     let checked = Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(check_all(project, folder)));
     checked.map_err(|error: Box<dyn Error>| error.to_string())
@@ -48,15 +51,62 @@ async fn check_all(project: Project, folder: &Path) -> Result<(), Box<dyn Error>
     views.create_table().await?;
     let api = Api::new((project.aggregates)()?, store, ApiSettings::read(&environment)?);
     let router = router(api.with_views((project.projections)()?, views));
+    let added = if records() { add_creations(&(project.aggregates)()?, folder)? } else { Vec::new() };
     for path in events(folder)? {
         let event = read(&path)?;
         let mut response = gateway::respond(router.clone(), &event, TIMEOUT).await?;
         if let Some(headers) = response["headers"].as_object_mut() {
             headers.remove("content-length");
         }
+        if added.contains(&path) && response["statusCode"] != 201 {
+            return Err(format!(
+                "{} creates nothing: give the fields of the command an `#[schemars(example = …)]` that your rules accept and delete \
+                 the file, or correct it, and run the test with RECORD=1 again: {response:#}",
+                path.display()
+            )
+            .into());
+        }
         compare(&path, &event, &response)?;
     }
     Ok(())
+}
+
+fn records() -> bool {
+    std::env::var_os("RECORD").is_some()
+}
+
+/// Adds an event that creates an aggregate with example values, for each type that no event is sent to. A process is created by
+/// the events of others. Returns the new files.
+fn add_creations(registry: &Registry, folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    fs::create_dir_all(folder)?;
+    let mut added = Vec::new();
+    let mut sent = HashSet::new();
+    for path in events(folder)? {
+        let event: Value = serde_json::from_str(&read(&path)?)?;
+        sent.extend(event["rawPath"].as_str().and_then(|path| path.split('/').nth(1)).map(str::to_owned));
+    }
+    for model in registry.iter().filter(|model| model.sources().is_empty() && !sent.contains(model.type_name())) {
+        let (name, path) = (model.type_name(), format!("/{}", model.type_name()));
+        let schema = Value::from(model.schemas().command.clone());
+        let mut commands = schema["oneOf"].as_array().into_iter().flatten().map(|command| &command["properties"]);
+        let creation = commands.find(|command| command["command"]["const"] == model.commands().create);
+        let Some(creation) = creation else { continue };
+        let file = folder.join(format!("{name}-create.json"));
+        let Value::Object(mut body) = sample(&creation["data"], &schema) else { continue };
+        if file.exists() {
+            continue;
+        }
+        body.insert("id".to_owned(), format!("{name}-1").into());
+        let event = json!({
+            "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "",
+            "headers": {"content-type": "application/json"},
+            "requestContext": {"http": {"method": "POST", "path": path, "protocol": "HTTP/1.1"}, "stage": "$default"},
+            "body": Value::Object(body).to_string(), "isBase64Encoded": false,
+        });
+        fs::write(&file, format!("{event:#}\n"))?;
+        added.push(file);
+    }
+    Ok(added)
 }
 
 fn events(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
@@ -71,7 +121,7 @@ fn events(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
 
 fn compare(path: &Path, event: &str, response: &Value) -> Result<(), Box<dyn Error>> {
     let recorded = path.with_extension("answer.json");
-    if std::env::var_os("RECORD").is_some() && !recorded.exists() {
+    if records() && !recorded.exists() {
         fs::write(&recorded, format!("{:#}\n", generalized(response, event)))?;
     }
     let file = recorded.display();
@@ -174,7 +224,6 @@ pub fn generalized(actual: &Value, event: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use daybook_decider::Registry;
     use daybook_projection::Projections;
 
     use super::*;
@@ -197,9 +246,30 @@ mod tests {
     }
 
     #[test]
-    fn comparison_ignores_ids_and_times_and_nothing_else() {
-        use serde_json::json;
+    fn types_without_an_event_get_one_that_creates_an_aggregate() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = aggregates::registry().unwrap();
+        fs::write(folder.path().join("get.json"), r#"{"rawPath": "/todo/1"}"#).unwrap();
+        add_creations(&registry, folder.path()).unwrap();
+        let names = |end: &str| -> Vec<_> {
+            let events = events(folder.path()).unwrap().into_iter();
+            events.filter_map(|path| path.file_name()?.to_str()?.strip_suffix(end).map(str::to_owned)).collect()
+        };
+        let is_process = |name: &String| !registry.get(name).unwrap().sources().is_empty();
+        let names = names("-create.json");
+        assert!(!names.contains(&"todo".to_owned()) && !names.iter().any(is_process), "{names:?}");
+        assert_eq!(names.len() + 1, registry.iter().filter(|model| model.sources().is_empty()).count());
+        let order: Value = serde_json::from_str(&read(&folder.path().join("order-create.json")).unwrap()).unwrap();
+        let body: Value = serde_json::from_str(order["body"].as_str().unwrap()).unwrap();
+        assert_eq!((&order["rawPath"], &body["id"]), (&json!("/order"), &json!("order-1")));
+        assert!(body["items"].is_array(), "{body}");
+        fs::write(folder.path().join("order-create.json"), r#"{"rawPath": "/commands"}"#).unwrap();
+        assert!(add_creations(&registry, folder.path()).unwrap().is_empty());
+        assert_eq!(read(&folder.path().join("order-create.json")).unwrap(), r#"{"rawPath": "/commands"}"#);
+    }
 
+    #[test]
+    fn comparison_ignores_ids_and_times_and_nothing_else() {
         let written = json!({"id": "<id>", "at": "<time>", "text": "six…", "detail": {"n": [1, "a"]}});
         let id = "01M7XZT6Q0G6DHYB4P1612VGXF";
         let came = json!({"id": id, "at": "2026-11-21T02:43:51.1Z", "text": "sixteen", "detail": "{\"n\":[1,\"a\"]}"});

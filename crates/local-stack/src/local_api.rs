@@ -1,5 +1,6 @@
 //! What the API has only in the local stack: a header with the caller, so that rules about callers can be tried without an
 //! authorizer, and explanations for the developer: of a 403, of a 500, and of a stored event that the edited code does not know.
+//! It has no authorizer, so it admits no page of another host.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
@@ -7,6 +8,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use daybook_command_handler::gateway;
+use daybook_console::is_of_this_machine;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -23,6 +25,30 @@ struct NamedCaller {
     groups: Vec<String>,
     scopes: Vec<String>,
     claims: Map<String, Value>,
+}
+
+/// Admits requests under a name of this machine, and from pages of this machine: otherwise every website that the developer opens
+/// could send commands.
+pub(crate) async fn admit_this_machine(request: Request, next: Next) -> Response {
+    if is_of_this_machine(host_of(&request)) && is_of_this_machine(origin_of(&request)) {
+        return next.run(request).await;
+    }
+    let detail = "the local stack admits requests to localhost, 127.0.0.1 and [::1], from programs and from pages of this machine; \
+                  start it with `--host 0.0.0.0` to use it from elsewhere";
+    problem(StatusCode::FORBIDDEN, "urn:daybook:problem:forbidden", "Forbidden", detail)
+}
+
+/// The name under which the client knows the stack. Every browser sends one.
+fn host_of(request: &Request) -> &str {
+    let host = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or_default());
+    host.or(request.uri().host()).unwrap_or("localhost")
+}
+
+/// The host of the page that sends the request. A program sends no origin.
+fn origin_of(request: &Request) -> &str {
+    let Some(origin) = request.headers().get(header::ORIGIN) else { return "localhost" };
+    let origin = origin.to_str().unwrap_or_default();
+    origin.split_once("://").map_or(origin, |(_, host)| host)
 }
 
 /// Adds the result of an authorizer to a request that names a caller.
@@ -83,16 +109,18 @@ pub(crate) async fn explain(request: Request, next: Next) -> Response {
     };
     let (mut parts, body) = response.into_parts();
     let Ok(body) = to_bytes(body, usize::MAX).await else { return StatusCode::BAD_GATEWAY.into_response() };
-    let mut problem: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
     if parts.status == StatusCode::SERVICE_UNAVAILABLE {
         if problem["type"] != NEWER_RELEASE {
             return Response::from_parts(parts, body.into());
         }
         eprintln!("daybook: {DETAIL}");
     }
-    problem["detail"] = detail.into();
     parts.headers.remove(header::CONTENT_LENGTH);
-    Response::from_parts(parts, Body::from(problem.to_string()))
+    // As a text, so that its members stay in their order.
+    let member = |detail: &Value| format!("\"detail\":{detail}");
+    let text = String::from_utf8_lossy(&body).replacen(&member(&problem["detail"]), &member(&detail.into()), 1);
+    Response::from_parts(parts, Body::from(text))
 }
 
 #[cfg(test)]
@@ -102,6 +130,23 @@ mod tests {
 
     use super::*;
     use crate::servers::problem;
+
+    #[tokio::test]
+    async fn websites_and_names_of_other_machines_are_not_admitted() {
+        let router = Router::new().fallback(async || "").layer(middleware::from_fn(admit_this_machine));
+        for (host, origin, status) in [
+            ("localhost:3000", None, StatusCode::OK),
+            ("127.0.0.1:3000", Some("http://localhost:5173"), StatusCode::OK),
+            ("localhost:3000", Some("https://example.com"), StatusCode::FORBIDDEN),
+            ("localhost:3000", Some("null"), StatusCode::FORBIDDEN),
+            ("rebound.example.com:3000", None, StatusCode::FORBIDDEN),
+        ] {
+            let request = Request::post("/todo").header(header::HOST, host);
+            let request = origin.into_iter().fold(request, |request, origin| request.header(header::ORIGIN, origin));
+            let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+            assert_eq!(response.status(), status, "{host} {origin:?}");
+        }
+    }
 
     #[tokio::test]
     async fn unknown_event_is_explained_and_other_problems_stay_as_they_are() {

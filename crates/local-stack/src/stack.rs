@@ -34,6 +34,7 @@ use crate::args::{DevArgs, Project};
 use crate::endpoints::StackParts;
 use crate::error::DevError;
 use crate::functions::{ConsoleSettings, FunctionSettings, Functions, queue_of_projector, queue_of_reactor};
+use crate::local_api::admit_this_machine;
 use crate::mapping_worker::{MappingStates, MappingWorker, StreamCheckpoint};
 use crate::queue_worker::{QueueFunction, QueueWorker};
 use crate::restart::{Rebuilder, Restarts};
@@ -133,7 +134,10 @@ impl Stack {
             relay,
         };
         let router = router_to(parts.clone()).merge(console::router(&parts)).merge(endpoints::router(parts));
-        let router = router.layer(middleware::from_fn(read_whole));
+        let mut router = router.layer(middleware::from_fn(read_whole));
+        if args.host.is_loopback() {
+            router = router.layer(middleware::from_fn(admit_this_machine));
+        }
         let api = Server::serve(listener, router).map_err(StartError::from)?;
         let console_url = access.address(api.url());
         Ok(Self { api, console_url, table_name, messages, services, workers, stop })

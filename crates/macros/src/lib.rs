@@ -1,14 +1,88 @@
-//! Attributes for the commands and the events of an aggregate, so that each name stands in one place.
+//! Attributes for the parts of an aggregate and for a projection, so that each name stands in one place.
 //!
 //! Invariant: each writes exactly what can be written by hand instead, and reports an error at the user's line.
 //!
 //! In reading order:
-//! - `commands`, `events`: what the attributes write.
+//! - `commands`, `events`: what the attributes of the two enums write.
+//! - `implementations`: what is added to the implementation of an aggregate or a projection.
 
 mod commands;
 mod events;
+mod implementations;
 
 use proc_macro::TokenStream;
+use quote::quote;
+
+/// The implementation of an aggregate: its name and its state version, and what is the same for most.
+///
+/// ```text
+/// #[daybook::aggregate("counter", state_version = 2)]
+/// impl Aggregate for Counter {
+///     fn decide(…) … // and the other functions
+/// }
+///
+/// // writes
+///
+/// impl Aggregate for Counter {
+///     const TYPE: &'static str = "counter";
+///     const STATE_VERSION: u32 = 2;
+///     const COMMANDS: Commands = Command::COMMANDS;
+///     const EVENTS: &'static [EventType] = Event::EVENTS;
+///     type State = State;
+///     type Command = Command;
+///     type Event = Event;
+///     …
+/// }
+/// ```
+///
+/// Without `state_version`, it is 1. Below `TYPE`, what the implementation contains is not written, such as a `type State` of its own.
+#[proc_macro_attribute]
+pub fn aggregate(names: TokenStream, item: TokenStream) -> TokenStream {
+    implementations::aggregate(names.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// The implementation of a projection: its name, its version, and the aggregates that it follows.
+///
+/// ```text
+/// #[daybook::projection("orders-by-day", version = 2, of = [Order])]
+/// impl Projection for OrdersByDay {
+///     fn apply(…) …
+/// }
+///
+/// // writes
+///
+/// impl Projection for OrdersByDay {
+///     const NAME: &'static str = "orders-by-day";
+///     const VERSION: u32 = 2;
+///     fn sources() -> Vec<Source<Self>> {
+///         vec![Source::of::<Order>()]
+///     }
+///     type Row = Row;
+///     type Change = Change;
+///     …
+/// }
+/// ```
+///
+/// Without `version`, it is 1. A `type Row` and a `type Change` that the implementation contains are not written.
+#[proc_macro_attribute]
+pub fn projection(names: TokenStream, item: TokenStream) -> TokenStream {
+    implementations::projection(names.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// The state of an aggregate, or a type in it: it writes
+/// `#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]`.
+#[proc_macro_attribute]
+pub fn state(nothing: TokenStream, item: TokenStream) -> TokenStream {
+    let (nothing, item) = (proc_macro2::TokenStream::from(nothing), proc_macro2::TokenStream::from(item));
+    if !nothing.is_empty() {
+        return syn::Error::new_spanned(nothing, "this attribute has no arguments").into_compile_error().into();
+    }
+    quote! {
+        #[derive(Clone, Debug, Default, PartialEq, ::serde::Serialize, ::serde::Deserialize, ::schemars::JsonSchema)]
+        #item
+    }
+    .into()
+}
 
 /// The commands of an aggregate: an enum with the attributes of serde, and `COMMANDS`, which names those that create, update and
 /// delete.

@@ -41,7 +41,11 @@ pub(crate) fn own_files(project: &ProjectName, aggregate: &ItemName, source: &Da
     let mut files = vec![
         ("README.md".to_owned(), named(&readme, aggregate)),
         ("app/aggregates/src/lib.rs".to_owned(), named(include_str!("../template/aggregates.rs.txt"), aggregate)),
-        ("app/projections/src/lib.rs".to_owned(), named(include_str!("../template/projections.rs.txt"), aggregate)),
+        ("app/projections/src/lib.rs".to_owned(), include_str!("../template/projections.rs.txt").to_owned()),
+        (
+            "app/projections/tests/simulation.rs".to_owned(),
+            named(include_str!("../template/simulation.rs.txt"), aggregate),
+        ),
     ];
     files.extend(aggregate_files(aggregate));
     files

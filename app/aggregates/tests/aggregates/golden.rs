@@ -5,7 +5,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use aggregates::Todo;
+use aggregates::{Order, Todo};
 use daybook::golden::GoldenFiles;
 use daybook::{Aggregate, Commands, Context, Decision, EventType, Registry};
 use schemars::JsonSchema;
@@ -97,6 +97,29 @@ fn first_entries_and_states_are_written_by_one_command_and_protect_from_then_on(
     assert_eq!(serde_json::from_str::<Vec<Value>>(&fs::read_to_string(&file).unwrap()).unwrap()[2], last);
     fs::remove_file(folder.join("todo/state-2.json")).unwrap();
     assert!(report(&files()).contains("state-2.json is missing: run `GOLDEN=write"));
+}
+
+#[test]
+fn entry_of_an_earlier_form_gets_what_it_is_read_as_and_stays_as_it_is() {
+    let folder = empty_folder("earlier-form");
+    let files = || GoldenFiles::new(Registry::new().with::<Order>().unwrap(), &folder);
+    let entry = r#"{"name": "OrderPlaced",   "version": 1, "shape": {"id": "string", "customerId": "string", "productId": "string",
+        "quantity": "integer uint32", "total": "integer int64"},
+        "data": {"id": "1", "customerId": "alice", "productId": "coffee", "quantity": 2, "total": 4500}}"#;
+    let golden = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/order.json")).unwrap();
+    let entries: Vec<Value> = serde_json::from_str(&golden).unwrap();
+    let others: Vec<_> = entries[1..].iter().map(Value::to_string).collect();
+    let file = folder.join("order.json");
+    fs::write(&file, format!("[{entry}, {}]", others.join(", "))).unwrap();
+    assert!(report(&files()).contains("OrderPlaced version 1 is not written any more, and lacks `reads`"));
+    files().writing().check();
+    let written = fs::read_to_string(&file).unwrap();
+    assert!(written.contains(entry.strip_suffix('}').unwrap()), "{written}");
+    let written: Vec<Value> = serde_json::from_str(&written).unwrap();
+    let data =
+        json!({"id": "1", "customerId": "alice", "items": [{"productId": "coffee", "quantity": 2}], "total": 4500});
+    assert_eq!(written[0]["reads"], json!([{"type": "OrderPlaced", "data": data}]));
+    assert_eq!(written[1..], entries[1..]);
 }
 
 /// An aggregate whose state loses something as JSON: a skipped field, a number that is NaN, or keys that are numbers.

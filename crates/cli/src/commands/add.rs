@@ -109,12 +109,13 @@ impl AddCommand {
                 format!(
                     "GET /views/{name} lists its rows, and GET /views/{name}/KEY returns one.\nThe events of an aggregate that \
                      exists already come in with its next event. While `cargo run` runs, this call brings in all of them:\n  \
-                     (eval \"$(curl -s localhost:3000/_dev/environment)\" && cargo run -- projection rebuild {name})\n"
+                     (eval \"$(curl -s localhost:3000/_dev/environment)\" && cargo run -- projection rebuild {name})\n\
+                     A deployed stack needs ReadModels=true.\n"
                 )
             }
             Self::Consumer { name, of } => format!(
-                "Build it, and start the local stack with it:\n  cargo build && cargo run -- --rule '{of}/* -> queue:{name} -> \
-                 function:target/debug/{name}'\n"
+                "Build it, and start the local stack with it (`--data FILE` keeps the aggregates for the next start):\n  cargo build && \
+                 cargo run -- --rule '{of}/* -> queue:{name} -> function:target/debug/{name}'\n"
             ),
             Self::Pipeline => {
                 "Deployments begin when AWS has its roles and GitHub has their names: see \"Deployments from GitHub\" in \

@@ -12,8 +12,8 @@ use crate::operator::Exit;
 /// Create the folder of a project of your own, with one aggregate.
 #[derive(Clone, Debug, Args)]
 pub(super) struct NewArgs {
-    /// Name of the project: its folder, and the prefix of its stacks.
-    name: String,
+    /// Folder of the project, such as ../shop. Its last part is the name of the project, and the prefix of its stacks.
+    folder: PathBuf,
     /// Name of its first aggregate, such as invoice or purchase-order.
     #[arg(long, value_name = "NAME", default_value = "item")]
     aggregate: String,
@@ -30,21 +30,22 @@ pub(super) struct NewArgs {
 }
 
 pub(super) fn run(args: &NewArgs) -> Result<Exit, ScaffoldError> {
-    let name = ProjectName::new(&args.name)?;
+    // Without a slash at the end.
+    let folder: PathBuf = args.folder.components().collect();
+    let printed = folder.display();
+    let name = ProjectName::new(&folder.file_name().unwrap_or_default().to_string_lossy())?;
     let aggregate = ItemName::new(&args.aggregate)?;
     let source = match (&args.path, &args.git) {
         (Some(path), _) => DaybookSource::of_path(path)?,
         (None, Some(url)) => DaybookSource::Git(url.clone()),
         (None, None) => DaybookSource::release()?,
     };
-    let folder = Path::new(name.as_str());
-    let printed = name.as_str();
     let text = if args.lambda_template {
-        create_project(folder, &ProjectName::of_lambda_template(), &aggregate, &source)?;
+        create_project(&folder, &ProjectName::of_lambda_template(), &aggregate, &source)?;
         format!("Created {printed}. `cargo lambda new NAME --template {printed}` creates a project from it.")
     } else {
-        create_project(folder, &name, &aggregate, &source)?;
-        make_repository(folder);
+        create_project(&folder, &name, &aggregate, &source)?;
+        make_repository(&folder);
         format!(
             "Created {printed}. Start it with `cd {printed}` and `cargo run`; {printed}/README.md describes the rest."
         )

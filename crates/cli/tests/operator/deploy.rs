@@ -41,6 +41,8 @@ struct Aws {
     calls: PathBuf,
     /// The user declines the change set.
     declines: bool,
+    /// The code has projections and processes, and the parameters leave them out.
+    lacks_parts: bool,
 }
 
 impl Aws {
@@ -64,9 +66,15 @@ impl Aws {
         let outputs: String = self.outputs.iter().map(output).collect();
         let calls = fs::read_to_string(&self.calls).unwrap_or_default();
         let release = if self.declines { "older" } else { calls.trim().rsplit("Release=").next().unwrap() };
+        let (read_models, reactor) = if self.lacks_parts { ("false", "deadlines") } else { ("true", "processes") };
+        let parameters: String = [("Release", release), ("ReadModels", read_models), ("Reactor", reactor)]
+            .map(|(key, value)| {
+                format!("<member><ParameterKey>{key}</ParameterKey><ParameterValue>{value}</ParameterValue></member>")
+            })
+            .concat();
         let stack = format!(
             "<D xmlns=\"http://cloudformation.amazonaws.com/doc/2010-05-15/\"><DescribeStacksResult><Stacks>\n<member>\n<Parameters>\
-             <member><ParameterKey>Release</ParameterKey><ParameterValue>{release}</ParameterValue></member></Parameters><Outputs>{outputs}\
+             {parameters}</Parameters><Outputs>{outputs}\
              </Outputs><StackStatus>{status}</StackStatus><LastUpdatedTime>2026-11-25T10:00:00Z</LastUpdatedTime></member></Stacks>\
              </DescribeStacksResult></D>"
         );
@@ -183,7 +191,7 @@ fn aws(statuses: &[Option<&'static str>]) -> Aws {
 async fn deployment_prints_the_url_the_first_message_and_what_is_missing() {
     let stack = local_stack().await;
     let outputs = BTreeMap::from([("DashboardUrl", "https://example.com/dashboard".to_owned())]);
-    let new = Aws { quota: 10, outputs: outputs.clone(), ..aws(&[None, Some("CREATE_COMPLETE")]) };
+    let new = Aws { quota: 10, lacks_parts: true, outputs: outputs.clone(), ..aws(&[None, Some("CREATE_COMPLETE")]) };
     let (shop, _server) = Shop::on(&stack, new).await;
     let (lines, _) = shop.deployed().await;
     assert_eq!(lines[0], "deployed shop-dev: https://a1b2c3.execute-api.us-east-1.amazonaws.com");
@@ -195,6 +203,8 @@ async fn deployment_prints_the_url_the_first_message_and_what_is_missing() {
     assert_eq!(
         lines[2..],
         [
+            "missing ReadModels=true in samconfig.toml: the code has read models, which the stack does not run",
+            "missing Reactor=processes in samconfig.toml: the code has processes, which the stack does not run",
             "missing nobody gets the alarms: set AlarmEmail in samconfig.toml, or subscribe to the output NotificationsTopic",
             "missing the account runs only 10 functions at a time: request 1,000 concurrent executions under Service Quotas",
         ]

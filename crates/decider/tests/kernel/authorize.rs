@@ -73,7 +73,7 @@ impl Aggregate for Token {
 }
 
 fn by(name: &str) -> DecisionInput {
-    let caller = Caller { groups: vec!["takers".into()], ..Caller::named(name) };
+    let caller = Caller::named(name).in_group("takers");
     DecisionInput { caller, ..decision_input() }
 }
 

@@ -189,6 +189,7 @@ impl FunctionSettings {
         variables.extend(at_bus.map(|name| (name.to_owned(), self.bus_url.clone())));
         variables.insert(DYNAMODB_ENDPOINT.to_owned(), self.dynamodb_url.clone());
         variables.insert("DISCARDED_RECORDS_BUCKET".to_owned(), discarded::BUCKET.to_owned());
+        variables.remove("RUST_LOG"); // the shell's own stays
         variables
     }
 }
