@@ -18,15 +18,24 @@ import time
 import urllib.request
 
 
-@contextlib.contextmanager
-def local_stack(daybook: str):
-    """The ports of a running stack: API, DynamoDB and bus."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+# The options with the ports of a local stack: API, DynamoDB and bus.
+PORTS = ["--port", "--dynamodb-port", "--bus-port"]
+
+
+def free_ports() -> list[int]:
+    """A free port for each option."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in PORTS]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
         each.close()
-    options = ["--port", "--dynamodb-port", "--bus-port"]
-    line = [daybook, "dev", *(str(word) for pair in zip(options, ports) for word in pair)]
+    return ports
+
+
+@contextlib.contextmanager
+def local_stack(daybook: str):
+    """The ports of a running stack: API, DynamoDB and bus."""
+    ports = free_ports()
+    line = [daybook, "dev", *(str(word) for pair in zip(PORTS, ports) for word in pair)]
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL)
     try:
         for _ in range(150):
@@ -45,19 +54,22 @@ def local_stack(daybook: str):
         process.wait()
 
 
-def commands(page: pathlib.Path):
-    """Each curl command in a block of the page, and the lines after it."""
-    for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
-        for shown in block.split("$ ")[1:]:
-            command, _, printed = shown.partition("\n")
-            if command.startswith("curl"):
-                yield command, printed.strip()
+def commands(block: str):
+    """Each command of a console block, and the lines after it."""
+    for shown in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, printed = shown.partition("\n")
+        while command.endswith("\\"):
+            more, _, printed = printed.partition("\n")
+            command = command[:-1] + more.strip()
+        yield command, printed.strip()
 
 
 def check_readme(page: str, daybook: str) -> None:
     checked = 0
+    blocks = re.findall(r"```console\n(.*?)```", pathlib.Path(page).read_text(), re.DOTALL)
+    shown = [pair for block in blocks for pair in commands(block)]
     with local_stack(daybook) as (port, *_):
-        for command, printed in commands(pathlib.Path(page)):
+        for command, printed in (pair for pair in shown if pair[0].startswith("curl")):
             # A message needs some time to reach the bus.
             for _ in range(100 if "/_dev/" in command else 1):
                 line = command.replace("localhost:3000", f"127.0.0.1:{port}")

@@ -9,27 +9,25 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 
+from readme_commands import PORTS, commands, free_ports
+
 ROOT = pathlib.Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"`(app/\S+)`:\n\n$")
-# The ports that the page names: the API, DynamoDB and the bus.
-PORTS = {"--port": 3000, "--dynamodb-port": 8000, "--bus-port": 8001}
+# The addresses that the page names: the API and DynamoDB.
+NAMED = ["localhost:3000", "localhost:8000"]
 
 
 class Reader:
     def __init__(self, daybook: str):
         # One shell for the whole page, because a function of the shell is used by later commands.
         self.shell = subprocess.Popen(["bash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        sockets = {option: socket.create_server(("127.0.0.1", 0)) for option in PORTS}
-        self.ports = {option: each.getsockname()[1] for option, each in sockets.items()}
-        for each in sockets.values():
-            each.close()
+        self.ports = free_ports()
         self.target = os.environ["CARGO_TARGET_DIR"]
         self.daybook, self.stack, self.folder = daybook, None, pathlib.Path.cwd()
 
@@ -45,13 +43,13 @@ class Reader:
         """What the page says, for this machine."""
         text = text.replace("cargo run -- new ../tickets", f"{self.daybook} new tickets").replace("../tickets", "tickets")
         text = text.replace("--path .", f"--path {ROOT}").replace("target/debug", f"{self.target}/debug")
-        for option, port in PORTS.items():
-            text = text.replace(f"localhost:{port}", f"127.0.0.1:{self.ports[option]}")
+        for named, port in zip(NAMED, self.ports):
+            text = text.replace(named, f"127.0.0.1:{port}")
         return text
 
     def start(self, command: str) -> None:
         self.stop()
-        ports = " ".join(f"{option} {port}" for option, port in self.ports.items())
+        ports = " ".join(f"{option} {port}" for option, port in zip(PORTS, self.ports))
         self.stack = subprocess.Popen(["bash", "-c", f"exec {self.here(command)} {ports}"], stdout=subprocess.DEVNULL, cwd=self.folder)
         self.settle()
 
@@ -70,7 +68,7 @@ class Reader:
             if not self.stack or self.stack.poll() is not None:
                 sys.exit("the local stack has ended")
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['--port']}/openapi.json", timeout=60) as response:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[0]}/openapi.json", timeout=60) as response:
                     if "X-Daybook-Previous-Functions" not in response.headers:
                         return
             except OSError:
@@ -83,7 +81,7 @@ class Reader:
             return self.start(command)
         if command.startswith("curl") and self.stack:
             self.settle()
-        expected = re.compile(re.escape(self.here(printed).strip()).replace("…", ".*"), re.DOTALL)
+        expected = re.compile(re.escape(self.here(printed)).replace("…", ".*"), re.DOTALL)
         # What a read shows may take a moment: a message on its way, a deadline.
         reads = command == "mails" or (command.startswith("curl") and "--json" not in command)
         for _ in range(100 if reads else 1):
@@ -108,11 +106,7 @@ class Reader:
             elif kind != "console":
                 sys.exit(f"a block of kind {kind}: what shall a test do with it?")
             else:
-                for shown in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-                    command, _, printed = shown.partition("\n")
-                    while command.endswith("\\"):
-                        more, _, printed = printed.partition("\n")
-                        command = command[:-1] + more.strip()
+                for command, printed in commands(text):
                     self.command(command, printed)
                     if command.startswith("cd "):
                         self.folder = self.folder / self.here(command)[3:]

@@ -161,6 +161,15 @@ fn read_models_page_lists_a_projection_of_the_samples() {
 }
 
 #[test]
+fn aggregates_page_lists_the_authorization_of_a_sample() {
+    let page = read("docs/aggregates.md");
+    let block =
+        page.split("```rust\n").find(|block| block.starts_with("fn authorize")).unwrap().split("```").next().unwrap();
+    let indented: String = block.lines().map(|line| format!("    {line}\n")).collect();
+    assert!(read("app/aggregates/src/todo.rs").contains(&indented), "app/aggregates/src/todo.rs has not\n{indented}");
+}
+
+#[test]
 fn api_page_describes_each_operation_of_the_document() {
     let page = read("docs/api.md");
     for (path, operations) in Document::get().json()["paths"].as_object().unwrap() {

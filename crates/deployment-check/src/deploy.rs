@@ -7,9 +7,9 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use daybook_operations::OperatorError;
 use daybook_operations::cloudformation::StackDescription;
 use daybook_operations::signed_calls::{CLOUDFORMATION, LAMBDA, SNS, SignedCalls};
+use daybook_operations::{OperatorError, Stack};
 use daybook_settings::Environment;
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
@@ -112,11 +112,13 @@ impl StackDeployment {
         }
     }
 
-    /// What a deployed stack lacks.
-    pub async fn gaps(&self, stack: &StackDescription) -> Vec<String> {
-        let found = [without_recipients(&self.environment, stack).await, self.low_quota().await];
-        let gaps = |found: Result<_, _>| found.unwrap_or_else(|error| vec![format!("not checked: {error}")]);
-        found.into_iter().flat_map(gaps).collect()
+    /// What a deployed stack lacks for this code.
+    pub async fn gaps(&self, code: &Stack, deployed: &StackDescription) -> Result<Vec<String>, OperatorError> {
+        let mut all = missing_parts(code, deployed)?;
+        for found in [without_recipients(&self.environment, deployed).await, self.low_quota().await] {
+            all.extend(found.unwrap_or_else(|error| vec![format!("not checked: {error}")]));
+        }
+        Ok(all)
     }
 
     /// The quota of concurrent executions, if it is that of a new account.
@@ -229,4 +231,20 @@ fn hash_folder(folder: &Path, hash: &mut Sha256) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The parts that the code needs and the deployed stack does not have. Whether a state has deadlines is not known here.
+fn missing_parts(code: &Stack, deployed: &StackDescription) -> Result<Vec<String>, OperatorError> {
+    let has_projections = (code.projections)()?.iter().next().is_some();
+    let has_processes = code.registry.iter().any(|model| !model.sources().is_empty());
+    let mut missing = Vec::new();
+    for (is_needed, part, name, value) in
+        [(has_projections, "read models", "ReadModels", "true"), (has_processes, "processes", "Reactor", "processes")]
+    {
+        if is_needed && deployed.parameter(name) != value {
+            missing
+                .push(format!("{name}={value} in samconfig.toml: the code has {part}, which the stack does not run"));
+        }
+    }
+    Ok(missing)
 }

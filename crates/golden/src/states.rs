@@ -133,8 +133,8 @@ impl GoldenFiles {
             Err(format!(
                 "{type_name}: {what} has changed, and STATE_VERSION is still {state_version}: snapshots and `ETag`s of the \
                  earlier release would be taken for those of this one. Raise STATE_VERSION \
-                 (`#[daybook::aggregate(\"{type_name}\", state_version = {next})]`), then run `{WRITE}`. If {state_version} was never deployed, delete {file} and run the command. New golden events come last in their \
-                 file.\n  {file}: {pinned}\n  this code: {today}",
+                 (`#[daybook::aggregate(\"{type_name}\", state_version = {next})]`), then run `{WRITE}`. If {state_version} \
+                 was never deployed, delete {file} and run the command. New golden events come last in their file.\n  {file}: {pinned}\n  this code: {today}",
                 file = file.display(),
                 next = state_version + 1,
             ))

@@ -32,11 +32,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// the rest determines it. With `RECORD` in the environment, a response that has no file is recorded, and an aggregate type that no
 /// event is sent to gets one that creates an aggregate.
 pub fn check(project: Project, folder: &Path) -> Result<(), String> {
-    let checked = Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(check_all(project, folder)));
+    let records = std::env::var_os("RECORD").is_some();
+    let checked = Runtime::new().map_err(Into::into);
+    let checked = checked.and_then(|runtime| runtime.block_on(check_all(project, folder, records)));
     checked.map_err(|error: Box<dyn Error>| error.to_string())
 }
 
-async fn check_all(project: Project, folder: &Path) -> Result<(), Box<dyn Error>> {
+async fn check_all(project: Project, folder: &Path, records: bool) -> Result<(), Box<dyn Error>> {
     let database = LocalDynamoDb::in_memory().await?;
     let config = aws_config_at(database.url());
     let keys = [("KEYS_TABLE_NAME", "daybook-dev-keys"), ("PERSONAL_DATA_KEY", "local")];
@@ -51,7 +53,7 @@ async fn check_all(project: Project, folder: &Path) -> Result<(), Box<dyn Error>
     views.create_table().await?;
     let api = Api::new((project.aggregates)()?, store, ApiSettings::read(&environment)?);
     let router = router(api.with_views((project.projections)()?, views));
-    let added = if records() { add_creations(&(project.aggregates)()?, folder)? } else { Vec::new() };
+    let added = if records { add_creations(&(project.aggregates)()?, folder)? } else { Vec::new() };
     for path in events(folder)? {
         let event = read(&path)?;
         let mut response = gateway::respond(router.clone(), &event, TIMEOUT).await?;
@@ -66,13 +68,9 @@ async fn check_all(project: Project, folder: &Path) -> Result<(), Box<dyn Error>
             )
             .into());
         }
-        compare(&path, &event, &response)?;
+        compare(&path, &event, &response, records)?;
     }
     Ok(())
-}
-
-fn records() -> bool {
-    std::env::var_os("RECORD").is_some()
 }
 
 /// Adds an event that creates an aggregate with example values, for each type that no event is sent to. A process is created by
@@ -119,9 +117,9 @@ fn events(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     Ok(events)
 }
 
-fn compare(path: &Path, event: &str, response: &Value) -> Result<(), Box<dyn Error>> {
+fn compare(path: &Path, event: &str, response: &Value, records: bool) -> Result<(), Box<dyn Error>> {
     let recorded = path.with_extension("answer.json");
-    if records() && !recorded.exists() {
+    if records && !recorded.exists() {
         fs::write(&recorded, format!("{:#}\n", generalized(response, event)))?;
     }
     let file = recorded.display();
@@ -266,6 +264,16 @@ mod tests {
         fs::write(folder.path().join("order-create.json"), r#"{"rawPath": "/commands"}"#).unwrap();
         assert!(add_creations(&registry, folder.path()).unwrap().is_empty());
         assert_eq!(read(&folder.path().join("order-create.json")).unwrap(), r#"{"rawPath": "/commands"}"#);
+    }
+
+    #[tokio::test]
+    async fn response_that_creates_nothing_is_not_recorded_unseen() {
+        let folder = tempfile::tempdir().unwrap();
+        // A subscription needs a course and a student that exist.
+        let project = Project::new(|| Registry::new().with::<aggregates::Subscription>(), || Ok(Projections::new()));
+        let error = check_all(project, folder.path(), true).await.unwrap_err().to_string();
+        assert!(error.contains("subscription-create.json creates nothing: give the fields"), "{error}");
+        assert!(!folder.path().join("subscription-create.answer.json").exists());
     }
 
     #[test]

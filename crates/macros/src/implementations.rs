@@ -30,7 +30,7 @@ impl Named {
         Some(self.options.remove(position).1)
     }
 
-    /// The number in this option, which is an item of its own, or one that can also stand in the implementation.
+    /// Writes the constant with the number in this option. Without the option, it is 1, unless the implementation has it.
     fn version(&mut self, name: &str, constant: &str, written: &mut Written) -> syn::Result<()> {
         let constant = Ident::new(constant, self.name.span());
         match self.take(name) {
@@ -219,44 +219,26 @@ mod tests {
     #[test]
     fn mistakes_are_reported_with_what_to_do() {
         let item = "impl Aggregate for Counter {}";
+        let place = "put this attribute on `impl Aggregate for …`";
+        let of = "name the aggregates that it follows, such as `of = [Order, Payment]`";
         for (expand, arguments, item, error) in [
             (aggregate as Expand, "", item, "expected the name, such as \"order\""),
             (aggregate, "\"counter\", version = 2", item, "expected state_version, each once"),
             (aggregate, "\"counter\", state_version = 2, state_version = 2", item, "expected state_version, each once"),
             (aggregate, "\"counter\", state_version = x", item, "expected a number, such as `state_version = 2`"),
-            (aggregate, "\"counter\"", "struct Counter;", "put this attribute on `impl Aggregate for …`"),
             (
                 aggregate,
                 "\"counter\"",
-                "impl Aggregate for C { const TYPE: &str = \"c\"; }",
+                "impl Aggregate for C { const TYPE: T = X; }",
                 "the attribute writes this: remove it",
             ),
-            (
-                projection,
-                "\"sums\", of = [\"order\"]",
-                item,
-                "name the aggregates that it follows, such as `of = [Order, Payment]`",
-            ),
-            (
-                projection,
-                "\"sums\", of = []",
-                item,
-                "name the aggregates that it follows, such as `of = [Order, Payment]`",
-            ),
-            (aggregate, "\"counter\"", "impl Counter {}", "put this attribute on `impl Aggregate for …`"),
-            (
-                aggregate,
-                "\"counter\"",
-                "impl Projection for Counter {}",
-                "put this attribute on `impl Aggregate for …`",
-            ),
-            (projection, "\"sums\"", item, "name the aggregates that it follows, such as `of = [Order, Payment]`"),
-            (
-                projection,
-                "\"sums\", of = Order",
-                item,
-                "name the aggregates that it follows, such as `of = [Order, Payment]`",
-            ),
+            (aggregate, "\"counter\"", "struct Counter;", place),
+            (aggregate, "\"counter\"", "impl Counter {}", place),
+            (aggregate, "\"counter\"", "impl Projection for Counter {}", place),
+            (projection, "\"sums\"", item, of),
+            (projection, "\"sums\", of = Order", item, of),
+            (projection, "\"sums\", of = [\"order\"]", item, of),
+            (projection, "\"sums\", of = []", item, of),
             (projection, "\"sums\", of = [Order]", item, "put this attribute on `impl Projection for …`"),
         ] {
             assert_eq!(expanded(expand, arguments, item), Err(error.to_owned()), "{arguments} {item}");

@@ -35,7 +35,8 @@ use quote::quote;
 /// }
 /// ```
 ///
-/// Without `state_version`, it is 1. Below `TYPE`, what the implementation contains is not written, such as a `type State` of its own.
+/// Without `state_version`, it is 1. If the implementation itself contains one of these items besides `TYPE`, such as `type State`,
+/// that one is not written.
 #[proc_macro_attribute]
 pub fn aggregate(names: TokenStream, item: TokenStream) -> TokenStream {
     implementations::aggregate(names.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
@@ -63,7 +64,7 @@ pub fn aggregate(names: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// Without `version`, it is 1. A `type Row` and a `type Change` that the implementation contains are not written.
+/// Without `version`, it is 1. If the implementation itself contains `VERSION`, `Row` or `Change`, that one is not written.
 #[proc_macro_attribute]
 pub fn projection(names: TokenStream, item: TokenStream) -> TokenStream {
     implementations::projection(names.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use clap::Args;
 use daybook_deployment_check::{FirstMessage, StackDeployment, first_message};
-use daybook_operations::cloudformation::StackDescription;
-use daybook_operations::{OperatorError, Stack};
 
 use crate::operator::{Ended, Exit, Session};
 
@@ -39,21 +37,8 @@ pub(super) async fn run(args: DeployArgs, Session { mut stack, mut out }: Sessio
     let FirstMessage { message, after, left_over } = first_message(&stack, handler, limit).await?;
     out.print_text(&format!("message on the bus, {} ms after its command: {message}", after.as_millis()))?;
     left_over.iter().try_for_each(|text| out.print_text(&format!("left-over {text}")))?;
-    let gaps = missing_parts(&stack, &deployed)?.into_iter().chain(deployment.gaps(&deployed).await);
-    gaps.into_iter().try_for_each(|gap| out.print_text(&format!("missing {gap}")))?;
+    for gap in deployment.gaps(&stack, &deployed).await? {
+        out.print_text(&format!("missing {gap}"))?;
+    }
     Ok(Exit::of(false, left_over.is_empty()))
-}
-
-/// The parts of a stack that the code needs and the deployed one lacks. Whether a state has deadlines is not known here.
-fn missing_parts(stack: &Stack, deployed: &StackDescription) -> Result<Vec<String>, OperatorError> {
-    let has_projections = (stack.projections)()?.iter().next().is_some();
-    let has_processes = stack.registry.iter().any(|model| !model.sources().is_empty());
-    let parts =
-        [(has_projections, "read models", "ReadModels", "true"), (has_processes, "processes", "Reactor", "processes")];
-    let is_missing =
-        |&(is_needed, _, name, value): &(bool, &str, &str, &str)| is_needed && deployed.parameter(name) != value;
-    let text = |(_, part, name, value)| {
-        format!("{name}={value} in samconfig.toml: the code has {part}, which the stack does not run")
-    };
-    Ok(parts.into_iter().filter(is_missing).map(text).collect())
 }

@@ -1,8 +1,15 @@
-//! docs/consumers.md: its code is that of the example in TypeScript, and it describes the errors in the log.
+//! docs/consumers.md: its code is that of the examples, and it describes the errors in the log.
 
 use std::path::Path;
 
 const PAGE: &str = include_str!("../../../../docs/consumers.md");
+
+/// The code blocks of the page in a language.
+fn blocks(language: &str) -> Vec<String> {
+    let begin = format!("```{language}\n");
+    let blocks = PAGE.split(&begin).skip(1);
+    blocks.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
 
 /// A text without indentation.
 fn flat(text: &str) -> String {
@@ -10,11 +17,18 @@ fn flat(text: &str) -> String {
 }
 
 #[test]
-fn code_of_the_page_is_that_of_the_example() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../consumers/typescript/test/order-mails.ts");
-    let source = flat(&std::fs::read_to_string(path).unwrap());
-    let block = PAGE.split("```ts\n").nth(1).unwrap().split("```").next().unwrap();
-    assert!(source.contains(&flat(block)), "{block}");
+fn code_of_the_page_is_that_of_the_examples() {
+    // The tutorial has the code in Rust, and `.ci/tutorial.py` compiles it.
+    let examples = [("rust", 0, "app/order-mails/src/lib.rs"), ("ts", 1, "consumers/typescript/test/order-mails.ts")];
+    for (language, count, path) in examples {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+        let source = flat(&std::fs::read_to_string(path).unwrap());
+        let blocks = blocks(language);
+        assert_eq!(blocks.len(), count, "{language}");
+        for block in blocks {
+            assert!(source.contains(&flat(&block)), "{block}");
+        }
+    }
 }
 
 #[test]
