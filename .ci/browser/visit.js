@@ -51,6 +51,10 @@ async function versionsAndKeys() {
   assert.ok(chosen.includes('TransactionAccepted') || chosen.includes('OwnerUpdated'), chosen);
   await press('Enter');
   assert.ok(/version=[34]$/.test(page.url()), page.url());
+  const permissions = ['clipboard-read', 'clipboard-write', 'clipboard-sanitized-write'];
+  await browser.defaultBrowserContext().overridePermissions(API_URL, permissions);
+  await page.click('h1 [data-copy] button');
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), '123');
   const title = await page.$eval('main time', (time) => time.title);
   assert.match(title, /\(UTC\)$/);
   await page.keyboard.press('/');
@@ -102,8 +106,6 @@ async function commands() {
   await open('/aggregates/account/123');
   await followText('Copy as a test');
   await shows('Test of the state at version');
-  const permissions = ['clipboard-read', 'clipboard-write', 'clipboard-sanitized-write'];
-  await browser.defaultBrowserContext().overridePermissions(API_URL, permissions);
   await page.click('.copy button');
   await page.waitForFunction(() => document.querySelector('.copy button').innerText === 'Copied');
   await look('copied-test');
@@ -268,6 +270,16 @@ async function liveBus() {
   await look('bus-without-match');
 }
 
+async function events() {
+  await open('/events');
+  await shows('TodoCreated');
+  // The page has read the index once before the event is appended.
+  await new Promise((resolve) => setTimeout(resolve, 2000));
+  await post('/todo', { id: 'tail', title: SCRIPT, message: SCRIPT });
+  await page.waitForSelector('tr.new', { timeout: 15000 });
+  await look('events');
+}
+
 async function otherPages() {
   await post('/reservation', { id: 'held', concert: SCRIPT.slice(0, 100), seats: 2 });
   await open('/aggregates/reservation/held');
@@ -280,6 +292,11 @@ async function otherPages() {
   await shows('orders-by-day');
   await shows('reservation/held');
   await look('stream');
+  await followText('orders-by-day version 1');
+  await look('view');
+  await follow('tbody a');
+  await shows('The row is what the');
+  await look('view-row');
   await open('/model');
   await look('model');
   // A link to another type of the page.
@@ -332,7 +349,7 @@ async function withoutScript() {
 }
 
 for (const part of [
-  firstVisit, versionsAndKeys, searches, commands, injections, walkStory, faults, correlation, liveBus, watchAtHighRate, otherPages,
+  firstVisit, versionsAndKeys, searches, commands, injections, walkStory, faults, correlation, liveBus, watchAtHighRate, events, otherPages,
   () => visitOtherSite(API_URL), withoutScript, visitDeployed, clock,
 ]) {
   const begun = Date.now();

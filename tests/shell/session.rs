@@ -7,16 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The programs of all pages. Another one is an error, because the shell does not find it.
-const PROGRAMS: [&str; 22] = [
+const PROGRAMS: [&str; 24] = [
     "deploy/check-api",
     "aws",
     "awscurl",
     "cargo",
     "cp",
     "curl",
+    "datamodel-codegen",
     "daybook",
     "git",
     "jq",
+    "json2ts",
     "pip",
     "gh",
     "python3",

@@ -51,7 +51,10 @@ const ARROWS: [(&str, &[&str]); 39] = [
     ("daybook-queue", &["daybook-function-runtime"]),
     ("daybook-event-store", &["daybook-decider", "daybook-settings", "daybook-table"]),
     // No Lambda function may use it.
-    ("daybook-admin", &["daybook-decider", "daybook-event-store", "daybook-table"]),
+    (
+        "daybook-admin",
+        &["daybook-decider", "daybook-event-store", "daybook-function-runtime", "daybook-history", "daybook-table"],
+    ),
     ("daybook-projection", &["daybook-decider"]),
     ("projections", &["aggregates", "daybook-suite"]),
     ("daybook-view-store", &["daybook-decider", "daybook-event-store", "daybook-table"]),
@@ -178,6 +181,7 @@ const ARROWS: [(&str, &[&str]); 39] = [
     (
         "daybook-deployment-check",
         &[
+            "daybook-decider",
             "daybook-function-runtime",
             "daybook-operations",
             "daybook-settings",

@@ -46,7 +46,7 @@ async fn value_belongs_to_one_aggregate_until_it_is_released() {
             "type": "urn:daybook:problem:claim-taken",
             "title": "Claim taken",
             "status": 409,
-            "detail": "another aggregate has the personal-email",
+            "detail": "another aggregate has this value of personal-email",
             "claim": "personal-email",
             "holder": "customer/1",
         })

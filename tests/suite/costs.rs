@@ -123,10 +123,6 @@ fn price(dollars: f64) -> String {
     format!("{dollars:.2}")
 }
 
-fn thousands(number: usize) -> String {
-    if number < 1_000 { number.to_string() } else { format!("{},{:03}", number / 1_000, number % 1_000) }
-}
-
 #[expect(clippy::cast_precision_loss, reason = "the numbers are small")]
 #[tokio::test(flavor = "multi_thread")]
 async fn costs_page_has_the_figures_of_real_rows() {
@@ -134,22 +130,17 @@ async fn costs_page_has_the_figures_of_real_rows() {
     let one = create_with_data(DATA).await;
     assert_eq!(one.data, DATA);
 
-    // The bytes beside the data, in today's format and with shorter names.
+    // The bytes beside the data.
     let (event, outbox) = (one.event - DATA, one.outbox - DATA);
-    let (short_event, short_outbox) = (event - one.saved.0, outbox - one.saved.1);
     expected.insert(format!("An event row takes {event} bytes beside its data, and an outbox row {outbox}"));
-    expected.insert(format!("they would take {short_event} and {short_outbox}"));
 
     // Units by the size of the data. The engine counts as the rule does.
     for data in [128, 256, 512, DATA, 2 * DATA, 4 * DATA] {
         let stored = create_with_data(data).await;
         let counted = units(stored.event, stored.outbox);
         assert!((stored.table_units + stored.index_units - counted as f64).abs() < 0.5, "{stored:?}: {counted}");
-        let short = units(data + short_event, data + short_outbox);
-        expected.insert(format!("| {} bytes | {counted} | {short} |", thousands(data)));
     }
     expected.insert(format!("Up to {} bytes of data take 7 units", 1024 - outbox));
-    expected.insert(format!("up to {} bytes", 1024 - short_outbox));
     // Each byte costs 1/1024 of three units in the event row, and of two in the outbox row.
     let average = (one.saved.0 * 3 + one.saved.1 * 2) as f64 / 1024.0;
     expected.insert(format!("about {average:.1} units a command"));

@@ -158,7 +158,9 @@ async fn function_finds_a_table_for_a_consumer() {
     ];
     let suite = start(&rules).await;
     create(&suite, "TODO").await;
-    assert_eq!(program.expect("TODO", 1).await[0]["table"], "consumer-billing");
+    let request = json!({"detail": {"data": {"title": "TODO"}}});
+    suite.post("/_dev/functions/billing", &request).await.expect(200);
+    assert_eq!(program.expect("TODO", 2).await[0]["table"], "consumer-billing");
     let config = aws_config_at(suite.stack.dynamodb_url());
     for table in ["consumer-billing", "consumer-mails"] {
         let consumer = ConsumerFunction::new(Counted, &config, table);
@@ -227,6 +229,7 @@ async fn function_of_a_queue_gets_batches_and_only_the_failed_messages_again() {
     }
     assert_eq!(program.got("fail 1").len(), 2);
     assert_eq!(rule["function"]["failures"], 1, "only the time-out is a failure of the function: {rule}");
+    assert_eq!(rule["function"]["lastError"], "it reported 1 messages in batchItemFailures");
 
     // A function that ends has processed nothing.
     create(&suite, "exit 1").await;

@@ -10,14 +10,15 @@
 //! - `index`: the positions of events without their data: the aggregates of a type, the events of a time window.
 //! - `progress`: the versions of aggregates and of their snapshots, and how far processes have handled their events.
 //! - `outbox`: the outbox rows of events, to send them again.
-//! - `rows`: the rows of one event, as they are stored, and every partition of the table.
+//! - `events`: the events of one aggregate. `rows`: the rows of one event, as they are stored, and every partition of the table.
 //! - `verify`: checks all rows of an aggregate.
 //! - `claims`: who has unique values. `deadlines`: what is due. `correct`: corrections of both.
-//! - `import`: writes events that exist already, such as those of another table.
+//! - `import`: writes events that exist already, such as those of another table, and aggregates of a history file.
 
 mod claims;
 mod correct;
 mod deadlines;
+mod events;
 mod handle;
 mod import;
 mod index;
@@ -32,7 +33,7 @@ pub use daybook_event_store::internal::ImportOptions;
 pub use self::claims::CorrectedClaims;
 pub use self::correct::{Corrected, Derived};
 pub use self::handle::{Admin, AdminCalls};
-pub use self::import::ImportBatch;
+pub use self::import::{ImportBatch, ImportFailure, ImportOutcome, Imported, Importer};
 pub use self::index::{IndexEntry, IndexPartition};
 pub use self::outbox::{EventMessages, PublishedEvent};
 pub use self::progress::{AggregateProgress, FollowProgress, SnapshotProgress};

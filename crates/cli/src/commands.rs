@@ -192,15 +192,15 @@ impl OperatorCommand {
             Self::Deadlines(command) => command.run(context).await,
             Self::Dlq(command) => command.run(context).await,
             Self::Discarded(command) => command.run(context).await,
-            Self::Relay(RelayCommand::Status(command)) => command.run(context, relay::status).await,
+            Self::Relay(RelayCommand::Status(command)) => command.run_on_named(context, relay::status).await,
             Self::Republish(command) => command.run(context, republish::run).await,
-            Self::Restore(command) => command.run(context, restore::run).await,
+            Self::Restore(command) => command.run_on_named(context, restore::run).await,
             Self::Snapshot(SnapshotCommand::Rebuild(command)) => command.run(context, snapshot::rebuild).await,
-            Self::Load(command) => command.run(context, load::run).await,
+            Self::Load(command) => command.run_on_named(context, load::run).await,
             Self::Deploy(args) => {
                 context.run(&StackArgs::default(), false, async |session| deploy::run(args, session).await).await
             }
-            Self::CheckDeployment(command) => command.run(context, check_deployment::run).await,
+            Self::CheckDeployment(command) => command.run_on_named(context, check_deployment::run).await,
             Self::Export(command) => command.run(context, export::run).await,
             Self::Import(command) => command.run(context, import::run).await,
             Self::Forget(command) => command.run(context, forget::run).await,

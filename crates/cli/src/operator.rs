@@ -8,10 +8,12 @@
 //!
 //! In reading order:
 //! - `exit`: the exit status. [`target`]: the options that select the stack.
+//! - `local`: how commands find the local stack of their project.
 //! - `output`: what a command prints, and its progress. `context`: the environment of a command.
 
 mod context;
 mod exit;
+pub(crate) mod local;
 pub(crate) mod output;
 pub mod target;
 

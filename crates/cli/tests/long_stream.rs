@@ -68,7 +68,8 @@ impl Stack {
             "--data",
         ];
         let mut command = daybook(proxy, &arguments);
-        let mut process = command.arg(folder.join("data")).stdout(Stdio::piped()).spawn().unwrap();
+        command.current_dir(folder).arg(folder.join("data"));
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let api = loop {
             let line = lines.next().unwrap().unwrap();

@@ -132,6 +132,7 @@ if (live && window.EventSource) {
       [...body.rows].slice(0, message.shown).forEach((row) => row.classList.add('new'));
       [...body.rows].slice(KEPT).forEach((row) => row.remove());
       showTimes();
+      labelCells();
     }
     const reasons = [];
     if (missed > 0) reasons.push(isPaused ? 'the list is paused' : `${number.format(missed)} arrived while the list was paused`);
@@ -148,13 +149,34 @@ if (live && window.EventSource) {
   });
 }
 
-// Source can be copied with one click.
-for (const block of document.querySelectorAll('.copy')) {
+// On a narrow screen, each cell of a table shows the name of its column.
+function labelCells() {
+  for (const table of document.querySelectorAll('.scroll > table')) {
+    const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+    for (const row of table.querySelectorAll('tbody tr')) [...row.cells].forEach((cell, index) => { cell.dataset.label = names[index]; });
+  }
+}
+labelCells();
+
+// Dead-letter messages with the same reason are selected together.
+for (const group of document.querySelectorAll('tr.group th')) {
+  const label = document.createElement('label');
+  const all = document.createElement('input');
+  all.type = 'checkbox';
+  all.addEventListener('change', () => {
+    for (const one of group.closest('tbody').querySelectorAll('[name=id]')) one.checked = all.checked;
+  });
+  label.append(all, ' ', ...group.childNodes);
+  group.append(label);
+}
+
+// Source and ids can be copied with one click.
+for (const block of document.querySelectorAll('.copy, [data-copy]')) {
   const button = document.createElement('button');
   button.type = 'button';
   button.textContent = 'Copy';
   button.addEventListener('click', async () => {
-    await navigator.clipboard.writeText(block.querySelector('pre').textContent);
+    await navigator.clipboard.writeText(block.dataset.copy || block.querySelector('pre').textContent);
     button.textContent = 'Copied';
     setTimeout(() => { button.textContent = 'Copy'; }, 1500);
   });

@@ -37,8 +37,8 @@ pub enum StackKind {
     /// A stack on AWS. Its bus stores no messages, so the rows of the outbox stand for them.
     Deployed {
         table: String,
-        /// Whether dead-letter messages are listed, and can be sent again and deleted. To list messages, SQS must hide
-        /// them from other readers for a moment, so that is a write, too.
+        /// Whether dead-letter messages are listed, and can be sent again and deleted, and suspended aggregates can be
+        /// resumed. To list messages, SQS must hide them from other readers for a moment, so that is a write, too.
         allow_writes: bool,
     },
 }
@@ -52,6 +52,7 @@ impl StackKind {
             Self::Local { .. } => &[
                 ("Aggregates", ""),
                 ("Model", "/model"),
+                ("Events", "/events"),
                 ("Bus", "/bus"),
                 ("Dead-letter messages", "/dead-letters"),
                 ("Correlation", "/correlation"),
@@ -73,6 +74,10 @@ impl StackKind {
 impl Console {
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.kind, StackKind::Local { .. })
+    }
+
+    pub(crate) fn allows_writes(&self) -> bool {
+        !matches!(self.kind, StackKind::Deployed { allow_writes: false, .. })
     }
 
     /// Every name that the first event of an aggregate of this type may have, as partitions of the index.

@@ -18,7 +18,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::console::{Console, FAULTS, StackKind};
 use crate::paths::page;
-use crate::stack::{Notices, StackError};
+use crate::stack::{Notices, PREVIOUS_FUNCTIONS, StackError};
 use crate::time;
 
 #[derive(Clone)]
@@ -48,10 +48,12 @@ impl IntoResponse for Page {
 
 pub(crate) async fn add_frame(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
     let notices = Notices::of_request(request.headers());
+    let previous = request.headers().get(PREVIOUS_FUNCTIONS).and_then(|reason| reason.to_str().ok()).map(str::to_owned);
     let mut response = next.run(request).await;
     if let Some(page) = response.extensions_mut().remove::<Page>() {
         let notices = page.notices.clone().unwrap_or(notices);
-        *response.body_mut() = page.framed(&console.kind, &notices, console.store.now()).into_string().into();
+        let framed = page.framed(&console.kind, &notices, previous.as_deref(), console.store.now());
+        *response.body_mut() = framed.into_string().into();
         let html = HeaderValue::from_static("text/html; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, html);
     }
@@ -59,7 +61,7 @@ pub(crate) async fn add_frame(State(console): State<Arc<Console>>, request: Requ
 }
 
 impl Page {
-    fn framed(&self, kind: &StackKind, notices: &Notices, now: Timestamp) -> Markup {
+    fn framed(&self, kind: &StackKind, notices: &Notices, previous: Option<&str>, now: Timestamp) -> Markup {
         let Self { title, current, search, content, .. } = self;
         let Notices { has_faults, ahead_by, ahead_by_seconds } = notices;
         let is_ahead = *ahead_by_seconds > 0;
@@ -94,6 +96,11 @@ impl Page {
                         }
                     }
                     main #main tabindex="-1" {
+                        @if let Some(reason) = previous {
+                            p.notice.bad role="alert" {
+                                "Your code has changed since, but " (reason) ": see the output of the stack. The pages and the API run the previous version."
+                            }
+                        }
                         @if let StackKind::Deployed { table, allow_writes } = kind {
                             p.stack { "Table " code { (table) } " on AWS" @if !*allow_writes { " · read-only" } }
                         }
@@ -126,6 +133,11 @@ pub(crate) fn tabs<'a>(label: &str, tabs: impl Iterator<Item = (&'a str, String)
     }
 }
 
+/// The place of a button that copies a text.
+pub(crate) fn copy_button(text: impl std::fmt::Display) -> Markup {
+    html! { span data-copy=(text) {} }
+}
+
 const STYLESHEET: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/console.css");
 const SCRIPT: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/console.js");
 const ICON: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/icon.svg");
@@ -144,7 +156,7 @@ pub(crate) fn assets<S: Clone + Send + Sync + 'static>() -> Router<S> {
 pub(crate) struct Failure {
     status: StatusCode,
     title: &'static str,
-    detail: String,
+    pub(crate) detail: String,
 }
 
 impl Failure {

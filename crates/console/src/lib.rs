@@ -15,8 +15,10 @@
 //! - `paths`: the addresses of the pages, for links. `request`: what a page reads from a request.
 //! - `pages`: one file for each page. `schema_fields`: the form of a command,
 //!   from its JSON Schema.
-//! - What the pages share: `frame`, with the files that they load and the page of a request that fails, `time` and `json`.
+//! - What the pages share: `frame`, with the files that they load and the page of a request that fails, `time`,
+//!   `json` and `chart`.
 
+mod chart;
 mod console;
 mod frame;
 mod guard;

@@ -4,8 +4,10 @@
 //! - `model`: what the application consists of, and what follows what.
 //! - `aggregate`: one aggregate; `timeline`: its events with what became of their messages; `version`: its state at a version.
 //!   `raw`: rows and values as they are stored.
+//! - `events`: the latest events.
 //! - `command`: sends a command. `copied_test`: the test that the copy shows.
 //! - `bus`: the messages on the bus. `messages`: the messages in the outbox, for a stack on AWS.
+//! - `view`: the rows of a projection.
 //! - `dead_letters`, `correlation`. `stream`; `projections`, `deadlines`, `positions`: their parts of it. `health`: the alarms of a
 //!   stack on AWS. `faults`.
 //! - `latest_events`: the latest events of a type.
@@ -18,14 +20,16 @@ pub(crate) mod copied_test;
 pub(crate) mod correlation;
 pub(crate) mod dead_letters;
 mod deadlines;
+pub(crate) mod events;
 pub(crate) mod faults;
 pub(crate) mod health;
 mod latest_events;
 pub(crate) mod messages;
 pub(crate) mod model;
 mod positions;
-mod projections;
+pub(crate) mod projections;
 pub(crate) mod raw;
 pub(crate) mod stream;
 mod timeline;
 mod version;
+pub(crate) mod view;

@@ -1,6 +1,7 @@
 //! The addresses of the pages, for links.
 
 use daybook_table::AggregateKey;
+use daybook_view_store::View;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub(crate) const CONSOLE: &str = "/_console";
@@ -32,6 +33,15 @@ pub(crate) fn aggregate_of(aggregate_type: &str, id: &str) -> String {
 
 pub(crate) fn version(key: &AggregateKey, version: u64) -> String {
     format!("{}?version={version}", aggregate(key))
+}
+
+/// The rows of a version of a projection.
+pub(crate) fn view(name: &str, version: u32) -> String {
+    format!("{CONSOLE}/views/{}/{version}", escaped(name))
+}
+
+pub(crate) fn view_row(view: &View, key: &str) -> String {
+    with_query(&format!("{}/row", self::view(&view.name, view.version)), &[("key", key)])
 }
 
 /// The page of everything that has a correlation id.

@@ -12,16 +12,16 @@ use crate::console::{Console, StackKind};
 use crate::frame::{Failure, add_frame, assets};
 use crate::guard::guard;
 use crate::pages::{
-    aggregate, aggregates, bus, command, copied_test, correlation, dead_letters, faults, health, messages, model, raw,
-    stream,
+    aggregate, aggregates, bus, command, copied_test, correlation, dead_letters, events, faults, health, messages,
+    model, projections, raw, stream, view,
 };
 
 /// The pages, all below `/_console`. No aggregate type can have this name.
 pub fn router(console: Console) -> Router {
     let console = Arc::new(console);
     let of_kind = match &console.kind {
-        StackKind::Local { .. } => local_pages().merge(dead_letter_pages()),
-        StackKind::Deployed { allow_writes: true, .. } => deployed_pages().merge(dead_letter_pages()),
+        StackKind::Local { .. } => local_pages().merge(writing_pages()),
+        StackKind::Deployed { allow_writes: true, .. } => deployed_pages().merge(writing_pages()),
         StackKind::Deployed { .. } => deployed_pages().route("/_console/dead-letters", get(dead_letters::depth)),
     };
     Router::new()
@@ -34,6 +34,8 @@ pub fn router(console: Console) -> Router {
         .route("/_console/aggregates/{type}/{id}/test", get(copied_test::page))
         .route("/_console/aggregates/{type}/{id}/events/{number}", get(raw::rows))
         .route("/_console/aggregates/{type}/{id}/events/{number}/data", get(raw::event_data))
+        .route("/_console/views/{name}/{version}", get(view::page))
+        .route("/_console/views/{name}/{version}/row", get(view::row))
         .merge(of_kind)
         .route("/_console/{*path}", get(async |uri: Uri| Failure::missing(format!("There is no page {}.", uri.path()))))
         .merge(assets())
@@ -46,6 +48,8 @@ fn local_pages() -> Router<Arc<Console>> {
     Router::new()
         .route("/_console/example", post(command::send_example))
         .route("/_console/command/{type}", get(command::page).post(command::send))
+        .route("/_console/events", get(events::page))
+        .route("/_console/events/live", get(events::live))
         .route("/_console/bus", get(bus::page))
         .route("/_console/bus/live", get(bus::live))
         .route("/_console/bus/{position}", get(raw::bus_message))
@@ -61,9 +65,10 @@ fn deployed_pages() -> Router<Arc<Console>> {
         .route("/_console/health", get(health::page))
 }
 
-/// The dead-letter messages, with what can be done to them.
-fn dead_letter_pages() -> Router<Arc<Console>> {
+/// The dead-letter messages, with what can be done to them, and what can be done to read models.
+fn writing_pages() -> Router<Arc<Console>> {
     Router::new()
         .route("/_console/dead-letters", get(dead_letters::page).post(dead_letters::act))
         .route("/_console/dead-letters/{id}", get(raw::dead_letter))
+        .route("/_console/projections", post(projections::resume))
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use daybook_local_aws::messaging::{BusPart, MessageQuery, WaitingMessage};
+use daybook_table::AggregateKey;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,11 @@ pub type Reply<'a, T> = BoxFuture<'a, Result<T, StackError>>;
 pub trait StackSource: Send + Sync {
     /// The dead-letter messages, after the action.
     fn dead_letters(&self, action: DeadLetterAction) -> Reply<'_, DeadLetters>;
+
+    /// Makes the projector read the events of an aggregate up to this number.
+    fn project(&self, _: AggregateKey, _: u64) -> Reply<'_, ()> {
+        absent()
+    }
 
     /// Messages on the bus of the local stack.
     fn messages(&self, _: MessageQuery) -> Reply<'_, BusPart> {
@@ -73,6 +79,9 @@ pub struct Notices {
     pub ahead_by: String,
     pub ahead_by_seconds: u64,
 }
+
+/// The header of a request that functions get which are not those of the sources, and of their response. It contains the reason.
+pub const PREVIOUS_FUNCTIONS: &str = "x-daybook-previous-functions";
 
 impl Notices {
     pub const HEADER: &str = "x-daybook-notices";
@@ -173,8 +182,17 @@ pub struct StreamState {
     pub rules: Vec<Rule>,
     /// The batches of records that mappings discarded.
     pub discarded: Vec<Value>,
+    /// The requests of each of the last 60 minutes, the earliest first.
+    pub traffic: Vec<Minute>,
     /// Counts by name, some of them in objects: `{"apiRequests": 1, "calls": {"Query": 2}}`.
     pub usage: Value,
+}
+
+/// The requests to the API in a minute, and the median of their durations.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Minute {
+    pub requests: usize,
+    pub median_ms: f64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -263,7 +281,7 @@ pub struct RelayMapping {
     pub last_result: String,
 }
 
-/// An alarm with the latest figure of the last three hours.
+/// An alarm with the figures of the last three hours.
 #[derive(Debug)]
 pub struct Alarm {
     pub name: String,
@@ -275,5 +293,6 @@ pub struct Alarm {
     pub threshold: Option<f64>,
     /// Such as `GreaterThanThreshold`.
     pub comparison: String,
-    pub latest: Option<f64>,
+    /// The earliest first.
+    pub values: Vec<f64>,
 }

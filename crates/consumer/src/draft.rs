@@ -107,11 +107,7 @@ impl<'a> Draft<'a> {
         (self.position.attempts, self.position.error) = (0, None);
     }
 
-    /// Stores a message until its turn comes.
-    ///
-    /// # Errors
-    ///
-    /// The size of its item in bytes, if it is too large.
+    /// Stores a message until its turn comes. The error is the size of its item in bytes, if it is too large.
     pub(crate) fn store(&mut self, message: &'a BusMessage) -> Result<(), usize> {
         let bytes = self.store_write(message.number(), message).size();
         if bytes > MAX_ITEM {

@@ -28,9 +28,7 @@ impl RowKey {
         Self { partition: partition.into(), sort: sort.into() }
     }
 
-    /// # Errors
-    ///
-    /// When DynamoDB would reject the key.
+    /// Fails if DynamoDB would reject the key.
     pub(crate) fn check(&self) -> Result<(), HandleError> {
         let fits = self.partition.len() <= MAX_PARTITION && (1..=MAX_SORT).contains(&self.sort.len());
         let limits = format!("a partition has at most {MAX_PARTITION} bytes, and sort 1 to {MAX_SORT}");

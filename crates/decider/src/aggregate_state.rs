@@ -27,11 +27,8 @@ impl<A: Aggregate> AggregateState<A> {
         calling("is_forgotten", || A::is_forgotten(&self.state))
     }
 
-    /// The state without the personal values about the aggregate, as it is read once they are forgotten.
-    ///
-    /// # Errors
-    ///
-    /// The reason why it has no JSON form.
+    /// The state without the personal values about the aggregate, as it is read once they are forgotten. The error is the reason
+    /// why it has no JSON form.
     pub(crate) fn forgotten(state: &A::State, id: &str) -> Result<A::State, String> {
         let json = Json::of(state).map_err(|error| error.to_string())?;
         let json = personal::forgotten(personal::attributed(json, (A::TYPE, id))?, &format!("{}/{id}", A::TYPE));

@@ -103,11 +103,7 @@ impl ClaimChanges {
         self
     }
 
-    /// The difference.
-    ///
-    /// # Errors
-    ///
-    /// When a new claim cannot be stored. What was claimed before stops no command.
+    /// The difference. Fails if a new claim cannot be stored. What was claimed before stops no command.
     pub(crate) fn between(before: &[Claim], after: &[Claim]) -> Result<Self, String> {
         let without = |some: &[Claim], others: &[Claim]| -> Vec<_> {
             some.iter().filter(|claim| !others.contains(claim)).cloned().collect()

@@ -121,11 +121,7 @@ impl DeadlineChanges {
         self
     }
 
-    /// The difference.
-    ///
-    /// # Errors
-    ///
-    /// When a new deadline cannot be stored. What was declared before stops no command.
+    /// The difference. Fails if a new deadline cannot be stored. What was declared before stops no command.
     pub(crate) fn between(before: &[Declaration], after: &[Declaration]) -> Result<Self, String> {
         let is_in = |all: &[Declaration], name: &str| all.iter().any(|declared| declared.name == name);
         let is_new = |new: &&Declaration| !before.iter().any(|old| (&old.name, old.due) == (&new.name, new.due));

@@ -90,11 +90,7 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         if self.bytes > MAX_BYTES { Err(CommandError::TooLarge) } else { Ok(()) }
     }
 
-    /// Folds an event. Returns it with its messages.
-    ///
-    /// # Errors
-    ///
-    /// The reason why the event cannot be written.
+    /// Folds an event. Returns it with its messages. The error is the reason why the event cannot be written.
     fn record(&mut self, name: &str, data: Json) -> Result<(RecordedEvent, Vec<Message>), String> {
         let event_type = A::EVENTS.iter().find(|event_type| event_type.name == name);
         let event_type = event_type.ok_or_else(|| "it is not one of the aggregate's EVENTS".to_owned())?;

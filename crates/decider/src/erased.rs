@@ -47,9 +47,7 @@ pub(crate) struct ModelOf<A> {
 }
 
 impl<A: Aggregate> ModelOf<A> {
-    /// # Errors
-    ///
-    /// When the `Default` of the state panics, or the `Deserialize` or `JsonSchema` from which the names are read.
+    /// Fails if the `Default` of the state panics, or the `Deserialize` or `JsonSchema` from which the names are read.
     pub(crate) fn new() -> Result<Self, AggregatePanic> {
         catch(A::TYPE, || {
             let state = AggregateState::<A>::new(calling("Default", A::State::default));
@@ -72,9 +70,6 @@ impl<A: Aggregate> ModelOf<A> {
         (&self.commands, &self.events)
     }
 
-    /// # Errors
-    ///
-    /// When a schema panics.
     pub(crate) fn try_schemas(&self) -> Result<&Schemas, AggregatePanic> {
         catch(A::TYPE, || self.schemas.get_or_init(|| calling("JsonSchema", schemas::<A>)))
     }

@@ -45,6 +45,7 @@ use crate::record::Meta;
 use crate::registry::Registry;
 
 pub use announced::Announced;
+use announced::require_deadline;
 
 /// The id of the aggregate under test.
 pub const ID: &str = "given-1";
@@ -271,8 +272,7 @@ where
     /// When it does not.
     #[track_caller]
     pub fn then_deadline(self, name: &str, due: &str) -> Self {
-        let due = due.parse().expect("a time in RFC 3339");
-        assert_eq!(self.deadline_after(name), Some(due));
+        require_deadline(&self.deadlines_after(), name, Some(due));
         self
     }
 
@@ -283,14 +283,14 @@ where
     /// When it has.
     #[track_caller]
     pub fn then_no_deadline(self, name: &str) -> Self {
-        assert_eq!(self.deadline_after(name), None);
+        require_deadline(&self.deadlines_after(), name, None);
         self
     }
 
     #[track_caller]
-    fn deadline_after(&self, name: &str) -> Option<Timestamp> {
+    fn deadlines_after(&self) -> Vec<DeclaredDeadline> {
         let (state, version) = self.after();
-        deadlines::<A>(&state, version).into_iter().find(|deadline| deadline.name == name)?.due
+        deadlines::<A>(&state, version)
     }
 
     /// The state and the version after the decision.
@@ -358,8 +358,8 @@ where
     #[track_caller]
     fn announced(self) -> Announced {
         let had = deadlines::<A>(&self.state, self.version);
-        let (state, version) = self.after();
-        let mut dispatches = deadlines::<A>(&state, version);
+        let deadlines = self.deadlines_after();
+        let mut dispatches = deadlines.clone();
         dispatches.retain(|new| new.due.is_none() && !had.iter().any(|old| old.due.is_none() && old.name == new.name));
         let events = self.decision.unwrap_or_else(|rejection| rejection.recorded);
         let mut state = self.state;
@@ -370,7 +370,7 @@ where
             state = after;
         }
         let messages = messages.into_iter().map(|message| message.0.expect("a message can be written as JSON"));
-        Announced { messages: messages.collect(), sent: self.sent, dispatches }
+        Announced { messages: messages.collect(), sent: self.sent, dispatches, deadlines }
     }
 }
 

@@ -51,7 +51,8 @@ impl<'a, E> Context<'a, E> {
     where
         A::Command: Serialize,
     {
-        self.exchange.sent.borrow_mut().push(sent_command::<A>(id.into(), command));
+        // No aggregate has an id that is no valid one, so the command is to a missing one.
+        self.exchange.sent.borrow_mut().push(command_to(AggregateKey::new(A::TYPE, id), command));
     }
 
     /// The rejection that ends a decision which needs to know more. No caller sees it.
@@ -68,11 +69,7 @@ impl Folded {
     }
 }
 
-/// A command to another aggregate.
-///
-/// # Errors
-///
-/// Why it cannot be sent.
+/// A command to another aggregate. The error says why it cannot be sent.
 pub(crate) fn sent_command<A: Aggregate>(id: String, command: &A::Command) -> Result<SentCommand, String>
 where
     A::Command: Serialize,
@@ -81,6 +78,10 @@ where
     if !is_id(&to.id) {
         return Err(format!("a command to {to}: {ID_RULE}"));
     }
+    command_to(to, command)
+}
+
+fn command_to(to: AggregateKey, command: &impl Serialize) -> Result<SentCommand, String> {
     match CommandRequest::of(command) {
         Ok(command) => Ok(SentCommand { to, command }),
         Err(error) => Err(format!("a command to {to}: {error}")),

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use jiff::Timestamp;
 use ulid::Ulid;
 
-use crate::aggregate_key::AggregateKey;
+use crate::aggregate_key::{AggregateKey, is_id};
 use crate::folded::{CommandRequest, Folded};
 use crate::involved::{Involved, Need, SentCommand};
 use crate::model::{CommandError, Decided, DecisionInput, DomainRejection, Model, StateError};
@@ -42,11 +42,7 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// No change of an aggregate, because of this rejection.
-    ///
-    /// # Errors
-    ///
-    /// When its state has no JSON form, or its type is not registered.
+    /// No change of an aggregate, because of this rejection. Fails if its state has no JSON form, or its type is not registered.
     pub fn rejected(
         registry: &Registry,
         key: &AggregateKey,
@@ -114,11 +110,8 @@ struct Step<'a> {
 }
 
 /// Decides the commands of a request on `before`, the state of the aggregate that it names first, one after the other, all or
-/// nothing. After each follow the commands that it sends. Each is decided on the states after those before it.
-///
-/// # Errors
-///
-/// When a command cannot be decided. When the rules of an aggregate reject one, [`Decisions::own`] contains a `rejection`.
+/// nothing. After each follow the commands that it sends. Each is decided on the states after those before it. Fails if a command
+/// cannot be decided. If the rules of an aggregate reject one, [`Decisions::own`] contains a `rejection`.
 pub fn decide(
     registry: &Registry,
     before: &Folded,
@@ -157,10 +150,6 @@ pub fn decide(
 
 /// Decides the command that the state `before` of an aggregate declares for a deadline, like [`decide`]. `None` if it does not
 /// declare one of this name for this time: the state has changed since.
-///
-/// # Errors
-///
-/// Like [`decide`].
 pub fn decide_due(
     registry: &Registry,
     key: &AggregateKey,
@@ -214,7 +203,8 @@ impl Joint<'_> {
             if number > MAX_RECORDS {
                 return Err(failed(CommandError::TooMany));
             }
-            if !self.involved.aggregates.contains_key(&*step.to) && model(self.registry, &step.to).is_ok() {
+            let may_exist = is_id(&step.to.id) && model(self.registry, &step.to).is_ok();
+            if may_exist && !self.involved.aggregates.contains_key(&*step.to) {
                 assumed.insert(Need::Aggregate(step.to.clone().into_owned()));
             }
             let decided = self.step(&step, number);
@@ -282,6 +272,7 @@ impl Joint<'_> {
         let to = &*step.to;
         let before = match self.involved.aggregates.get(to) {
             Some(known) => known.clone(),
+            None if !is_id(&to.id) => return Err(CommandError::Missing),
             None if creates => model.before_first_event(),
             None => return Err(CommandError::Needs(vec![Need::Aggregate(to.clone())])),
         };

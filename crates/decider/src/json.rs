@@ -18,20 +18,12 @@ use serde_json::value::RawValue;
 pub struct Json(Box<RawValue>);
 
 impl Json {
-    /// Writes `value` as JSON.
-    ///
-    /// # Errors
-    ///
-    /// When `value` has no JSON form: a map whose keys are not strings, or a `Serialize` that fails.
+    /// Writes `value` as JSON. Fails if `value` has no JSON form: a map whose keys are not strings, or a `Serialize` that fails.
     pub fn of(value: &impl Serialize) -> Result<Self, serde_json::Error> {
         serde_json::value::to_raw_value(value).map(Self)
     }
 
-    /// Wraps a text that must be JSON.
-    ///
-    /// # Errors
-    ///
-    /// When the text is not JSON.
+    /// Wraps a text that must be JSON. Fails if the text is not JSON.
     pub fn parse(text: String) -> Result<Self, serde_json::Error> {
         RawValue::from_string(text).map(Self)
     }
@@ -46,21 +38,13 @@ impl Json {
         self.0.get()
     }
 
-    /// Reads the value as a `T`.
-    ///
-    /// # Errors
-    ///
-    /// When the value does not have the shape of a `T`.
+    /// Reads the value as a `T`. Fails if the value does not have the shape of a `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.text())
     }
 
-    /// Reads a value that a caller sent as a `T`. A struct is read from an object only, whereas [`read`](Self::read)
-    /// also accepts an array of its fields.
-    ///
-    /// # Errors
-    ///
-    /// A text for the caller: what does not fit, and where.
+    /// Reads a value that a caller sent as a `T`. A struct is read from an object only, whereas [`read`](Self::read) also accepts
+    /// an array of its fields. The error is a text for the caller: what does not fit, and where.
     pub fn read_strictly<T: DeserializeOwned>(&self) -> Result<T, String> {
         strict::read(self.text())
     }

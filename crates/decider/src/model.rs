@@ -72,44 +72,28 @@ pub trait Model: Send + Sync {
         self.sources().iter().find(|source| source.aggregate_type == aggregate_type)
     }
 
-    /// The JSON Schemas of commands, events, messages and state, which the first call makes.
-    ///
-    /// # Panics
-    ///
-    /// When the aggregate's code panics in it. Registration in a test finds that.
+    /// The JSON Schemas of commands, events, messages and state, which the first call makes. Panics if the aggregate's code
+    /// panics in it. Registration in a test finds that.
     fn schemas(&self) -> &Schemas;
 
     /// The aggregate before its first event.
     fn before_first_event(&self) -> Folded;
 
-    /// The aggregate with the state of a snapshot.
-    ///
-    /// # Errors
-    ///
-    /// When the state does not fit this type; the snapshot should then be ignored.
+    /// The aggregate with the state of a snapshot. Fails if the state does not fit this type; the snapshot should then be
+    /// ignored.
     fn restore(&self, version: u64, message_seq: u64, state: &Json) -> Result<Folded, StateError>;
 
     /// The names and data of the events that a stored event is read as, in the form that this code writes.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
     fn read(&self, event: &RecordedEvent) -> Result<Vec<(String, Json)>, UnreadableEvent>;
 
-    /// The aggregate after `events`, which must follow `onto` without a gap.
-    ///
-    /// # Errors
-    ///
-    /// When an event cannot be read or is not the next one. None is skipped: a wrong state is worse than none.
+    /// The aggregate after `events`, which must follow `onto` without a gap. Fails if an event cannot be read or is not the next
+    /// one. None is skipped: a wrong state is worse than none.
     fn fold(&self, onto: Folded, events: &[RecordedEvent]) -> Result<Folded, UnreadableEvent>;
 
-    /// The messages that [`Aggregate::announce`](crate::Aggregate::announce) returns for a stored event, which must
-    /// follow `before`. Numbers and ids are those that the decision on the event gave them, if `announce` has not
-    /// changed since: the ids of messages follow the id of their event. Their epoch is `epoch`.
-    ///
-    /// # Errors
-    ///
-    /// When the event cannot be read, or a message cannot be written.
+    /// The messages that [`Aggregate::announce`](crate::Aggregate::announce) returns for a stored event, which must follow
+    /// `before`. Numbers and ids are those that the decision on the event gave them, if `announce` has not changed since: the ids
+    /// of messages follow the id of their event. Their epoch is `epoch`. Fails if the event cannot be read, or a message cannot
+    /// be written.
     fn announced(
         &self,
         before: &Folded,
@@ -118,11 +102,7 @@ pub trait Model: Send + Sync {
         epoch: u32,
     ) -> Result<Vec<OutboxMessage>, UnreadableEvent>;
 
-    /// The state as JSON.
-    ///
-    /// # Errors
-    ///
-    /// When the state has no JSON form.
+    /// The state as JSON. Fails if the state has no JSON form.
     fn state(&self, folded: &Folded) -> Result<Json, StateError>;
 
     /// [`Aggregate::is_deleted`](crate::Aggregate::is_deleted), which was called when `folded` was made.
@@ -131,17 +111,10 @@ pub trait Model: Send + Sync {
     }
 
     /// [`Aggregate::is_forgotten`](crate::Aggregate::is_forgotten).
-    ///
-    /// # Errors
-    ///
-    /// When it panics.
     fn is_forgotten(&self, folded: &Folded) -> Result<bool, AggregatePanic>;
 
-    /// The aggregate without the personal values about itself, as it is read once they are forgotten.
-    ///
-    /// # Errors
-    ///
-    /// When its state has no JSON form.
+    /// The aggregate without the personal values about itself, as it is read once they are forgotten. Fails if its state has no
+    /// JSON form.
     fn without_personal(&self, folded: Folded, id: &str) -> Result<Folded, StateError>;
 
     /// [`Aggregate::FORGET`](crate::Aggregate::FORGET).
@@ -149,26 +122,14 @@ pub trait Model: Send + Sync {
 
     /// [`Aggregate::claims`](crate::Aggregate::claims), those that can be stored, sorted and each once; none before
     /// the first event and after a deletion.
-    ///
-    /// # Errors
-    ///
-    /// When it panics.
     fn claims(&self, folded: &Folded) -> Result<Vec<Claim>, AggregatePanic>;
 
     /// [`Aggregate::deadlines`](crate::Aggregate::deadlines), sorted by name, and then
     /// [`Aggregate::dispatches`](crate::Aggregate::dispatches), in the order of that function: those that can be stored, and each
     /// name once. None before the first event and after a deletion.
-    ///
-    /// # Errors
-    ///
-    /// When it panics.
     fn deadlines(&self, folded: &Folded) -> Result<Vec<DeclaredDeadline>, AggregatePanic>;
 
     /// [`Aggregate::authorize`](crate::Aggregate::authorize).
-    ///
-    /// # Errors
-    ///
-    /// When it panics.
     fn authorize(
         &self,
         caller: &Caller,
@@ -177,11 +138,8 @@ pub trait Model: Send + Sync {
         folded: Option<&Folded>,
     ) -> Result<Authorization, AggregatePanic>;
 
-    /// Decides `commands` one after the other, all or nothing, if the caller may send each of them.
-    ///
-    /// # Errors
-    ///
-    /// When a command cannot be decided. When the rules reject it, the [`Decided`] contains a `rejection`.
+    /// Decides `commands` one after the other, all or nothing, if the caller may send each of them. Fails if a command cannot be
+    /// decided. If the rules reject it, the [`Decided`] contains a `rejection`.
     fn decide(
         &self,
         before: &Folded,

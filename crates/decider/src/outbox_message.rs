@@ -6,11 +6,7 @@ use crate::aggregate::Message;
 use crate::personal;
 use crate::record::{MAX_NAME, MessageNumber, OutboxMessage, RecordedEvent};
 
-/// The message with this number.
-///
-/// # Errors
-///
-/// The reason why the message cannot be written.
+/// The message with this number. The error is the reason why the message cannot be written.
 pub(crate) fn outbox_message(
     aggregate: (&str, &str),
     event: &RecordedEvent,

@@ -32,10 +32,6 @@ thread_local! {
 
 /// Runs `call`, which calls an aggregate's code, and returns a panic in it as an error. `call` must own or discard
 /// everything that it changes, because a panic may leave it half changed.
-///
-/// # Errors
-///
-/// The panic.
 pub fn catch<T>(aggregate_type: &'static str, call: impl FnOnce() -> T) -> Result<T, AggregatePanic> {
     record_locations();
     let outer = METHOD.replace(Some(CONVERSION));

@@ -41,21 +41,14 @@ pub struct Source {
 pub(crate) type Answered = Result<Option<CommandRequest>, String>;
 
 impl Source {
-    /// The input that a stored event of this aggregate is for the process; `None` if it is none.
-    ///
-    /// # Errors
-    ///
-    /// When the event cannot be read, or the code of the process fails on it.
+    /// The input that a stored event of this aggregate is for the process; `None` if it is none. Fails if the event cannot be
+    /// read, or the code of the process fails on it.
     pub fn input(&self, aggregate_id: &str, event: &RecordedEvent) -> Result<Option<Input>, UnreadableEvent> {
         (self.input)(aggregate_id, event)
     }
 
     /// The command that the process gets for the answer to a command that it has dispatched to this aggregate, accepted or
-    /// rejected; `None` if it gets none.
-    ///
-    /// # Errors
-    ///
-    /// Why the code of the process fails on it.
+    /// rejected; `None` if it gets none. The error says why the code of the process fails on it.
     pub fn answered(
         &self,
         aggregate_id: &str,

@@ -34,10 +34,6 @@ const MAX_UPCASTS: usize = 1_000;
 
 /// The events that a stored event is read as, in the form that this code writes, for code that knows the aggregate's
 /// types. `id` is that of its aggregate.
-///
-/// # Errors
-///
-/// When it cannot be read.
 pub fn read_stored<A: Aggregate>(id: &str, event: &RecordedEvent) -> Result<Vec<A::Event>, UnreadableEvent> {
     let read = || {
         let (events, was_plain) = reading(|| read_event::<A>(event));

@@ -190,11 +190,8 @@ impl OutboxMessage {
         SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Detail<'_>>()
     }
 
-    /// Reads the message as a value of the enum that it was made of with [`Message::of`](crate::Message::of).
-    ///
-    /// # Errors
-    ///
-    /// What does not fit, and where.
+    /// Reads the message as a value of the enum that it was made of with [`Message::of`](crate::Message::of). The error says what
+    /// does not fit, and where.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, String> {
         tagged::join_event(&self.message_type, &self.data)
     }

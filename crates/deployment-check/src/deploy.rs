@@ -7,10 +7,12 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use daybook_decider::personal;
 use daybook_operations::cloudformation::StackDescription;
 use daybook_operations::signed_calls::{CLOUDFORMATION, LAMBDA, SNS, SignedCalls};
 use daybook_operations::{OperatorError, Stack};
 use daybook_settings::Environment;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
 use toml_edit::{DocumentMut, Item};
@@ -237,14 +239,26 @@ fn hash_folder(folder: &Path, hash: &mut Sha256) -> io::Result<()> {
 fn missing_parts(code: &Stack, deployed: &StackDescription) -> Result<Vec<String>, OperatorError> {
     let has_projections = (code.projections)()?.iter().next().is_some();
     let has_processes = code.registry.iter().any(|model| !model.sources().is_empty());
-    let mut missing = Vec::new();
-    for (is_needed, part, name, value) in
-        [(has_projections, "read models", "ReadModels", "true"), (has_processes, "processes", "Reactor", "processes")]
-    {
-        if is_needed && deployed.parameter(name) != value {
-            missing
-                .push(format!("{name}={value} in samconfig.toml: the code has {part}, which the stack does not run"));
-        }
-    }
-    Ok(missing)
+    let is_stored = |schema: &Value| schema.to_string().contains(personal::MARK);
+    let has_personal_data = code.registry.iter().any(|model| is_stored(model.schemas().event.as_value()));
+    let lacks = |name, value| deployed.parameter(name) != value;
+    let parts = [
+        (
+            has_projections && lacks("ReadModels", "true"),
+            "ReadModels=true",
+            "read models, which the stack does not run",
+        ),
+        (
+            has_processes && lacks("Reactor", "processes"),
+            "Reactor=processes",
+            "processes, which the stack does not run",
+        ),
+        (
+            has_personal_data && deployed.parameter("KmsKeyArn").is_empty(),
+            "KmsKeyArn=ARN",
+            "personal data, for which the stack has no key: each command that stores some fails",
+        ),
+    ];
+    let missing = parts.into_iter().filter(|(is_missing, ..)| *is_missing);
+    Ok(missing.map(|(_, setting, part)| format!("{setting} in samconfig.toml: the code has {part}")).collect())
 }

@@ -5,6 +5,7 @@
 
 mod aws;
 mod errors;
+mod failures;
 mod metrics;
 mod process;
 mod queue_batch;
@@ -13,6 +14,7 @@ pub mod traces;
 pub use aws::{aws_config, aws_config_at, aws_config_in_lambda};
 pub use aws_config::SdkConfig;
 pub use errors::{tls_error, with_causes};
+pub use failures::FailureCounter;
 pub use lambda_runtime::Error;
 pub use metrics::Metrics;
 pub use process::{export_spans, handle_invocations, log_failed_warm_up, log_levels, run};

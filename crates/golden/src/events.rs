@@ -179,8 +179,7 @@ fn check_torn(model: &dyn Model, golden: &Golden, differs: &mut impl FnMut(Strin
     for lost in members.keys().filter(|name| !name.ends_with('?') && golden.data.get(name.as_str()).is_some()) {
         let mut torn = golden.data.clone();
         torn.as_object_mut().unwrap().remove(lost);
-        let read = model.read(&Golden { data: torn, ..golden.clone() }.recorded(1));
-        if !read.is_err_and(|error| error.reason.contains(lost.as_str())) {
+        if model.read(&Golden { data: torn, ..golden.clone() }.recorded(1)).is_ok() {
             differs(format!(
                 "can be read without {lost}: remove its default, or mark it as optional in the shape, as `{lost}?`"
             ));

@@ -33,11 +33,8 @@ impl GoldenFiles {
         Self { writes: true, ..self }
     }
 
-    /// Compares the files with the code.
-    ///
-    /// # Panics
-    ///
-    /// With all differences. Those of the states of a type are not among them while its events differ.
+    /// Compares the files with the code. Panics with all differences. Those of the states of a type are not among them while its
+    /// events differ.
     pub fn check(&self) {
         let mut found = self.foreign_files();
         for model in self.registry.iter() {

@@ -42,11 +42,7 @@ struct Step {
 
 impl GoldenFiles {
     /// Checks that the golden events are folded into the states of their state version, and adds states that are missing if it
-    /// `writes`.
-    ///
-    /// # Errors
-    ///
-    /// What to do about the difference.
+    /// `writes`. The error says what to do about the difference.
     pub(crate) fn check_states(&self, model: &dyn Model, writes: bool) -> Result<(), String> {
         let (file, today) = (self.state_file(model), self.fold(model));
         let pinned = file.exists().then(|| {
@@ -72,11 +68,8 @@ impl GoldenFiles {
         self.file(model).with_extension("").join(format!("state-{}.json", model.state_version()))
     }
 
-    /// The fold of today's code.
-    ///
-    /// # Panics
-    ///
-    /// When it is another one with a snapshot after each event. A type with the full history has no snapshots.
+    /// The fold of today's code. Panics if it is another one with a snapshot after each event. A type with the full history has
+    /// no snapshots.
     fn fold(&self, model: &dyn Model) -> Fold {
         let schema = Value::from(model.schemas().state.clone());
         let (mut folded, mut restored) = (model.before_first_event(), model.before_first_event());
@@ -121,11 +114,8 @@ impl GoldenFiles {
         Fold { shape: shape::of(&schema, &schema), states }
     }
 
-    /// Compares the fold of today's code with the one that its state version has had so far.
-    ///
-    /// # Errors
-    ///
-    /// What to do about the difference.
+    /// Compares the fold of today's code with the one that its state version has had so far. The error says what to do about the
+    /// difference.
     fn compare(&self, model: &dyn Model, pinned: &Fold, today: &Fold) -> Result<(), String> {
         let (type_name, state_version) = (model.type_name(), model.state_version());
         let file = self.state_file(model);

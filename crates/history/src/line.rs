@@ -211,11 +211,6 @@ impl<W: Write> HistoryWriter<W> {
         })
     }
 
-    /// The number of aggregates that have been written with all their events.
-    pub fn aggregates(&self) -> u64 {
-        self.summary.aggregates
-    }
-
     /// Ends an aggregate with all its events.
     pub fn complete(&mut self) {
         self.summary.aggregates += 1;

@@ -53,6 +53,7 @@ impl StackParts {
             queues: self.queues(),
             rules: self.rules.all(),
             discarded: self.discarded.all(),
+            traffic: self.functions.traffic.minutes(),
             usage: json(self.usage()),
         }
     }

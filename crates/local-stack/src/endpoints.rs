@@ -7,9 +7,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use daybook_function_runtime::{SdkConfig, with_causes};
 use daybook_local_aws::clock::{Ahead, LocalClock};
@@ -114,12 +114,15 @@ pub(crate) fn router(parts: StackParts) -> Router {
     let move_clock = async |State(parts): Parts, Json(given): Json<MoveJson>| {
         parts.move_clock(&given.forward_by).await.map(|()| Json(parts.clock_json()))
     };
+    let invoke =
+        async |State(parts): Parts, Path(name): Path<String>, event: String| parts.rules.invoke(&name, event).await;
     Router::new()
         .route("/_dev/bus", get(async |State(parts): Parts| Json(delivered(&parts.bus))))
         .route("/_dev/dlq", get(async |State(parts): Parts| Json(dead_letters(&parts.bus))))
         .route("/_dev/discarded", get(async |State(parts): Parts| Json(parts.discarded.all())))
         .route("/_dev/mappings", get(async |State(parts): Parts| Json(parts.mappings.all())))
         .route("/_dev/rules", get(async |State(parts): Parts| Json(parts.rules.all())))
+        .route("/_dev/functions/{name}", post(invoke))
         .route("/_dev/usage", get(usage))
         .route("/_dev/faults", get(async |State(parts): Parts| Json(parts.faults_as_set())).put(set_faults))
         .route("/_dev/environment", get(async |State(parts): Parts| environment(&parts.of_operator)))
@@ -191,6 +194,7 @@ impl StackParts {
     pub(crate) async fn move_clock(&self, by: &str) -> Result<(), (StatusCode, String)> {
         let unprocessable = |error: &dyn std::error::Error| (StatusCode::UNPROCESSABLE_ENTITY, error.to_string());
         let by: Ahead = by.parse().map_err(|error| unprocessable(&error))?;
+        let _held = self.functions.hold_writers().await;
         // After the move, the mappings would discard the records on their way to the functions as too old. The records of a
         // function that is paused or fails get older.
         self.is_idle_within(MOVE_PATIENCE, || self.mappings.are_idle()).await;

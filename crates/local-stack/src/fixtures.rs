@@ -27,6 +27,15 @@ use crate::args::Project;
 /// The time-out of an invocation, as in the template.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The end of the name of an event that creates an aggregate: no other response to it is recorded than that it does.
+const CREATION: &str = "-create.json";
+
+const CALLER_IS_NOBODY: &str = "its caller is nobody, whom `authorize` forbids it. Add a caller to its `requestContext`, such as \
+     \"authorizer\": {\"jwt\": {\"claims\": {\"sub\": \"ann\", \"cognito:groups\": \"[staff]\"}}}";
+
+const RULES_REJECT: &str = "give the fields of the command an `#[schemars(example = …)]` that your rules accept and delete the file, or \
+     correct it. The events are sent in the order of their names: `1-NAME-create.json` comes before those that need it";
+
 /// Sends the events in this folder to the API of the project, in the order of their names, over an empty table. The file
 /// `NAME.json` is an event as AWS sends it, `NAME.answer.json` the response. The length of the response is not compared, because
 /// the rest determines it. With `RECORD` in the environment, a response that has no file is recorded, and an aggregate type that no
@@ -53,17 +62,24 @@ async fn check_all(project: Project, folder: &Path, records: bool) -> Result<(),
     views.create_table().await?;
     let api = Api::new((project.aggregates)()?, store, ApiSettings::read(&environment)?);
     let router = router(api.with_views((project.projections)()?, views));
-    let added = if records { add_creations(&(project.aggregates)()?, folder)? } else { Vec::new() };
+    if records {
+        add_creations(&(project.aggregates)()?, folder)?;
+    }
     for path in events(folder)? {
         let event = read(&path)?;
         let mut response = gateway::respond(router.clone(), &event, TIMEOUT).await?;
         if let Some(headers) = response["headers"].as_object_mut() {
             headers.remove("content-length");
         }
-        if added.contains(&path) && response["statusCode"] != 201 {
+        let creates = path.to_string_lossy().ends_with(CREATION) && !path.with_extension("answer.json").exists();
+        if records && creates && response["statusCode"] != 201 {
+            let has_caller = serde_json::from_str::<Value>(&event)?.pointer("/requestContext/authorizer").is_some();
+            let what_to_do = match response["statusCode"] == 403 && !has_caller {
+                true => CALLER_IS_NOBODY,
+                false => RULES_REJECT,
+            };
             return Err(format!(
-                "{} creates nothing: give the fields of the command an `#[schemars(example = …)]` that your rules accept and delete \
-                 the file, or correct it, and run the test with RECORD=1 again: {response:#}",
+                "{} creates nothing: {what_to_do}, and run the test with RECORD=1 again: {response:#}",
                 path.display()
             )
             .into());
@@ -74,10 +90,9 @@ async fn check_all(project: Project, folder: &Path, records: bool) -> Result<(),
 }
 
 /// Adds an event that creates an aggregate with example values, for each type that no event is sent to. A process is created by
-/// the events of others. Returns the new files.
-fn add_creations(registry: &Registry, folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+/// the events of others.
+fn add_creations(registry: &Registry, folder: &Path) -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(folder)?;
-    let mut added = Vec::new();
     let mut sent = HashSet::new();
     for path in events(folder)? {
         let event: Value = serde_json::from_str(&read(&path)?)?;
@@ -89,7 +104,7 @@ fn add_creations(registry: &Registry, folder: &Path) -> Result<Vec<PathBuf>, Box
         let mut commands = schema["oneOf"].as_array().into_iter().flatten().map(|command| &command["properties"]);
         let creation = commands.find(|command| command["command"]["const"] == model.commands().create);
         let Some(creation) = creation else { continue };
-        let file = folder.join(format!("{name}-create.json"));
+        let file = folder.join(format!("{name}{CREATION}"));
         let Value::Object(mut body) = sample(&creation["data"], &schema) else { continue };
         if file.exists() {
             continue;
@@ -102,9 +117,8 @@ fn add_creations(registry: &Registry, folder: &Path) -> Result<Vec<PathBuf>, Box
             "body": Value::Object(body).to_string(), "isBase64Encoded": false,
         });
         fs::write(&file, format!("{event:#}\n"))?;
-        added.push(file);
     }
-    Ok(added)
+    Ok(())
 }
 
 fn events(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
@@ -262,18 +276,32 @@ mod tests {
         assert_eq!((&order["rawPath"], &body["id"]), (&json!("/order"), &json!("order-1")));
         assert!(body["items"].is_array(), "{body}");
         fs::write(folder.path().join("order-create.json"), r#"{"rawPath": "/commands"}"#).unwrap();
-        assert!(add_creations(&registry, folder.path()).unwrap().is_empty());
+        add_creations(&registry, folder.path()).unwrap();
         assert_eq!(read(&folder.path().join("order-create.json")).unwrap(), r#"{"rawPath": "/commands"}"#);
     }
 
     #[tokio::test]
     async fn response_that_creates_nothing_is_not_recorded_unseen() {
         let folder = tempfile::tempdir().unwrap();
-        // A subscription needs a course and a student that exist.
-        let project = Project::new(|| Registry::new().with::<aggregates::Subscription>(), || Ok(Projections::new()));
-        let error = check_all(project, folder.path(), true).await.unwrap_err().to_string();
-        assert!(error.contains("subscription-create.json creates nothing: give the fields"), "{error}");
-        assert!(!folder.path().join("subscription-create.answer.json").exists());
+        let project = Project::new(aggregates::registry, || Ok(Projections::new()));
+        let creates_nothing = async |name: &str, what_to_do: &str| {
+            let error = check_all(project, folder.path(), true).await.unwrap_err().to_string();
+            assert!(error.contains(&format!("{name}-create.json creates nothing: {what_to_do}")), "{error}");
+            assert!(!folder.path().join(format!("{name}-create.answer.json")).exists());
+        };
+        // A subscription needs a course and a student that exist. The second run finds the file that the first one wrote.
+        creates_nothing("subscription", "give the fields").await;
+        creates_nothing("subscription", "give the fields").await;
+        // Nobody may send the commands of a process.
+        let subscription = read(&folder.path().join("subscription-create.json")).unwrap();
+        let mut event: Value = serde_json::from_str(&subscription.replace("/subscription", "/fulfilment")).unwrap();
+        event["body"] = r#"{"id": "1", "total": 100}"#.into();
+        let forbidden = folder.path().join("1-fulfilment-create.json");
+        fs::write(&forbidden, event.to_string()).unwrap();
+        creates_nothing("1-fulfilment", "its caller is nobody").await;
+        event["requestContext"]["authorizer"]["jwt"]["claims"] = json!({"sub": "ann"});
+        fs::write(&forbidden, event.to_string()).unwrap();
+        creates_nothing("1-fulfilment", "give the fields").await;
     }
 
     #[test]

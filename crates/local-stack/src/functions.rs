@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use daybook_event_source_mapping::InvocationOutcome;
 use daybook_local_aws::clock::{Ahead, LocalClock};
@@ -20,12 +20,12 @@ use daybook_local_aws::messaging::ViewFaults;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{RwLockWriteGuard, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tower::ServiceExt;
 
 use crate::servers::{CallFailure, call, problem};
-use crate::usage::Usage;
+use crate::usage::{Traffic, Usage};
 
 pub(crate) use code::{ConsoleSettings, FunctionSettings, queue_of_projector, queue_of_reactor, start};
 
@@ -35,8 +35,7 @@ const STACK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The beginning of the paths of the console's stylesheet, script and icon, which are those of the release.
 const CONSOLE_FILES: &str = concat!("/_console/", env!("CARGO_PKG_VERSION"), "/");
 
-/// The header of a response of functions that are not those of the sources.
-const PREVIOUS_FUNCTIONS: &str = "x-daybook-previous-functions";
+const PREVIOUS_FUNCTIONS: HeaderName = HeaderName::from_static(daybook_console::stack::PREVIOUS_FUNCTIONS);
 
 /// The functions of the stack. Clones share the current version.
 #[derive(Clone)]
@@ -44,6 +43,9 @@ pub(crate) struct Functions {
     current: Arc<RwLock<Version>>,
     /// Read by each call of the API, and written while the version is replaced.
     calls: Arc<tokio::sync::RwLock<()>>,
+    /// Read by each call and by the reactor, and written while the clock is moved.
+    moves: Arc<tokio::sync::RwLock<()>>,
+    pub(crate) traffic: Traffic,
     updates: Option<UpdateRequests>,
 }
 
@@ -56,7 +58,13 @@ pub(crate) struct Function {
 impl Functions {
     /// Functions that stay as they are, or with `updates` those of the sources at each request.
     pub(crate) fn new(version: Version, updates: Option<UpdateRequests>) -> Self {
-        Self { current: Arc::new(RwLock::new(version)), calls: Arc::default(), updates }
+        Self {
+            current: Arc::new(RwLock::new(version)),
+            calls: Arc::default(),
+            moves: Arc::default(),
+            traffic: Traffic::default(),
+            updates,
+        }
     }
 
     /// Uses another version from now on, with the faults that are not used up, and a clock that is as far ahead. Returns the
@@ -89,18 +97,31 @@ impl Functions {
     }
 
     /// The response of the API or the console, after a pending update. If the functions are not those of the sources, a header
-    /// contains the reason.
-    pub(crate) async fn respond(&self, request: Request) -> Response {
+    /// contains the reason; the console gets it with the request.
+    pub(crate) async fn respond(&self, mut request: Request) -> Response {
         let mut updated = Ok(());
         if let Some(updates) = self.updates.as_ref().filter(|_| !request.uri().path().starts_with(CONSOLE_FILES)) {
             updated = updates.send().await;
         }
-        let _call = self.calls.read().await;
+        let reason = updated.err().map(HeaderValue::from_static);
+        request.headers_mut().extend(reason.clone().map(|reason| (PREVIOUS_FUNCTIONS, reason)));
+        let path = request.uri().path();
+        let is_api = !path.starts_with("/_console");
+        // This page moves the clock.
+        let _move = if path == "/_console/faults" { None } else { Some(self.moves.read().await) };
+        let (_call, began) = (self.calls.read().await, Instant::now());
         let mut response = self.version().api.oneshot(request).await.unwrap_or_else(|never| match never {});
-        if let Err(reason) = updated {
-            response.headers_mut().insert(PREVIOUS_FUNCTIONS, HeaderValue::from_static(reason));
+        if is_api {
+            self.traffic.count(began.elapsed());
         }
+        response.headers_mut().extend(reason.map(|reason| (PREVIOUS_FUNCTIONS, reason)));
         response
+    }
+
+    /// Lets everything wait that appends events, as long as this is held. Before, waits for what has begun, for a limited time.
+    pub(crate) async fn hold_writers(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        let held = timeout(STACK_TIMEOUT, self.moves.write()).await;
+        held.inspect_err(|_| tracing::warn!("a request takes longer: others do not wait while the clock is moved")).ok()
     }
 
     /// The calls that the functions have counted since this was called last.
@@ -154,6 +175,7 @@ impl Function {
         timeout: Duration,
         killed_after: Option<Duration>,
     ) -> InvocationOutcome {
+        let _move = if self.name == "reactor" { Some(self.functions.moves.read().await) } else { None };
         let killed_after = killed_after.unwrap_or(timeout);
         let path = format!("/invocations/{}/{}", self.name, timeout.as_millis());
         let response = self.functions.request(Method::POST, &path, event);

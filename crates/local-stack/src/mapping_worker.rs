@@ -12,7 +12,7 @@ use daybook_event_source_mapping::{
 };
 use daybook_function_runtime::with_causes;
 use daybook_local_aws::clock::LocalClock;
-use daybook_local_aws::dynamodb::TableStream;
+use daybook_local_aws::dynamodb::{StreamReader, TableStream};
 use daybook_local_aws::state::{Checkpoint, StackState};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -24,8 +24,8 @@ use crate::error::DevError;
 use crate::functions::Function;
 use crate::usage::UsageMeter;
 
-/// The pause between two reads at the end of the stream. Lambda polls four times a second.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The pause between two looks for new records. Lambda polls four times a second.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) struct MappingWorker {
     pub(crate) function: Function,
@@ -54,7 +54,7 @@ impl MappingWorker {
     async fn follow(&mut self) -> Result<(), DevError> {
         let clock = self.clock.clone();
         let now = || clock.since_1970();
-        let mut iterator = self.checkpoint.iterator(&self.stream)?;
+        let mut reader = self.checkpoint.reader(&self.stream)?;
         let mut mapping = Mapping::new(self.event.settings.clone());
         let mut running: FuturesUnordered<BoxFuture<'static, (Batch, InvocationOutcome)>> = FuturesUnordered::new();
         let (mut stopping, mut last_result) = (false, None);
@@ -83,7 +83,7 @@ impl MappingWorker {
                     mapping.settle(batch, outcome, now());
                 }
                 _ = poll.tick(), if !stopping => {
-                    let records = self.stream.records(&mut iterator).unwrap_or_else(|error| {
+                    let records = reader.records().unwrap_or_else(|error| {
                         tracing::warn!(error = with_causes(&error), "cannot read the stream, will retry");
                         Vec::new()
                     });
@@ -143,13 +143,13 @@ impl StreamCheckpoint {
         Self { state, reader, saved: position.unwrap_or(Position::Start) }
     }
 
-    fn iterator(&self, stream: &TableStream) -> Result<String, DevError> {
-        let iterator = match &self.saved {
-            Position::Start => stream.iterator("TRIM_HORIZON", None),
-            Position::At(number) => stream.iterator("AT_SEQUENCE_NUMBER", Some(number.to_string())),
-            Position::After(number) => stream.iterator("AFTER_SEQUENCE_NUMBER", Some(number.to_string())),
+    fn reader(&self, stream: &TableStream) -> Result<StreamReader, DevError> {
+        let reader = match &self.saved {
+            Position::Start => stream.reader("TRIM_HORIZON", None),
+            Position::At(number) => stream.reader("AT_SEQUENCE_NUMBER", Some(number.to_string())),
+            Position::After(number) => stream.reader("AFTER_SEQUENCE_NUMBER", Some(number.to_string())),
         };
-        iterator.map_err(DevError::stream)
+        reader.map_err(DevError::stream)
     }
 
     /// Stores a position. If that fails, records are delivered again after a restart.

@@ -1,5 +1,6 @@
 //! The event source mapping of a queue: invokes a function with its messages, as Lambda does.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use daybook_event_source_mapping::InvocationOutcome;
@@ -30,7 +31,7 @@ pub(crate) struct QueueWorker {
 
 pub(crate) enum QueueFunction {
     OfStack(Function),
-    OfRule(Box<RuleFunction>, RuleStates),
+    OfRule(Arc<RuleFunction>, RuleStates),
 }
 
 impl QueueWorker {
@@ -64,7 +65,7 @@ impl QueueWorker {
             QueueFunction::OfStack(function) => self.process(function, messages).await,
             QueueFunction::OfRule(function, states) => {
                 let result = function.process(&self.queue, messages).await;
-                states.count(&self.queue, result.as_ref().err().cloned());
+                states.count(&self.queue, &result);
                 result
             }
         };

@@ -9,21 +9,27 @@ use daybook_console::stack::{
     ControlAction, Controls, DeadLetterAction, DeadLetters, Reply, StackError, StackSource, StreamState,
 };
 use daybook_local_aws::messaging::{BusPart, MessageQuery};
+use daybook_queue::Queue;
+use daybook_table::{AggregateKey, ChangedAggregates};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::servers::{call, forwarding_to};
 use crate::usage::{Usage, UsageMeter};
 
+const SEND_ATTEMPTS: u32 = 3;
+
 pub(crate) struct RemoteStack {
     stack: Router,
     /// Counts the calls of the functions in this process.
     meter: UsageMeter,
+    /// The queue of the projector; `None` if there are no read models.
+    changes: Option<Queue>,
 }
 
 impl RemoteStack {
-    pub(crate) fn new(address: SocketAddr, meter: UsageMeter) -> Self {
-        Self { stack: forwarding_to(address), meter }
+    pub(crate) fn new(address: SocketAddr, meter: UsageMeter, changes: Option<Queue>) -> Self {
+        Self { stack: forwarding_to(address), meter, changes }
     }
 
     async fn ask<T: DeserializeOwned>(&self, part: &str, question: impl Serialize) -> Result<T, StackError> {
@@ -38,6 +44,14 @@ impl RemoteStack {
 impl StackSource for RemoteStack {
     fn dead_letters(&self, action: DeadLetterAction) -> Reply<'_, DeadLetters> {
         Box::pin(self.ask("dead-letters", action))
+    }
+
+    fn project(&self, aggregate: AggregateKey, event: u64) -> Reply<'_, ()> {
+        Box::pin(async move {
+            let changes = self.changes.as_ref().ok_or_else(|| StackError("there is no projector".to_owned()))?;
+            let message = ChangedAggregates::one(aggregate, event).to_body();
+            changes.send(&message, SEND_ATTEMPTS, None).await.map_err(StackError)
+        })
     }
 
     fn messages(&self, query: MessageQuery) -> Reply<'_, BusPart> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use daybook_console::stack::{Rule, RuleFunction as FunctionState};
 use daybook_function_runtime::with_causes;
 use daybook_local_aws::lambda::{FunctionProgram, LocalFunction};
@@ -21,11 +22,12 @@ pub(crate) struct RuleStates {
     rules: Arc<[RuleOption]>,
     /// The invocations of the function of each queue.
     functions: Arc<Mutex<BTreeMap<String, FunctionState>>>,
+    by_name: Arc<Mutex<BTreeMap<String, Arc<RuleFunction>>>>,
 }
 
 impl RuleStates {
     pub(crate) fn new(bus: Bus, rules: &[RuleOption]) -> Self {
-        Self { bus, rules: rules.into(), functions: Arc::default() }
+        Self { bus, rules: rules.into(), functions: Arc::default(), by_name: Arc::default() }
     }
 
     pub(crate) fn all(&self) -> Vec<Rule> {
@@ -45,13 +47,33 @@ impl RuleStates {
         self.rules.iter().map(rule).collect()
     }
 
-    pub(crate) fn count(&self, queue: &str, error: Option<String>) {
+    pub(crate) fn add(&self, function: RuleFunction) -> Arc<RuleFunction> {
+        let function = Arc::new(function);
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        by_name.insert(function.name.clone(), function.clone());
+        function
+    }
+
+    /// Invokes a function with an event that comes from no queue. Returns its response.
+    pub(crate) async fn invoke(&self, name: &str, event: String) -> Result<String, (StatusCode, String)> {
+        let function = self.by_name.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        let function = function.ok_or_else(|| (StatusCode::NOT_FOUND, format!("no rule has a function {name}")))?;
+        function.invoke(event).await.map_err(|error| (StatusCode::BAD_GATEWAY, error))
+    }
+
+    pub(crate) fn count(&self, queue: &str, result: &Result<Vec<&ReceivedMessage>, String>) {
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
         let state = functions.entry(queue.to_owned()).or_default();
         state.invocations += 1;
-        if error.is_some() {
-            state.failures += 1;
-            state.last_error = error;
+        match result {
+            Ok(failed) if failed.is_empty() => {}
+            Ok(failed) => {
+                state.last_error = Some(format!("it reported {} messages in batchItemFailures", failed.len()))
+            }
+            Err(error) => {
+                state.failures += 1;
+                state.last_error = Some(error.clone());
+            }
         }
     }
 }

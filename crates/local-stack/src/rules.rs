@@ -53,7 +53,7 @@ pub(crate) fn start(
         let environment: Vec<_> = environment.iter().cloned().chain(table).collect();
         let function = RuleFunction::new(function, timeout, environment, bus.clone());
         let worker = QueueWorker {
-            function: QueueFunction::OfRule(Box::new(function), states.clone()),
+            function: QueueFunction::OfRule(states.add(function), states.clone()),
             queue: queue.to_owned(),
             timeout,
             bus: bus.clone(),

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use std::{fmt, mem};
 
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn};
@@ -17,8 +18,10 @@ use aws_smithy_types::byte_stream::ByteStream;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use daybook_console::stack::Minute;
 use daybook_function_runtime::SdkConfig;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -30,6 +33,59 @@ pub struct Usage {
     pub calls: CallUsage,
     pub put_events_calls: u64,
     pub put_events_entries: u64,
+}
+
+/// The requests to the API in the last hour. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Traffic {
+    started: Instant,
+    /// By the minute since the start.
+    minutes: Arc<Mutex<BTreeMap<u64, Requests>>>,
+}
+
+/// The number of requests, and the durations of the first ones.
+type Requests = (usize, Vec<Duration>);
+
+const MINUTES: u64 = 60;
+
+/// Maximum durations of a minute.
+const SAMPLE: usize = 1_000;
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Self { started: Instant::now(), minutes: Arc::default() }
+    }
+}
+
+impl Traffic {
+    pub(crate) fn count(&self, duration: Duration) {
+        let (now, mut minutes) = (self.now(), self.minutes.lock().unwrap_or_else(PoisonError::into_inner));
+        let (requests, durations) = minutes.entry(now).or_default();
+        *requests += 1;
+        if durations.len() < SAMPLE {
+            durations.push(duration);
+        }
+        *minutes = minutes.split_off(&(now + 1).saturating_sub(MINUTES));
+    }
+
+    /// The last of them is the current one.
+    pub(crate) fn minutes(&self) -> Vec<Minute> {
+        let now = self.now();
+        let mut minutes = self.minutes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let minute = |ago: u64| {
+            let Some((requests, mut durations)) = now.checked_sub(ago).and_then(|minute| minutes.remove(&minute))
+            else {
+                return Minute::default();
+            };
+            durations.sort_unstable();
+            Minute { requests, median_ms: durations[durations.len() / 2].as_secs_f64() * 1_000.0 }
+        };
+        (0..MINUTES).rev().map(minute).collect()
+    }
+
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_secs() / 60
+    }
 }
 
 /// The calls of clients, and the units that they use.

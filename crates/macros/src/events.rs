@@ -77,8 +77,8 @@ pub(crate) fn expand(nothing: TokenStream, item: TokenStream) -> syn::Result<Tok
 fn stored(variant: &mut Variant) -> syn::Result<Stored> {
     let position = variant.attrs.iter().position(|attribute| attribute.path().is_ident("event"));
     let Some(position) = position else {
-        let name = &variant.ident;
-        let missing = format!("name the stored event, such as #[event(\"Order{name}\")]: this name is stored forever");
+        let missing =
+            "name the stored event after its aggregate, such as #[event(\"OrderPlaced\")]: this name is stored forever";
         return Err(Error::new(variant.span(), missing));
     };
     let stored: Stored = variant.attrs.remove(position).parse_args()?;
@@ -131,7 +131,7 @@ mod tests {
         for (item, error) in [
             (
                 "enum E { Started {} }",
-                r#"name the stored event, such as #[event("OrderStarted")]: this name is stored forever"#,
+                r#"name the stored event after its aggregate, such as #[event("OrderPlaced")]: this name is stored forever"#,
             ),
             (r#"enum E { #[event("A")] A {}, #[event("A")] B {} }"#, "another event has this name: choose another one"),
             (r#"enum E { #[event("A b")] A {} }"#, "the name of an event must consist of ASCII letters and digits"),

@@ -43,12 +43,12 @@ pub async fn alarm_figures(cloudwatch: &SignedCalls, stack_name: &str) -> Result
     Ok(all)
 }
 
-/// The latest value of the first query within the window, and its time in seconds since 1970.
-pub(crate) async fn latest_value(
+/// The values of the first query within the window, the latest first, each with its time in seconds since 1970.
+pub(crate) async fn values(
     cloudwatch: &SignedCalls,
     window: SignedDuration,
     queries: Value,
-) -> Result<Option<(f64, f64)>, OperatorError> {
+) -> Result<Vec<(f64, f64)>, OperatorError> {
     let now = Timestamp::now();
     let request = json!({
         "StartTime": (now - window).as_second(), "EndTime": now.as_second(), "ScanBy": "TimestampDescending",
@@ -56,11 +56,12 @@ pub(crate) async fn latest_value(
     });
     let response = cloudwatch.post("GetMetricData", &request).await?;
     let found = &response["MetricDataResults"][0];
-    Ok(found["Values"][0].as_f64().zip(found["Timestamps"][0].as_f64()))
+    let numbers = |name: &str| found[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
+    Ok(numbers("Values").zip(numbers("Timestamps")).collect())
 }
 
 async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> Result<Alarm, OperatorError> {
-    let latest = latest_value(cloudwatch, WINDOW, queries(alarm)).await?;
+    let values = values(cloudwatch, WINDOW, queries(alarm)).await?;
     let text = |name: &str| alarm[name].as_str().unwrap_or_default().to_owned();
     let full_name = text("AlarmName");
     Ok(Alarm {
@@ -70,7 +71,7 @@ async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> R
         reason: text("StateReason"),
         threshold: alarm["Threshold"].as_f64(),
         comparison: text("ComparisonOperator"),
-        latest: latest.map(|(value, _)| value),
+        values: values.into_iter().rev().map(|(value, _)| value).collect(),
     })
 }
 

@@ -3,8 +3,8 @@
 
 use std::io;
 
-use daybook_admin::{AdminCalls, Derived};
-pub use daybook_admin::{Corrected, CorrectedClaims};
+use daybook_admin::AdminCalls;
+pub use daybook_admin::{Corrected, CorrectedClaims, Derived};
 use daybook_decider::{Claim, Model};
 use daybook_event_store::{EventStore, StoreError};
 use daybook_function_runtime::with_causes;
@@ -17,15 +17,6 @@ use crate::listing::ListedAggregate;
 use crate::pacing::Pacer;
 use crate::stack::{SETTINGS_TO_FIND, Stack};
 use crate::walk::{WalkOptions, Walked};
-
-/// The rows that are corrected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DerivedRows {
-    /// Those of claims.
-    Claims,
-    /// Those of deadlines.
-    Deadlines,
-}
 
 /// The corrections of an aggregate, or why its state cannot be read.
 pub type CorrectedResult = Result<Corrected, String>;
@@ -49,15 +40,15 @@ pub struct CorrectedCounts {
 pub async fn rebuild(
     stack: &Stack,
     options: &WalkOptions,
-    rows: DerivedRows,
+    rows: Derived<'_>,
     writes: bool,
     mut report: impl FnMut(&str, &CorrectedResult) -> io::Result<()>,
 ) -> Result<Walked<CorrectedCounts>, OperatorError> {
     let store = stack.store(SETTINGS_TO_FIND).await?;
     let mut counts = CorrectedCounts { dry_run: !writes, ..CorrectedCounts::default() };
-    let (command, derived, scans) = match rows {
-        DerivedRows::Claims => ("claims rebuild", Derived::Claims(&[]), &[true, false][..]),
-        DerivedRows::Deadlines => ("deadlines rebuild", Derived::Deadlines { sends: true }, &[false][..]),
+    let (command, scans) = match rows {
+        Derived::Claims(_) => ("claims rebuild", &[true, false][..]),
+        Derived::Deadlines { .. } => ("deadlines rebuild", &[false][..]),
     };
     for &scan in scans {
         let pacer = Pacer::new(options.rate, stack.interrupt.clone());
@@ -70,7 +61,7 @@ pub async fn rebuild(
                 }
                 (None, Some(key), Some(model)) if !scan => {
                     pacer.turn().await?;
-                    store.admin().correct(model, key, derived, writes).await
+                    store.admin().correct(model, key, rows, writes).await
                 }
                 _ => Ok(Corrected::default()),
             };
@@ -79,11 +70,12 @@ pub async fn rebuild(
                 unreadable_or_corrected => Ok(unreadable_or_corrected.map_err(|error| with_causes(&error))),
             })
         };
-        let walked = options.walk((stack, &store), (command, json!({})), scan, visit, |(), listed, result| {
+        let report = |(): &mut (), listed: &ListedAggregate, result| {
             counts.add(&result);
             report(&listed.name, &result)
-        });
-        if walked.await?.how_to_go_on.is_some() {
+        };
+        let walk = options.walk((stack, &store), (command, json!({})), scan).await?;
+        if walk.run(visit, report).await?.how_to_go_on.is_some() {
             return Ok(Walked { counts, how_to_go_on: Some("run it again".to_owned()) });
         }
     }

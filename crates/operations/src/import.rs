@@ -5,11 +5,6 @@
 //! - An aggregate in the table is always a prefix of its history, with the metadata, the index and, if they are published,
 //!   the messages of an aggregate that commands have written.
 //! - An aggregate that contradicts the file stays as it is, and is reported.
-//!
-//! In reading order: `replay`: the events as they will be stored; `aggregate`: the import of one aggregate.
-
-mod aggregate;
-mod replay;
 
 use std::cell::Cell;
 use std::io;
@@ -19,21 +14,20 @@ use std::pin::pin;
 
 use clap::Args;
 use daybook_admin::ImportOptions as AggregateOptions;
+use daybook_admin::Importer;
+pub use daybook_admin::{ImportFailure, ImportOutcome, Imported};
 use daybook_table::AggregateKey;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use self::aggregate::Importer;
 use crate::checkpoint::{CHECKPOINT_HELP, Checkpoint};
 use crate::error::OperatorError;
 use crate::history::source::{AggregateLines, HistoryError, HistoryFile, LineError, MAX_ERRORS};
 use crate::pacing::{Interrupt, Pacer};
 use crate::selection::{check_shards, unregistered};
 use crate::stack::{SETTINGS_TO_IMPORT, SETTINGS_TO_IMPORT_MESSAGES, Stack};
-
-pub use self::aggregate::{ImportFailure, ImportOutcome, Imported};
 
 /// Write the events of a history file into the table, with their numbers, times, ids and data.
 ///
@@ -123,12 +117,16 @@ pub async fn import(
     };
     let owner = json!({"sha256": file.sha256, "publish": options.publishes, "yes": options.writes});
     let owner = stack.checkpoint_owner(&store, "import", owner).await;
+    // Ctrl-C does not end it: an aggregate that has begun is finished.
+    let pacer = Pacer::new(options.rate, Interrupt::new());
     let importer = Importer {
         store,
         file: &file,
         options: AggregateOptions { publish: options.publishes, now: Timestamp::now() },
         writes: options.writes,
-        pacer: Pacer::new(options.rate, Interrupt::new()),
+        turn: async || {
+            pacer.turn().await;
+        },
     };
     let mut errors = Vec::new();
     for aggregate in &file.aggregates {
@@ -153,7 +151,11 @@ pub async fn import(
     import_file(stack, options, &importer, checkpoint, progress, report).await
 }
 
-async fn check(importer: &Importer<'_>, stack: &Stack, aggregate: &AggregateLines) -> Result<(), LineError> {
+async fn check(
+    importer: &Importer<'_, impl AsyncFn()>,
+    stack: &Stack,
+    aggregate: &AggregateLines,
+) -> Result<(), LineError> {
     let name = &aggregate.key.aggregate_type;
     let wrong = || LineError { line: aggregate.first_line(), reason: unregistered(&stack.registry, name) };
     importer.check(stack.registry.get(name).ok_or_else(wrong)?, aggregate).await
@@ -164,7 +166,7 @@ async fn check(importer: &Importer<'_>, stack: &Stack, aggregate: &AggregateLine
 async fn import_file(
     stack: &Stack,
     options: &ImportOptions,
-    importer: &Importer<'_>,
+    importer: &Importer<'_, impl AsyncFn()>,
     mut checkpoint: Checkpoint,
     mut progress: ImportProgress,
     mut report: impl FnMut(&AggregateKey, u64, &ImportOutcome) -> io::Result<()>,

@@ -7,7 +7,7 @@ use daybook_console::stack::RelayMapping;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::alarms::latest_value;
+use crate::alarms::values;
 use crate::error::OperatorError;
 use crate::signed_calls::{CLOUDWATCH, CLOUDWATCH_LOGS, LAMBDA, SignedCalls};
 use crate::stack::Stack;
@@ -62,8 +62,8 @@ pub async fn iterator_age(cloudwatch: &SignedCalls, function: &str) -> Result<Op
         "Dimensions": [{"Name": "FunctionName", "Value": function}],
     });
     let age = json!([{"Id": "age", "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Maximum"}}]);
-    let found = latest_value(cloudwatch, METRIC_WINDOW, age).await?;
-    Ok(found.map(|(milliseconds, at)| {
+    let found = values(cloudwatch, METRIC_WINDOW, age).await?;
+    Ok(found.first().map(|&(milliseconds, at)| {
         #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
         let at = Timestamp::from_second(at as i64).unwrap_or_default();
         IteratorAge { milliseconds, at }

@@ -65,12 +65,11 @@ pub async fn rebuild_snapshots(
         _ => Some(Ok(SnapshotResult::Current)),
     };
     let command = ("snapshot rebuild", json!({"minEvents": min_events, "force": force}));
-    let walked =
-        options.walk((stack, &store), command, false, visit, |counts: &mut SnapshotCounts, aggregate, result| {
-            counts.add(&result);
-            report(&aggregate.name, &result)
-        });
-    walked.await
+    let report = |counts: &mut SnapshotCounts, aggregate: &ListedAggregate, result| {
+        counts.add(&result);
+        report(&aggregate.name, &result)
+    };
+    options.walk((stack, &store), command, false).await?.run(visit, report).await
 }
 
 /// Takes a snapshot of an aggregate with at least `min_events` events after its last snapshot; with `force` in any case.

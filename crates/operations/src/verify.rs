@@ -2,7 +2,7 @@
 
 use std::io;
 
-use daybook_admin::{AdminCalls, Verified};
+use daybook_admin::{AdminCalls, Discrepancy, Verified};
 use daybook_decider::Model;
 use daybook_table::keys;
 use jiff::Timestamp;
@@ -59,20 +59,20 @@ pub async fn verify(
         })
     };
     let command = ("verify", json!({"scan": scan}));
-    let walked =
-        options.walk((stack, &store), command, scan, visit, |counts: &mut VerifyCounts, aggregate, verified| {
-            let (findings, warnings) = found(aggregate, verified.as_ref(), named);
-            counts.aggregates += u64::from(keys::claim_of_pk(&aggregate.name).is_none());
-            counts.add(verified.as_ref(), findings.len() as u64, warnings.len() as u64);
-            findings.into_iter().chain(warnings).try_for_each(|finding| report(&aggregate.name, finding))
-        });
-    walked.await
+    let report = |counts: &mut VerifyCounts, aggregate: &ListedAggregate, verified: Option<Verified>| {
+        let (findings, warnings) = found(aggregate, verified.as_ref(), named, stack.is_local());
+        counts.aggregates += u64::from(keys::claim_of_pk(&aggregate.name).is_none());
+        counts.add(verified.as_ref(), findings.len() as u64, warnings.len() as u64);
+        findings.into_iter().chain(warnings).try_for_each(|finding| report(&aggregate.name, finding))
+    };
+    options.walk((stack, &store), command, scan).await?.run(visit, report).await
 }
 
 fn found(
     aggregate: &ListedAggregate,
     verified: Option<&Verified>,
     named: bool,
+    is_local: bool,
 ) -> (Vec<VerifyFinding>, Vec<VerifyFinding>) {
     let one = |item: &str, kind, what: &str| {
         (vec![VerifyFinding { item: item.to_owned(), kind, what: what.to_owned() }], vec![])
@@ -86,7 +86,12 @@ fn found(
                 let finding = found.iter().map(|found| VerifyFinding {
                     item: found.item.clone(),
                     kind: found.discrepancy.code(),
-                    what: found.discrepancy.to_string(),
+                    what: match found.discrepancy {
+                        Discrepancy::MessageMissing { .. } if is_local => {
+                            format!("{}, unless the clock of the local stack was moved", found.discrepancy)
+                        }
+                        _ => found.discrepancy.to_string(),
+                    },
                 });
                 finding.collect()
             });

@@ -61,6 +61,15 @@ struct WalkProgress<C> {
     counts: C,
 }
 
+/// A walk that is set up: its selection can be found, and its checkpoint is read.
+pub(crate) struct Walk<'a, C> {
+    stack: &'a Stack,
+    concurrency: NonZeroUsize,
+    listing: Listing<'a>,
+    checkpoint: Checkpoint,
+    progress: WalkProgress<C>,
+}
+
 impl WalkOptions {
     /// The same options with these aggregates; all of the selection if there are none.
     pub fn of(mut self, aggregates: Vec<AggregateName>) -> Self {
@@ -68,35 +77,60 @@ impl WalkOptions {
         self
     }
 
-    /// Visits each selected aggregate, or with `scan` each aggregate of the table, and reports the visit's result. Continues
-    /// from the checkpoint, which belongs to `command` with these `options`.
-    ///
-    /// `visit` gets the model of the aggregate's type, if there is one, and returns `None` if the interrupt came before it
-    /// began.
-    pub(crate) async fn walk<T, C: Default + Serialize + DeserializeOwned>(
+    /// Sets up a walk over each selected aggregate, or with `scan` each aggregate of the table. It continues from the checkpoint,
+    /// which belongs to `command` with these `options`.
+    pub(crate) async fn walk<'a, C: Default + Serialize + DeserializeOwned>(
         &self,
-        (stack, store): (&Stack, &EventStore),
+        (stack, store): (&'a Stack, &'a EventStore),
         (command, mut options): (&str, Value),
         scan: bool,
-        visit: impl AsyncFn(&ListedAggregate, Option<&dyn Model>) -> Option<Result<T, StoreError>>,
-        mut report: impl FnMut(&mut C, &ListedAggregate, T) -> io::Result<()>,
-    ) -> Result<Walked<C>, OperatorError> {
-        let (Stack { registry, interrupt, .. }, Self { selection, concurrency, .. }) = (stack, self);
+    ) -> Result<Walk<'a, C>, OperatorError> {
+        let (registry, Self { selection, concurrency, .. }) = (&stack.registry, self);
         (options["types"], options["eventTypes"]) = (json!(selection.types), json!(selection.event_types));
         let owner = stack.checkpoint_owner(store, command, options).await;
         let (mut checkpoint, progress) = Checkpoint::open(self.checkpoint.as_deref(), owner)?;
-        let mut progress: WalkProgress<C> = progress.unwrap_or_default();
+        let progress: WalkProgress<C> = progress.unwrap_or_default();
         let listing = selection.list(store, registry, &progress.position)?;
         selection.check(store, registry).await?;
         let listing = if scan { Listing::scan(store, &progress.position) } else { listing };
         checkpoint.write_now(&progress)?;
-        let visits = listing.aggregates(interrupt).map(async |listed| {
+        Ok(Walk { stack, concurrency: *concurrency, listing, checkpoint, progress })
+    }
+}
+
+impl<C: Serialize> Walk<'_, C> {
+    /// Visits the aggregates, and reports the result of each visit.
+    ///
+    /// `visit` gets the model of the aggregate's type, if there is one, and returns `None` if the interrupt came before it
+    /// began.
+    pub(crate) async fn run<T>(
+        self,
+        visit: impl AsyncFn(&ListedAggregate, Option<&dyn Model>) -> Option<Result<T, StoreError>>,
+        mut report: impl FnMut(&mut C, &ListedAggregate, T) -> io::Result<()>,
+    ) -> Result<Walked<C>, OperatorError> {
+        let report = async |counts: &mut C, listed: &ListedAggregate, result| Ok(report(counts, listed, result)?);
+        match self.run_until_failure(visit, report).await? {
+            (Walked { how_to_go_on: Some(next), .. }, Some(error)) => {
+                Err(OperatorError::store(&format!("stopped early, {next}"))(error))
+            }
+            (walked, _) => Ok(walked),
+        }
+    }
+
+    /// The same with a `report` that reads the table too. Returns why the walk stopped early, if the table was the reason.
+    pub(crate) async fn run_until_failure<T>(
+        self,
+        visit: impl AsyncFn(&ListedAggregate, Option<&dyn Model>) -> Option<Result<T, StoreError>>,
+        mut report: impl AsyncFnMut(&mut C, &ListedAggregate, T) -> Result<(), OperatorError>,
+    ) -> Result<(Walked<C>, Option<StoreError>), OperatorError> {
+        let Self { stack: Stack { registry, interrupt, progress: show, .. }, mut checkpoint, mut progress, .. } = self;
+        let visits = self.listing.aggregates(interrupt).map(async |listed| {
             let aggregate = listed?;
             let model = aggregate.key.as_ref().and_then(|key| registry.get(&key.aggregate_type));
             let result = visit(&aggregate, model).await.transpose()?;
             Ok((aggregate, result))
         });
-        let mut visits = pin!(visits.buffered(concurrency.get()));
+        let mut visits = pin!(visits.buffered(self.concurrency.get()));
         let mut visited = 0_u64;
         let mut failure = None;
         while let Some(visit) = visits.next().await {
@@ -109,22 +143,24 @@ impl WalkOptions {
                     break;
                 }
             };
-            report(&mut progress.counts, &aggregate, result)?;
+            match report(&mut progress.counts, &aggregate, result).await {
+                Err(OperatorError::Store { source, .. }) => {
+                    failure = Some(source);
+                    break;
+                }
+                reported => reported?,
+            }
             visited += 1;
-            let doing = format!("{visited} aggregates, at {}", aggregate.name);
-            (stack.progress)(aggregate.fraction, doing);
+            show(aggregate.fraction, format!("{visited} aggregates, at {}", aggregate.name));
             progress.position.advance(&aggregate);
             checkpoint.write(&progress)?;
         }
         if failure.is_none() && !interrupt.is_cancelled() {
             checkpoint.finish()?;
-            return Ok(Walked { counts: progress.counts, how_to_go_on: None });
+            return Ok((Walked { counts: progress.counts, how_to_go_on: None }, None));
         }
         checkpoint.write_now(&progress)?;
         let next = checkpoint.how_to_go_on(progress.position.how_to_go_on());
-        match failure {
-            Some(error) => Err(OperatorError::store(&format!("stopped early, {next}"))(error)),
-            None => Ok(Walked { counts: progress.counts, how_to_go_on: Some(next) }),
-        }
+        Ok((Walked { counts: progress.counts, how_to_go_on: Some(next) }, failure))
     }
 }

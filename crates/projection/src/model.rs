@@ -30,25 +30,16 @@ pub trait ProjectionModel: Send + Sync {
     /// event that cannot be followed.
     fn advance(&self, aggregate_type: &str, id: &str, state: Option<&Json>, events: &[RecordedEvent]) -> Advanced;
 
-    /// The row after these changes, applied in this order. `row` and the result are `None` when there is no such row.
-    ///
-    /// # Errors
-    ///
-    /// When a change cannot be applied.
+    /// The row after these changes, applied in this order. `row` and the result are `None` when there is no such row. Fails if a
+    /// change cannot be applied.
     fn apply(&self, row: Option<&Json>, changes: &[&Change]) -> Result<Option<Json>, ApplyError>;
 
-    /// The row that is merged from its parts; `None` when there is no part.
-    ///
-    /// # Errors
-    ///
-    /// When the projection's code panics, or a part is not a row of this version.
+    /// The row that is merged from its parts; `None` when there is no part. Fails if the projection's code panics, or a part is
+    /// not a row of this version.
     fn merge(&self, parts: &[Json]) -> Result<Option<Json>, RowError>;
 
-    /// [`Projection::authorize`](crate::Projection::authorize).
-    ///
-    /// # Errors
-    ///
-    /// When the projection's code panics, or the row is not a row of this version.
+    /// [`Projection::authorize`](crate::Projection::authorize). Fails if the projection's code panics, or the row is not a row of
+    /// this version.
     fn authorize(&self, caller: &Caller, access: ViewAccess<'_>, row: Option<&Json>)
     -> Result<Authorization, RowError>;
 }

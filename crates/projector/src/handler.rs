@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use daybook_decider::Aggregate;
 use daybook_event_store::EventStore;
-use daybook_function_runtime::{QueueBatch, QueueResponse};
+use daybook_function_runtime::{FailureCounter, QueueBatch, QueueResponse, with_causes};
 use daybook_projection::Projections;
 use daybook_table::AggregateKey;
 use daybook_view_store::ViewStore;
@@ -15,7 +15,6 @@ use metrics::{Unit, counter, describe_counter};
 use tokio::time::Instant;
 
 use crate::changed::{Changed, read_changed};
-use crate::failures::FailureCounter;
 use crate::target::{EventTarget, TargetOf, TargetRunner};
 use crate::versions::{MarkChecks, VersionsProjecting};
 
@@ -37,24 +36,30 @@ pub struct Projector {
 impl Projector {
     /// A projector of these projections, which reads from this event store and writes to this view store.
     pub fn new(projections: Projections, events: EventStore, views: ViewStore) -> Self {
-        for name in ["EventsProjected", "ProjectionRetries"] {
+        for name in [
+            "EventsProjected",
+            "ProjectionRetries",
+            "ChangesFailed",
+            "ProjectionsFailed",
+            "ProjectionsSuspended",
+            "TargetsFailed",
+        ] {
             describe_counter!(name, Unit::Count, "");
         }
-        FailureCounter::describe();
         Self {
             projections,
             views: views.with_sealing(events.sealing()),
             events,
             targets: Vec::new(),
             checks: MarkChecks::default(),
-            failures: FailureCounter::default(),
+            failures: FailureCounter::new("ChangesFailed"),
         }
     }
 
     /// Also counts failures under this version of the function, by which a deployment is rolled back.
     #[must_use]
     pub fn with_function_version(mut self, version: Option<String>) -> Self {
-        self.failures = FailureCounter::of_version(version);
+        self.failures.set_version(version);
         self
     }
 
@@ -72,7 +77,7 @@ impl Projector {
         let mut failed = BTreeSet::new();
         let messages = batch.records.into_iter().map(|record| (record.message_id, record.body));
         let changed = read_changed(messages, &mut failed);
-        failed.iter().for_each(|_| self.failures.count_of_version());
+        self.failures.count_of_version(failed.len() as u64);
         let (unprojected, unhandled) = join(self.unfinished(&changed, cutoff), self.unhandled(&changed, cutoff)).await;
         for key in unprojected.union(&unhandled) {
             failed.extend(changed[key].messages.iter().cloned());
@@ -118,7 +123,9 @@ impl Projector {
             }
             Err(error) => {
                 self.failures.count("TargetsFailed");
-                tracing::error!(aggregate = %key, target = target.name(), %error, "the target failed");
+                // A log line has the place in the code as `target`.
+                let (target_name, error) = (target.name(), with_causes(&*error));
+                tracing::error!(aggregate = %key, target_name, error, "the target failed");
                 Some(key)
             }
         }

@@ -18,10 +18,9 @@
 //! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible.
 //! - `pause`: the pauses between two attempts.
 //! - `plan`: selects the events that fit into one transaction, and applies their changes to the rows.
-//! - [`target`]: targets besides the views table, such as an SQL database. `failures`: the metrics of failures.
+//! - [`target`]: targets besides the views table, such as an SQL database.
 
 mod changed;
-mod failures;
 mod function;
 pub mod handler;
 mod pause;

@@ -116,7 +116,7 @@ impl<A: Aggregate, T: EventTarget<A>> TargetRunner for TargetOf<A, T> {
                     let events = match read_stored::<A>(&key.id, recorded) {
                         Ok(events) => events,
                         Err(error) if error.kind == UnreadableKind::Newer => {
-                            tracing::warn!(aggregate = %key, target = self.name, %error, "left to the newer release");
+                            tracing::warn!(aggregate = %key, target_name = self.name, %error, "left to the newer release");
                             return Ok(handed_over);
                         }
                         Err(error) => return Err(error.into()),

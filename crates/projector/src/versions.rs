@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use daybook_event_store::{EventStore, StoreError};
-use daybook_function_runtime::with_causes;
+use daybook_function_runtime::{FailureCounter, with_causes};
 use daybook_projection::{ProjectionModel, Projections};
 use daybook_table::AggregateKey;
 use daybook_view_store::{ProjectionVersions, View, ViewStore};
@@ -25,7 +25,6 @@ use metrics::counter;
 use tokio::time::Instant;
 
 use crate::changed::Changed;
-use crate::failures::FailureCounter;
 use crate::project::{EventRange, Projected, Projecting};
 
 /// An instance whose code registers one version of a projection reads its mark again with the first invocation after this

@@ -103,7 +103,7 @@ impl Reactor {
                 Err(error) => wrong = Some(error.to_string()),
             }
             if let Some(reason) = wrong {
-                self.signals.failed();
+                self.count_failed();
                 tracing::error!(message_id, reason, "the message cannot be read");
                 batch.unreadable.insert(message_id);
             }
@@ -123,7 +123,7 @@ impl Reactor {
         for (deadline, Named { messages, receives }) in deadlines {
             let is_done = Instant::now() < cutoff
                 && match &dispatched {
-                    Some(Err(failure)) => self.settle(&deadline, receives, Err(failure.clone())).await,
+                    Some(Err(failure)) => self.settle(&deadline, None, receives, Err(failure.clone())).await,
                     Some(Ok(of)) if !of.deadlines.contains(&deadline.name) => of.again.as_ref() != Some(&deadline.name),
                     _ => self.fire(&deadline, receives, cutoff).await,
                 };

@@ -7,6 +7,7 @@ use daybook_decider::{AggregateKey, CommandRequest, DeclaredDeadline, Model, per
 use daybook_event_store::{DeadlineMark, LoadOptions, StoredDeadline};
 use daybook_function_runtime::with_causes;
 use daybook_table::{DeadlineState, DueDeadline, keys};
+use metrics::counter;
 use tokio::time::Instant;
 
 use crate::batch::OfAggregate;
@@ -70,7 +71,7 @@ impl Reactor {
             let receives = named.get(&due).map_or(1, |named| named.receives);
             let is_done = Instant::now() < cutoff && {
                 let result = self.dispatch(process, model, &row, to, command, cutoff).await;
-                self.settle(&due, receives, result).await
+                self.settle(&due, Some(to), receives, result).await
             };
             if !is_done {
                 return Ok(Dispatched { deadlines, again: Some(due.name) });
@@ -120,7 +121,7 @@ impl Reactor {
             tracing::info!(%process, name, %to, "the dispatch was withdrawn, set again or marked while it was sent");
             return Ok(());
         };
-        self.signals.dispatched();
+        counter!("CommandsDispatched").increment(1);
         let answered = model
             .source(&to.aggregate_type)
             .map(|source| source.answered(&to.id, command, rejection.as_ref()))

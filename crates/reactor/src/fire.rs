@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use daybook_decider::Meta;
+use daybook_decider::{AggregateKey, Meta};
 use daybook_event_store::{
     DeadlineMark, IdempotencyKey, LoadPolicy, StoreError, StoredDeadline, TransactError, TransactOptions, Transacted,
 };
 use daybook_function_runtime::with_causes;
 use daybook_table::{DeadlineState, DueDeadline};
 use jiff::Timestamp;
+use metrics::counter;
 use tokio::time::{Instant, sleep};
+use tracing::field::display;
 use ulid::Ulid;
 
 use crate::deliver::meta;
@@ -35,31 +37,38 @@ impl Reactor {
     /// again.
     pub(crate) async fn fire(&self, deadline: &DueDeadline, receives: u32, cutoff: Instant) -> bool {
         let result = self.try_to_fire(deadline, cutoff).await;
-        self.settle(deadline, receives, result).await
+        self.settle(deadline, None, receives, result).await
     }
 
     /// Ends an attempt to fire a deadline, or to send a dispatch. Returns whether it is done.
-    pub(crate) async fn settle(&self, deadline: &DueDeadline, receives: u32, result: Result<(), Failure>) -> bool {
+    pub(crate) async fn settle(
+        &self,
+        deadline: &DueDeadline,
+        to: Option<&AggregateKey>,
+        receives: u32,
+        result: Result<(), Failure>,
+    ) -> bool {
         let Err(failure) = result else { return true };
-        self.signals.failed();
+        self.count_failed();
+        let to = to.map(display);
         let DueDeadline { due, key, name } = deadline;
         match failure {
             Failure::Transient(error) => {
-                tracing::warn!(aggregate = %key, name, %due, error, "the deadline will fire later");
+                tracing::warn!(aggregate = %key, name, %due, to, error, "the deadline or dispatch is executed later");
                 false
             }
             Failure::Permanent(error) if receives < MAX_RECEIVES => {
-                tracing::warn!(aggregate = %key, name, %due, error, receives, "the deadline cannot fire, tries again");
+                tracing::warn!(aggregate = %key, name, %due, to, error, receives, "the deadline or dispatch cannot be executed, tries again");
                 false
             }
             Failure::Permanent(error) => {
                 if let Err(failed) = self.give_up(deadline, &error).await {
                     let failed = with_causes(&failed);
-                    tracing::warn!(aggregate = %key, name, %due, error = failed, "the deadline cannot be marked as failed");
+                    tracing::warn!(aggregate = %key, name, %due, to, error = failed, "the row cannot be marked as failed");
                     return false;
                 }
-                self.signals.gave_up();
-                tracing::error!(aggregate = %key, name, %due, error, "the deadline failed");
+                counter!("ReactionsGivenUp").increment(1);
+                tracing::error!(aggregate = %key, name, %due, to, error, "the deadline or dispatch failed");
                 true
             }
         }
@@ -98,7 +107,7 @@ impl Reactor {
         };
         match self.store.transact(model, key, &reaction, &options).await {
             Ok(Transacted::Decided(response)) => {
-                self.signals.fired();
+                counter!("DeadlinesFired").increment(1);
                 tracing::info!(aggregate = %key, name, %due, version = response.version, "the deadline has fired");
                 if response.status == GONE {
                     return Ok(());
@@ -113,7 +122,7 @@ impl Reactor {
             }
             Err(TransactError::Decide(NotDecided::NotDeclared)) => return self.undeclared(deadline, &stored).await,
             Err(TransactError::Decide(reason @ (NotDecided::Rejected(_) | NotDecided::NoEffect))) => {
-                self.signals.without_effect();
+                counter!("DeadlinesWithoutEffect").increment(1);
                 tracing::info!(aggregate = %key, name, %due, %reason, "the deadline has no effect");
             }
             Err(error) => return Err(error.into()),

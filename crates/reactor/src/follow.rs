@@ -3,6 +3,7 @@
 use daybook_decider::{AggregateKey, Input, Model, RecordedEvent, Source, UnreadableKind};
 use daybook_event_store::{Page, PositionMove};
 use daybook_function_runtime::with_causes;
+use metrics::counter;
 use tokio::time::{Instant, sleep};
 
 use crate::batch::Named;
@@ -32,7 +33,7 @@ impl Reactor {
             let Some(of) = process.source(&source.aggregate_type) else { continue };
             let following = Following { process, of, source };
             is_done &= self.handle_events(&following, last, named.receives, cutoff).await.unwrap_or_else(|failure| {
-                self.signals.failed();
+                self.count_failed();
                 let receives = named.receives;
                 tracing::warn!(%source, process = process.type_name(), ?failure, receives, "events are not handled");
                 false
@@ -72,8 +73,8 @@ impl Reactor {
                 continue;
             }
             if let (true, Err(Failure::Permanent(error))) = (position.item.is_suspended(), &result) {
-                self.signals.failed();
-                self.signals.gave_up();
+                self.count_failed();
+                counter!("ReactionsGivenUp").increment(1);
                 let event = handled + 1;
                 tracing::error!(%source, process, event, error, "the position is suspended");
                 return Ok(true);
@@ -140,7 +141,7 @@ impl Reactor {
             meta: meta(event.event_id.to_string(), event.meta.correlation_id.clone()),
         };
         self.deliver(delivery, cutoff).await?;
-        self.signals.handled();
+        counter!("EventsHandled").increment(1);
         Ok(())
     }
 }

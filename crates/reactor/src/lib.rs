@@ -23,7 +23,7 @@
 //! - `tick`: finds the deadlines that are due and sends them to the queue. `batch`: what a batch of messages names.
 //! - `fire`: one deadline. `dispatch`: the dispatches of a process. `follow`: the events that are input of processes.
 //! - `deliver`: commands that an aggregate gets once. `reaction`: the decision on them, and on the command of a deadline.
-//! - `failure`: why something could not be done. `signals`: metrics.
+//! - `failure`: why something could not be done.
 
 mod batch;
 mod deliver;
@@ -34,7 +34,6 @@ mod follow;
 mod function;
 mod reaction;
 pub mod reactor;
-mod signals;
 mod tick;
 
 pub use function::{reactions_queue, run};

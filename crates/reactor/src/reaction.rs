@@ -53,6 +53,8 @@ pub(crate) enum NotDecided {
     Rejected(String),
     #[error("its command has no effect")]
     NoEffect,
+    #[error("the system may not send {command} to {to}: allow it in authorize, with caller.is_system()")]
+    Forbidden { command: String, to: AggregateKey },
     /// The command cannot be decided.
     #[error("its command cannot be decided: {0}")]
     Undecidable(JointError),
@@ -98,6 +100,9 @@ impl Decide for Reaction<'_> {
         let input = DecisionInput::new(now, seed, self.meta.clone(), Caller::system(), epoch);
         match Self::decide(self, before, &DecisionInput { involved: involved.clone(), ..input })? {
             Err(JointError { error: CommandError::Needs(needs), .. }) => Err(Undecided::Needs(needs)),
+            Err(JointError { error: CommandError::Forbidden { command, .. }, .. }) => {
+                Err(NotDecided::Forbidden { command, to: self.to.clone() }.into())
+            }
             Err(error) => Err(NotDecided::Undecidable(error).into()),
             Ok(decisions) => Ok(decisions),
         }

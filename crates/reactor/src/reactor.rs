@@ -4,21 +4,22 @@ use std::time::Duration;
 
 use daybook_decider::Registry;
 use daybook_event_store::EventStore;
-use daybook_function_runtime::{QueueBatch, QueueResponse};
+use daybook_function_runtime::{FailureCounter, QueueBatch, QueueResponse};
 use daybook_queue::Queue;
+use metrics::{Unit, describe_counter, describe_histogram};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::signals::Signals;
-
 /// The time that an invocation leaves for its response.
 const MARGIN: Duration = Duration::from_secs(1);
+
+const ATTEMPTS_FAILED: &str = "ReactionAttemptsFailed";
 
 pub struct Reactor {
     pub(crate) registry: Registry,
     pub(crate) store: EventStore,
     pub(crate) queue: Queue,
-    pub(crate) signals: Signals,
+    pub(crate) failures: FailureCounter,
 }
 
 /// What the reactor is invoked with.
@@ -35,13 +36,30 @@ pub enum ReactorEvent {
 impl Reactor {
     /// A reactor of these aggregates, with this queue in front of it.
     pub fn new(registry: Registry, store: EventStore, queue: Queue) -> Self {
-        Self { registry, store, queue, signals: Signals::describe() }
+        for name in [
+            "DeadlinesFired",
+            "DeadlinesWithoutEffect",
+            "CommandsDispatched",
+            "EventsHandled",
+            "ReactionsGivenUp",
+            ATTEMPTS_FAILED,
+        ] {
+            describe_counter!(name, Unit::Count, "");
+        }
+        describe_histogram!("OldestDeadline", Unit::Seconds, "");
+        Self { registry, store, queue, failures: FailureCounter::new(ATTEMPTS_FAILED) }
     }
 
     /// Also counts failures under this version of the function, by which a deployment is rolled back.
     #[must_use]
-    pub fn with_function_version(self, version: Option<String>) -> Self {
-        Self { signals: self.signals.of_version(version), ..self }
+    pub fn with_function_version(mut self, version: Option<String>) -> Self {
+        self.failures.set_version(version);
+        self
+    }
+
+    /// Counts an attempt of any kind that failed, also one that is made again.
+    pub(crate) fn count_failed(&self) {
+        self.failures.count(ATTEMPTS_FAILED);
     }
 
     /// Does as much as the time until `deadline` allows. Returns the messages that the queue must deliver again.

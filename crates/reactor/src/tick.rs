@@ -7,6 +7,7 @@ use daybook_function_runtime::with_causes;
 use daybook_table::{DeadlineState, DueDeadline, DueDeadlines};
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
+use metrics::histogram;
 use tokio::time::Instant;
 
 use crate::reactor::Reactor;
@@ -29,7 +30,7 @@ impl Reactor {
     /// Sends the deadlines that are due, or soon will be, to the queue. What fails is done by the next tick.
     pub(crate) async fn tick(&self, cutoff: Instant) {
         if let Err(error) = self.find_and_send(cutoff).await {
-            self.signals.failed();
+            self.count_failed();
             tracing::error!(error, "the tick failed");
         }
     }
@@ -50,7 +51,8 @@ impl Reactor {
         };
         let due: Vec<_> = deadlines.into_iter().map(due).collect();
         let overdue = due.first().map_or(Duration::ZERO, |oldest| overdue(oldest, now));
-        self.signals.oldest(overdue);
+        // Also without such a deadline: an alarm notices if there is no value.
+        histogram!("OldestDeadline").record(overdue.as_secs_f64());
         let messages = DueDeadlines::of_messages(&due, now);
         let messages: Vec<_> = messages
             .take(if is_full { 1 } else { usize::MAX })

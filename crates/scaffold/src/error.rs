@@ -32,6 +32,12 @@ pub enum ScaffoldError {
          project, because an installed `daybook` does not know your aggregates"
     )]
     NoAggregate { name: String },
+    /// Of a projection or a consumer.
+    #[error(
+        "--of takes one aggregate here, which the example follows: add others to its code, those of a consumer also to \
+         `aggregateType` in its template and to `--rule`"
+    )]
+    SeveralAggregates,
     #[error(transparent)]
     Registration(Box<dyn Error + Send + Sync>),
     #[error("{} exists with other content; nothing was changed", path.display())]

@@ -67,6 +67,8 @@ pub(crate) struct Run<'p> {
     world: World<'p>,
     /// By id.
     in_flight: BTreeMap<String, InFlight>,
+    /// The first answers to requests of clients.
+    pub(crate) answers: Vec<String>,
     /// What has happened: each step with its effects.
     pub(crate) log: Vec<String>,
     steps: usize,
@@ -76,7 +78,7 @@ impl<'p> Run<'p> {
     pub(crate) fn new(simulation: &'p Simulation, seed: u64) -> Self {
         let table = Table::new(&simulation.registry);
         let world = World::new(table, &simulation.projections, &simulation.consumers);
-        Self { simulation, seed, world, in_flight: BTreeMap::new(), log: Vec::new(), steps: 0 }
+        Self { simulation, seed, world, in_flight: BTreeMap::new(), answers: Vec::new(), log: Vec::new(), steps: 0 }
     }
 
     /// Executes the requests that come before all others.
@@ -100,7 +102,8 @@ impl<'p> Run<'p> {
         match action {
             Action::Send { id, request, attempt } => {
                 self.put_in_flight(&id, *request, &id);
-                self.attempt(&id, attempt)?;
+                let answer = self.attempt(&id, attempt)?;
+                self.answers.extend(answer);
             }
             Action::Attempt { id, attempt } => drop(self.attempt(&id, attempt)?),
             Action::Deliver { consumer, of, seq, crash } => self.deliver(consumer, &of, seq, crash)?,

@@ -1,12 +1,19 @@
 //! The search for a seed that fails, and for its shortest schedule that still fails.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use crate::fault::Fault;
 use crate::run::{Action, Attempt, Run};
 use crate::schedule::Schedule;
 use crate::simulation::Simulation;
+use crate::table::ACCEPTED;
 
 /// Maximum schedules that are tried to find a shorter one.
 const MAX_TRIALS: usize = 3_000;
+
+/// Maximum answers that the report of a simulation without accepted requests contains.
+const MAX_ANSWERS: usize = 5;
 
 impl Simulation {
     /// Runs the schedules of the seeds from 0 up to `count`. Panics with the text of the first failure.
@@ -20,19 +27,20 @@ impl Simulation {
     /// Runs the schedule of one seed. Panics with the text of its failure.
     #[track_caller]
     pub fn seed(self, seed: u64) {
-        if let Some(failure) = self.failure(seed) {
+        if let Some(failure) = self.failure(seed, &mut BTreeMap::new()) {
             panic!("{failure}");
         }
     }
 
     /// The text of the first failure among the seeds from 0 up to `count`, for a test that expects one.
     pub fn first_failure(&self, count: u64) -> Option<String> {
-        (0..count).find_map(|seed| self.failure(seed))
+        let mut answers = BTreeMap::new();
+        (0..count).find_map(|seed| self.failure(seed, &mut answers)).or_else(|| nothing_changes(answers))
     }
 
-    /// What a seed finds, with the shortest schedule that still shows it.
-    fn failure(&self, seed: u64) -> Option<String> {
-        let (actions, fault) = self.run_seed(seed)?;
+    /// What a seed finds, with the shortest schedule that still shows it. Counts the answers to clients by their texts.
+    fn failure(&self, seed: u64, answers: &mut BTreeMap<String, u64>) -> Option<String> {
+        let (actions, fault) = self.run_seed(seed, answers)?;
         let all = actions.len();
         let shortest = self.shorten(seed, &fault.what, actions);
         let (again, log) = self.replay(seed, &shortest);
@@ -45,7 +53,7 @@ impl Simulation {
     }
 
     /// The actions of a seed up to the fault, if there is one.
-    fn run_seed(&self, seed: u64) -> Option<(Vec<Action>, Fault)> {
+    fn run_seed(&self, seed: u64, answers: &mut BTreeMap<String, u64>) -> Option<(Vec<Action>, Fault)> {
         let (mut run, mut schedule, mut actions) = (Run::new(self, seed), Schedule::of_seed(seed), Vec::new());
         let mut result = run.set_up();
         while result.is_ok()
@@ -54,7 +62,9 @@ impl Simulation {
             actions.push(action.clone());
             result = run.perform(action);
         }
-        result.and_then(|()| run.come_to_rest()).err().map(|fault| (actions, fault))
+        let fault = result.and_then(|()| run.come_to_rest()).err();
+        run.answers.into_iter().for_each(|answer| *answers.entry(answer).or_default() += 1);
+        fault.map(|fault| (actions, fault))
     }
 
     /// Runs these actions. Returns the fault, and what has happened.
@@ -95,4 +105,19 @@ impl Simulation {
         }
         actions
     }
+}
+
+/// The failure of a simulation that tests nothing, because no request of a client has changed anything; with the answers, the most
+/// frequent ones first.
+fn nothing_changes(answers: BTreeMap<String, u64>) -> Option<String> {
+    if answers.is_empty() || answers.contains_key(ACCEPTED) {
+        return None;
+    }
+    let mut answers: Vec<_> = answers.into_iter().collect();
+    answers.sort_by_key(|(_, count)| Reverse(*count));
+    let lines = answers.iter().take(MAX_ANSWERS).map(|(text, count)| format!("\n  {count} times: {text}"));
+    let lines: String = lines.collect();
+    Some(format!(
+        "no request of a client changes anything, so nothing is tested: correct `.clients(…)`. The answers:{lines}"
+    ))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use daybook_decider::Registry;
 use daybook_event_store::{EventStore, SnapshotOutcome, StoreError};
-use daybook_function_runtime::with_causes;
+use daybook_function_runtime::{FailureCounter, with_causes};
 use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use daybook_table::AggregateKey;
 use futures_util::{StreamExt, stream};
@@ -21,8 +21,7 @@ const CONCURRENCY: usize = 8;
 pub struct Snapshotter {
     registry: Registry,
     store: EventStore,
-    /// The version of the function that runs it, under which its failures are counted.
-    function_version: Option<String>,
+    failures: FailureCounter,
 }
 
 /// The store was not available, and a record to be retried has no sequence number to report.
@@ -35,14 +34,14 @@ impl Snapshotter {
         for name in ["SnapshotsTaken", "SnapshotsTooLarge", "SnapshotsFailed"] {
             describe_counter!(name, Unit::Count, "");
         }
-        Self { registry, store, function_version: None }
+        Self { registry, store, failures: FailureCounter::new("SnapshotsFailed") }
     }
 
     /// Counts failures also under the version of the function that runs it, so that an alarm on this version can roll back
     /// its deployment.
     #[must_use]
     pub fn with_function_version(mut self, version: Option<String>) -> Self {
-        self.function_version = version;
+        self.failures.set_version(version);
         self
     }
 
@@ -119,10 +118,7 @@ impl Snapshotter {
     fn skip(&self, key: Option<&AggregateKey>, first: Option<&SequenceNumber>, error: &str) {
         let aggregate = key.map(AggregateKey::to_string);
         let sequence_number = first.map(SequenceNumber::as_str);
-        counter!("SnapshotsFailed").increment(1);
-        if let Some(version) = &self.function_version {
-            counter!("SnapshotsFailed", "FunctionVersion" => version.clone()).increment(1);
-        }
+        self.failures.count("SnapshotsFailed");
         tracing::error!(aggregate, sequence_number, error, "no snapshot can be taken");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::future::pending;
 
+use daybook_function_runtime::FailureCounter;
 use daybook_queue::{Queue, SqsClient};
 use daybook_stream_batch::{BatchResponse, SequenceNumber, StreamBatch};
 use daybook_table::Clock;
@@ -22,7 +23,7 @@ pub struct Relay {
     changes_queues: Vec<Queue>,
     reactions_queue: Option<Queue>,
     /// The version of the function that runs it, under which its failures are counted.
-    function_version: Option<String>,
+    failures: FailureCounter,
 }
 
 /// An error that fails the whole invocation.
@@ -43,7 +44,12 @@ impl Relay {
         // The function has just checked the bus.
         memory.lock().bus_checked = Some(Instant::now());
         let publisher = Publisher { bus, settings, dead_letter_queue, memory, clock };
-        Self { publisher, changes_queues: Vec::new(), reactions_queue: None, function_version: None }
+        Self {
+            publisher,
+            changes_queues: Vec::new(),
+            reactions_queue: None,
+            failures: FailureCounter::new("MessagesFailed"),
+        }
     }
 
     /// The relay of a function that could not check its bus at its start: the first batch checks it.
@@ -72,7 +78,7 @@ impl Relay {
     /// its deployment.
     #[must_use]
     pub fn with_function_version(mut self, version: Option<String>) -> Self {
-        self.function_version = version;
+        self.failures.set_version(version);
         self
     }
 
@@ -119,7 +125,7 @@ impl Relay {
         if let Some(missing) = missing {
             published.dropped(&missing);
         }
-        signals::report(records, &published, &hints, self.function_version.as_deref());
+        signals::report(records, &published, &hints, &self.failures);
         let response = response(&published, &hints);
         memory.remember(published, hints);
         response

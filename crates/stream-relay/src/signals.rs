@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use daybook_function_runtime::FailureCounter;
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
 use crate::hints::SentHints;
@@ -33,12 +34,12 @@ pub(crate) fn describe() {
     describe_histogram!("Lag", Unit::Milliseconds, "");
 }
 
-/// Logs and counts the result of an invocation by this version of the function, if it is known.
+/// Logs and counts the result of an invocation.
 pub(crate) fn report(
     records: usize,
     published: &Published,
     [changes, deadlines]: &[SentHints; 2],
-    function_version: Option<&str>,
+    failures: &FailureCounter,
 ) {
     let Published { messages, unsettled, .. } = published;
     let ids = |indices: &BTreeSet<usize>| {
@@ -83,11 +84,8 @@ pub(crate) fn report(
     ] {
         counter!(name).increment(count as u64);
     }
-    // A metric of its own, because every value of a dimension is billed: most versions have none.
     let failed = dead_lettered + left + changes.unsettled.len() + deadlines.unsettled.len();
-    if let Some(version) = function_version.filter(|_| failed > 0) {
-        counter!("MessagesFailed", "FunctionVersion" => version.to_owned()).increment(failed as u64);
-    }
+    failures.count_of_version(failed as u64);
     for lag in sample(&published.lags) {
         histogram!("Lag").record(lag.as_secs_f64() * 1000.0);
     }

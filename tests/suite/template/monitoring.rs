@@ -298,10 +298,13 @@ fn each_monitored_metric_is_emitted() {
     let emitting = [
         "command-handler/src/signals",
         "stream-relay/src/signals",
+        "stream-relay/src/relay",
         "snapshotter/src/handler",
         "projector/src/versions",
-        "projector/src/failures",
-        "reactor/src/signals",
+        "projector/src/handler",
+        "reactor/src/reactor",
+        "reactor/src/tick",
+        "reactor/src/fire",
     ];
     let code = emitting.map(|file| format!("{file}.rs")).map(|file| read(&format!("crates/{file}"))).concat();
     let filters = resources(&nested, "AWS::Logs::MetricFilter").into_values();

@@ -109,8 +109,7 @@ impl AddCommand {
                 format!(
                     "GET /views/{name} lists its rows, and GET /views/{name}/KEY returns one.\nThe events of an aggregate that \
                      exists already come in with its next event. While `cargo run` runs, this call brings in all of them:\n  \
-                     (eval \"$(curl -s localhost:3000/_dev/environment)\" && cargo run -- projection rebuild {name})\n\
-                     A deployed stack needs ReadModels=true.\n"
+                     cargo run -- projection rebuild {name}\nA deployed stack needs ReadModels=true.\n"
                 )
             }
             Self::Consumer { name, of } => format!(
@@ -139,6 +138,9 @@ fn registration_of_aggregate(name: &ItemName) -> Registration {
 }
 
 fn followed(name: &str, project: Project) -> Result<ItemName, ScaffoldError> {
+    if name.contains(',') {
+        return Err(ScaffoldError::SeveralAggregates);
+    }
     let aggregate = ItemName::new(name)?;
     let registry = (project.aggregates)().map_err(|error| ScaffoldError::Registration(error.into()))?;
     match registry.get(name) {

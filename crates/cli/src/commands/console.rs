@@ -71,7 +71,7 @@ pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'
 /// The pages show the aggregates, their events, states and messages, the number of dead-letter messages, and what the
 /// relay and the projector wait for. They read with your credentials, and change nothing. Each page costs a few reads
 /// of the table; docs/console.md lists them. `--allow-writes` adds the dead-letter messages themselves, which can be
-/// sent again and deleted.
+/// sent again and deleted, and resumes suspended aggregates of projections.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct ConsoleArgs {
@@ -82,7 +82,7 @@ pub struct ConsoleArgs {
     /// the printed address.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub host: IpAddr,
-    /// List the dead-letter messages, and allow to send them again and to delete them.
+    /// List the dead-letter messages, and allow to send them again, to delete them, and to resume suspended aggregates.
     #[arg(long)]
     pub allow_writes: bool,
     #[command(flatten)]

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use daybook_event_store::StoredDeadline;
 use daybook_operations::deadlines::{find, mark};
-use daybook_operations::derived::DerivedRows;
+use daybook_operations::derived::Derived;
 use daybook_operations::marking::{MarkOptions, RowSelection};
 use daybook_table::{DeadlineItem, DeadlineState};
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ impl DeadlinesCommand {
             Self::Retry(command) => command.run(context, async |args, on| mark_all(args, false, on).await).await,
             Self::Drop(command) => command.run(context, async |args, on| mark_all(args, true, on).await).await,
             Self::Rebuild(command) => {
-                command.run(context, async |args, on| correct(DerivedRows::Deadlines, args, on).await).await
+                command.run(context, async |args, on| correct(Derived::Deadlines { sends: true }, args, on).await).await
             }
         }
     }
@@ -84,7 +84,9 @@ async fn mark_all(options: MarkOptions, drops: bool, Session { stack, mut out }:
         out.print_outcome(outcome(words, marked), json, &text)
     });
     let counts = marked.await?;
-    finish(words, ["failed", "deadlines and dispatches"], &counts, Session { stack, out })
+    let [would, _, doing] = words;
+    let done = if drops { "dropped" } else { "retried: their commands are sent within a minute" };
+    finish([would, done, doing], ["failed", "deadlines and dispatches"], &counts, Session { stack, out })
 }
 
 fn state(deadline: &StoredDeadline) -> &'static str {

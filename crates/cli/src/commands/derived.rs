@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::{Args, Subcommand};
 use daybook_decider::record::timestamp;
-use daybook_operations::derived::{Corrected, CorrectedClaims, CorrectedCounts, DerivedRows, rebuild};
+use daybook_operations::derived::{Corrected, CorrectedClaims, CorrectedCounts, Derived, rebuild};
 use daybook_operations::selection::Selection;
 use daybook_operations::walk::{WalkOptions, Walked};
 use serde_json::json;
@@ -41,12 +41,12 @@ pub struct RebuildArgs {
 impl ClaimsCommand {
     pub(super) async fn run(self, context: &mut OperatorContext) -> Ended {
         let Self::Rebuild(command) = self;
-        command.run(context, async |args, session| correct(DerivedRows::Claims, args, session).await).await
+        command.run(context, async |args, session| correct(Derived::Claims(&[]), args, session).await).await
     }
 }
 
 /// Corrects rows of a type.
-pub(super) async fn correct(rows: DerivedRows, args: RebuildArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn correct(rows: Derived<'_>, args: RebuildArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let RebuildArgs { aggregate_type, yes: writes, rate, concurrency } = args;
     let selection = Selection { types: vec![aggregate_type], ..Selection::default() };
     let options = WalkOptions { selection, rate, concurrency, checkpoint: None };
@@ -63,11 +63,11 @@ pub(super) async fn correct(rows: DerivedRows, args: RebuildArgs, Session { stac
     let Walked { counts, how_to_go_on } = rebuilt.await?;
     let CorrectedCounts { added, removed, elsewhere, failed, .. } = counts;
     let text = match rows {
-        DerivedRows::Claims => format!(
+        Derived::Claims(_) => format!(
             "{removed} claims {would_be}released, {added} {would_be}taken; other aggregates have {elsewhere}, {failed} \
              aggregates cannot be read"
         ),
-        DerivedRows::Deadlines => {
+        Derived::Deadlines { .. } => {
             format!("{added} deadlines {would_be}set, {removed} {would_be}deleted; {failed} aggregates cannot be read")
         }
     };

@@ -11,6 +11,7 @@ use daybook_local_stack::{DevArgs, DevError, Project, RestartArgs, RuleOption, S
 use tokio::sync::oneshot;
 
 use crate::operator::Exit;
+use crate::operator::local::Findable;
 
 /// How long the reader of the output may take for the last lines after the stack has stopped.
 const OUTPUT_GRACE: Duration = Duration::from_millis(200);
@@ -48,6 +49,10 @@ pub(super) async fn run(args: DevCommandArgs, project: Project) -> Result<Exit, 
         () = signals.next() => return Ok(Exit::Clean),
         started = start => started?,
     };
+    let findable = Findable::start(stack.api_url()).unwrap_or_else(|error| {
+        eprintln!("daybook: operator commands will not find this stack by themselves: {error}");
+        None
+    });
     let mut output = Output::start(io::stdout());
     output.print(&greeting(&stack, &rules));
     for warning in rule_warnings(&rules, &registry) {
@@ -62,6 +67,7 @@ pub(super) async fn run(args: DevCommandArgs, project: Project) -> Result<Exit, 
             }
         }
     };
+    drop(findable);
     stack.stop().await;
     output.finish().await;
     Ok(Exit::of_output(written)?)

@@ -11,6 +11,7 @@ use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::Environment;
 
 use super::exit::{Ended, Exit};
+use super::local;
 use super::output::{Output, ProgressLine};
 use super::target::{STACK_HELP, StackArgs};
 
@@ -52,7 +53,24 @@ impl OperatorContext {
         })
     }
 
-    /// Runs a command on the stack that the options select, and explains its error.
+    /// If neither options nor variables name a stack, selects the local stack of the project that contains the current folder. Of the
+    /// given variables, only those of its settings stay: credentials, a region and other endpoints belong to other stacks.
+    async fn select(&mut self, args: &StackArgs) -> Result<(), OperatorError> {
+        if !args.name_a_stack(&self.environment)
+            && let Some((url, variables)) = local::find().await?
+        {
+            eprintln!("daybook: on the local stack at {url}");
+            let given = |(name, value): (String, String)| {
+                let is_setting = !name.starts_with("AWS_");
+                let given = self.environment.optional(&name).filter(|_| is_setting);
+                (name, given.unwrap_or(value))
+            };
+            self.environment = variables.into_iter().map(given).collect();
+        }
+        Ok(())
+    }
+
+    /// Runs a command on the stack that options and variables name, and explains its error.
     pub(crate) async fn run(
         &mut self,
         args: &StackArgs,
@@ -75,6 +93,16 @@ impl OperatorContext {
 
 impl<A: Args> OnStack<A> {
     pub(crate) async fn run(
+        self,
+        context: &mut OperatorContext,
+        command: impl AsyncFnOnce(A, Session<'_>) -> Ended,
+    ) -> Ended {
+        context.select(&self.stack).await?;
+        self.run_on_named(context, command).await
+    }
+
+    /// Runs a command for which the local stack is not selected by itself, such as one that only a deployed stack has.
+    pub(crate) async fn run_on_named(
         self,
         context: &mut OperatorContext,
         command: impl AsyncFnOnce(A, Session<'_>) -> Ended,

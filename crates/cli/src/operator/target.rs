@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use daybook_local_stack::http::DYNAMODB_ENDPOINT;
 use daybook_operations::OperatorError;
 use daybook_settings::{Environment, SettingError};
 
@@ -13,7 +14,8 @@ To select the stack:
     export STACK=daybook-prod
     export STACK $(aws cloudformation describe-stacks --stack-name $STACK --output text \\
       --query \"Stacks[0].Outputs[?OutputKey=='OperatorEnvironment'].OutputValue\")
-  The local stack of `daybook dev`, in another shell than the one that runs it:
+  The local stack of `daybook dev`, in another shell than the one that runs it: most commands find it in the folder of its
+  project and below, if no option and no variable names a stack. This selects it for all of them, and one of several:
     eval \"$(curl -s localhost:3000/_dev/environment)\"
 
 Exit status: 0 success, and nothing is wrong; 1 something is wrong or left over, and was printed; 2 a wrong option or
@@ -72,6 +74,12 @@ impl StackArgs {
     /// The environment, with the options in place of their variables.
     pub(crate) fn over(&self, environment: &Environment) -> Environment {
         self.0.iter().fold(environment.clone(), |environment, (name, value)| environment.with(name, value.clone()))
+    }
+
+    /// Whether an option or a variable says which stack is meant, or a part of it.
+    pub(crate) fn name_a_stack(&self, environment: &Environment) -> bool {
+        let given = self.over(environment);
+        OPTIONS.iter().map(|(_, name, ..)| *name).chain([DYNAMODB_ENDPOINT]).any(|name| given.optional(name).is_some())
     }
 
     /// The error with the name of the option in which the setting was given, or can be given.

@@ -23,7 +23,8 @@ pub(crate) const DEV: [&str; 9] = [
 
 async fn daybook<W: AsRef<std::ffi::OsStr>>(setup: Option<&Setup>, words: impl IntoIterator<Item = W>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
-    command.args(words).env_clear();
+    // Not in the folder of a project, whose local stack may be running.
+    command.args(words).env_clear().current_dir(std::env::temp_dir());
     if let Some(setup) = setup {
         command.envs(setup.environment());
     }
@@ -175,7 +176,7 @@ async fn command_with_a_closed_pipe_as_output_ends_silently() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
-        command.args(words).env_clear().stdout(writer).stderr(Stdio::piped());
+        command.args(words).env_clear().current_dir(std::env::temp_dir()).stdout(writer).stderr(Stdio::piped());
         if words != dev {
             command.envs(setup.environment());
         }
@@ -188,6 +189,7 @@ async fn command_with_a_closed_pipe_as_output_ends_silently() {
 fn stack_prints_queue_and_table_of_each_rule_and_warns_of_unknown_names() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
     command.args(DEV).env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+    command.current_dir(std::env::temp_dir());
     for rule in [
         "order/* -> queue:work -> function:./nowhere",
         "ordr/* -> queue:seen",

@@ -6,11 +6,13 @@ use std::time::Duration;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::json;
 
-use daybook_cli::operator::ErrorExit;
+use daybook_cli::operator::{ErrorExit, Exit};
 
 use crate::dlq;
+use crate::projection::{REBUILD, five_accounts};
 use crate::relay_status::{Aws, healthy, stack};
 use crate::support::Setup;
+use crate::views::versions_1_and_4;
 
 const SERVE: &str = "console --port 0";
 
@@ -33,9 +35,14 @@ async fn post(address: &str, form: String) -> Response {
 
 /// Sends a form with the token of the console. Returns the page that it shows.
 async fn submit(console: &str, fields: &str) -> String {
-    let form = page(&format!("{console}/dead-letters")).await;
+    submit_to(console, "/dead-letters", "/dead-letters", fields).await
+}
+
+/// The same, with a form of one page that is sent to another.
+async fn submit_to(console: &str, from: &str, to: &str, fields: &str) -> String {
+    let form = page(&format!("{console}{from}")).await;
     let token = form.split_once("name=\"token\" value=\"").unwrap().1.split('"').next().unwrap().to_owned();
-    post(&format!("{console}/dead-letters"), format!("token={token}&{fields}")).await.text().await.unwrap()
+    post(&format!("{console}{to}"), format!("token={token}&{fields}")).await.text().await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,6 +105,8 @@ async fn routes_that_write_do_not_exist_without_the_option() {
             }
             let posted = post(&format!("{console}/dead-letters"), "action=delete&id=1".to_owned()).await.status();
             assert_eq!(posted, StatusCode::METHOD_NOT_ALLOWED);
+            let posted = post(&format!("{console}/projections"), "aggregate=todo/1".to_owned()).await.status();
+            assert!([StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED].contains(&posted), "{posted}");
             for path in ["/_dev/queues", "/_dev/dlq/redrive", "/todo/1"] {
                 assert_eq!(get(&format!("{origin}{path}")).await.status(), StatusCode::NOT_FOUND, "{path}");
             }
@@ -144,6 +153,33 @@ async fn dead_letters_are_sent_again_and_deleted_only_with_allow_writes() {
         .await;
     assert_eq!((setup.sent().len(), setup.bus.waiting_dead_letters().len()), (1, 4));
     assert_eq!(setup.bus.message_counts("dlq"), (4, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspended_aggregates_are_resumed_only_with_allow_writes() {
+    let setup = five_accounts(versions_1_and_4).await;
+    setup.deposit("b", 13).await;
+    let worker = setup.worker(versions_1_and_4(), setup.table.engine.url());
+    setup.daybook(REBUILD).await.expect(Exit::Findings);
+    worker.stop().await;
+    let listed = "account/b/events/4\">account/b 4</a>";
+    let stream = setup.served(SERVE, async |console| page(&format!("{console}/stream")).await).await;
+    assert!(stream.contains(listed) && !stream.contains("method=\"post\""), "{stream}");
+    setup
+        .served(&format!("{SERVE} --allow-writes"), async |console| {
+            let stream = page(&format!("{console}/stream")).await;
+            assert!(stream.contains(listed) && stream.contains("Resume the selected"), "{stream}");
+            // Without the token, nothing is resumed.
+            let posted = post(&format!("{console}/projections"), "aggregate=account/b".to_owned()).await.status();
+            assert_eq!(posted, StatusCode::FORBIDDEN);
+            assert_eq!(setup.bus.message_counts("changes"), (0, 0));
+            let resumed = submit_to(&console, "/stream", "/projections", "aggregate=account%2Fb").await;
+            assert!(resumed.contains("1 aggregate was resumed.") && !resumed.contains(listed), "{resumed}");
+        })
+        .await;
+    let waiting = setup.bus.queued().into_iter().map(|message| message.body).collect::<Vec<_>>();
+    assert_eq!(waiting, ["{\"changed\":[[\"account\",\"b\",4]]}"]);
+    setup.daybook("projection suspended").await.expect(Exit::Clean);
 }
 
 #[tokio::test(flavor = "multi_thread")]

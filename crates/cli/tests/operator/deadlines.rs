@@ -126,7 +126,8 @@ async fn failed_deadline_is_fired_after_its_cause_is_corrected_and_it_is_retried
     assert!(hold(&setup, "1").await.item.error.is_some());
     let lines = setup.daybook("deadlines retry --yes").await.expect(Exit::Clean);
     assert!(lines[0].starts_with("retried reservation/1 hold"), "{lines:?}");
-    assert_eq!(lines[1], "1 deadlines and dispatches retried; 0 were changed meanwhile, 0 are unreadable");
+    let expected = "1 deadlines and dispatches retried: their commands are sent within a minute; 0 were changed meanwhile, 0 are unreadable";
+    assert_eq!(lines[1], expected);
 
     reactor.handle(ReactorEvent::Tick { tick: true }, Instant::now() + Duration::from_secs(60)).await;
     let queued = setup.bus.queued();

@@ -66,8 +66,10 @@ impl Aws {
         let outputs: String = self.outputs.iter().map(output).collect();
         let calls = fs::read_to_string(&self.calls).unwrap_or_default();
         let release = if self.declines { "older" } else { calls.trim().rsplit("Release=").next().unwrap() };
-        let (read_models, reactor) = if self.lacks_parts { ("false", "deadlines") } else { ("true", "processes") };
-        let parameters: String = [("Release", release), ("ReadModels", read_models), ("Reactor", reactor)]
+        let [read_models, reactor, key] =
+            if self.lacks_parts { ["false", "deadlines", ""] } else { ["true", "processes", "arn:aws:kms:key"] };
+        let parts = [("Release", release), ("ReadModels", read_models), ("Reactor", reactor), ("KmsKeyArn", key)];
+        let parameters: String = parts
             .map(|(key, value)| {
                 format!("<member><ParameterKey>{key}</ParameterKey><ParameterValue>{value}</ParameterValue></member>")
             })
@@ -205,6 +207,8 @@ async fn deployment_prints_the_url_the_first_message_and_what_is_missing() {
         [
             "missing ReadModels=true in samconfig.toml: the code has read models, which the stack does not run",
             "missing Reactor=processes in samconfig.toml: the code has processes, which the stack does not run",
+            "missing KmsKeyArn=ARN in samconfig.toml: the code has personal data, for which the stack has no key: each command that \
+             stores some fails",
             "missing nobody gets the alarms: set AlarmEmail in samconfig.toml, or subscribe to the output NotificationsTopic",
             "missing the account runs only 10 functions at a time: request 1,000 concurrent executions under Service Quotas",
         ]

@@ -163,6 +163,31 @@ async fn second_pass_of_a_rebuild_finds_events_that_only_the_previous_release_ha
     current.stop().await;
 }
 
+/// The same on the local stack, which shows whether an invocation is running.
+#[tokio::test(flavor = "multi_thread")]
+async fn second_pass_of_a_rebuild_on_the_local_stack_waits_until_no_message_is_at_the_projector() {
+    let setup = five_accounts(versions_1_and_2).await;
+    let (sqs, url) = (setup.sqs(), setup.changes_url());
+    setup.notify_projector("c").await;
+    let received = sqs.receive_message().queue_url(&url).visibility_timeout(600).send().await.unwrap();
+    let handle = received.messages()[0].receipt_handle().unwrap();
+    let current = setup.worker(versions_1_and_2(), setup.table.engine.url());
+    let late = async {
+        while setup.mark(2).await.leads_since.is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // Only the invocation that is running takes the message.
+        setup.deposit("c", 5).await;
+        sqs.delete_message().queue_url(&url).receipt_handle(handle).send().await.unwrap();
+    };
+    let rebuild = REBUILD.replace("--wait-for-projector 0", "");
+    let (printed, ()) = tokio::join!(setup.daybook(&rebuild), late);
+    assert!(printed.expect(Exit::Clean)[0].contains("; 6 sent in 2 messages;"));
+    assert_eq!(setup.view(2).await["account:c"].events, 4);
+    current.stop().await;
+}
+
 /// The same, if the code registers the new version only: an instance of the previous release may still be running.
 #[tokio::test(flavor = "multi_thread")]
 async fn second_pass_of_a_rebuild_of_an_only_version_waits_for_the_previous_release() {

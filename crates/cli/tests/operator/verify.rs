@@ -40,6 +40,11 @@ async fn verify_of_a_clean_table_reads_all_aggregates_by_queries() {
 #[tokio::test]
 async fn verify_prints_each_finding_in_a_line() {
     let setup = setup().await;
+    // Like a stack of this machine, the table of the test has the address of a loopback interface.
+    setup.delete("todo/2", "OUTBOX#000000000002#0").await;
+    let lines = setup.daybook("verify todo/2").await.expect(Exit::Findings);
+    assert!(lines[0].ends_with("expired yet, unless the clock of the local stack was moved"), "{lines:?}");
+    let setup = self::setup().await;
     setup.delete("todo/1", "EVENT#000000000003").await;
     setup.delete("todo/1", "OUTBOX#000000000003#0").await;
     let expected = "todo/1 EVENT#000000000003 missing: event 3 is missing";

@@ -65,6 +65,13 @@ impl Daybook {
         Self::spawn(data, template, None, &[])
     }
 
+    /// A stack that is started in this folder.
+    pub(crate) fn in_folder(folder: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
+        command.args(["dev", "--no-restart", "--template"]).arg(template()).current_dir(folder);
+        Self::run(command, None).with_reader()
+    }
+
     fn spawn(data: Option<&Path>, template: &Path, epoch: Option<&str>, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_daybook"));
         // These tests have the variables of cargo, as `cargo run` has.
@@ -72,7 +79,8 @@ impl Daybook {
         if let Some(data) = data {
             command.arg("--data").arg(data);
         }
-        command.args(options).envs(epoch.map(|epoch| ("EPOCH", epoch)));
+        // Not in the folder of a project, where commands of other tests would find it.
+        command.args(options).envs(epoch.map(|epoch| ("EPOCH", epoch))).current_dir(std::env::temp_dir());
         Self::run(command, epoch)
     }
 
@@ -80,6 +88,7 @@ impl Daybook {
     pub(crate) fn with_build_command(binary: &Path, build_command: &str, log: File) -> Self {
         let mut command = Command::new(binary);
         command.args(["dev", "--build-command", build_command, "--template"]).arg(template()).stderr(log);
+        command.current_dir(std::env::temp_dir());
         Self::run(command, None).with_reader()
     }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod daybook;
+mod found;
 mod kill;
 mod projection;
 mod replaced_functions;

@@ -187,9 +187,15 @@ async fn failed_build_is_shown_and_the_functions_stay_as_they_are_until_a_build_
     project.save("too short");
     assert_eq!(title_and_reason(&daybook).await, (json!(TITLE), Some("the build failed".to_owned())));
     let log = project.log();
-    let begun = format!("daybook: building after a change of {}\n", project.path("title.rs").display());
+    // The path is relative to the folder in which the stack was started.
+    let saved = project.path("title.rs");
+    let saved = saved.strip_prefix(std::env::temp_dir()).unwrap();
+    let begun = format!("daybook: building after a change of {}\n", saved.display());
     assert!(log.contains(&begun), "{log}");
     assert!(log.contains("error: wrong title\n") && log.contains("the previous version keeps running\n"), "{log}");
+    let console = async || reqwest::get(format!("{}/_console", daybook.api)).await.unwrap().text().await.unwrap();
+    let page = console().await;
+    assert!(page.contains("role=\"alert\">Your code has changed since, but the build failed"), "{page}");
     // It is not built again before the next change.
     assert_eq!(title_and_reason(&daybook).await, (json!(TITLE), Some("the build failed".to_owned())));
     assert_eq!(fs::read_to_string(project.path("builds")).unwrap(), "build\n");
@@ -197,6 +203,7 @@ async fn failed_build_is_shown_and_the_functions_stay_as_they_are_until_a_build_
     project.save("Version c0nflict");
     project.wait_for_new_functions().await;
     assert_eq!(title_and_reason(&daybook).await, (json!("Version c0nflict"), None));
+    assert!(!console().await.contains("Your code has changed"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -242,14 +242,15 @@ fn added_projection_follows_a_registered_aggregate() {
     // The binary of these tests has the aggregates of the workspace.
     let (_parent, shop) = shop();
     assert!(fail(&shop, &["add", "projection", "paid", "--of", "invoice"]).contains("no aggregate \"invoice\""));
+    let error = fail(&shop, &["add", "consumer", "mails", "--of", "order,account"]);
+    assert!(
+        error.contains("--of takes one aggregate here, which the example follows: add others to its code"),
+        "{error}"
+    );
     let printed = run(&shop, &["add", "projection", "big-orders", "--of", "order"]);
     assert!(printed.contains("GET /views/big-orders lists its rows, and GET /views/big-orders/KEY returns one.\n"));
-    assert!(
-        printed.ends_with(
-            "environment)\" && cargo run -- projection rebuild big-orders)\nA deployed stack needs ReadModels=true.\n"
-        ),
-        "{printed}"
-    );
+    let end = ":\n  cargo run -- projection rebuild big-orders\nA deployed stack needs ReadModels=true.\n";
+    assert!(printed.ends_with(end), "{printed}");
     run(&shop, &["add", "projection", "all-orders", "--of", "order"]);
     let lib = fs::read_to_string(shop.join("app/projections/src/lib.rs")).unwrap();
     let at = |text: &str| lib.find(text).unwrap_or_else(|| panic!("no {text} in {lib}"));

@@ -9,37 +9,28 @@ use super::response::{ExtensionMembers, Problem, ProblemType};
 /// The version of the aggregates in the examples.
 pub(crate) const EXAMPLE_VERSION: u64 = 3;
 
-pub(crate) const NOT_FOUND: ProblemType = ProblemType {
-    slug: "not-found",
-    status: StatusCode::NOT_FOUND,
-    title: "Not found",
-    description: "there is no such aggregate",
-    example: |_| not_found(),
-};
+pub(crate) const NOT_FOUND: ProblemType =
+    ProblemType::new(("not-found", StatusCode::NOT_FOUND, "Not found"), "there is no such aggregate", |_| not_found());
 
 pub(crate) fn not_found() -> Problem {
     Problem::new(&NOT_FOUND, "there is no such aggregate")
 }
 
-pub(crate) const NO_SUCH_ROW: ProblemType = ProblemType {
-    slug: "no-such-row",
-    status: StatusCode::NOT_FOUND,
-    title: "No such row",
-    description: "the view has no row with this key",
-    example: |_| no_such_row(),
-};
+pub(crate) const NO_SUCH_ROW: ProblemType = ProblemType::new(
+    ("no-such-row", StatusCode::NOT_FOUND, "No such row"),
+    "the view has no row with this key",
+    |_| no_such_row(),
+);
 
 pub(crate) fn no_such_row() -> Problem {
     Problem::new(&NO_SUCH_ROW, "the view has no row with this key")
 }
 
-pub(crate) const FORBIDDEN: ProblemType = ProblemType {
-    slug: "forbidden",
-    status: StatusCode::FORBIDDEN,
-    title: "Forbidden",
-    description: "the rules of the aggregate type, or of the view, do not allow the caller to do this",
-    example: |_| forbidden("an example"),
-};
+pub(crate) const FORBIDDEN: ProblemType = ProblemType::new(
+    ("forbidden", StatusCode::FORBIDDEN, "Forbidden"),
+    "the rules of the aggregate type, or of the view, do not allow the caller to do this",
+    |_| forbidden("an example"),
+);
 
 /// The cause names what was checked.
 pub(crate) fn forbidden(checked: impl ToString) -> Problem {
@@ -47,13 +38,11 @@ pub(crate) fn forbidden(checked: impl ToString) -> Problem {
     Problem { cause: Some(checked.to_string().into()), ..problem }
 }
 
-pub(crate) const NO_SUCH_VERSION: ProblemType = ProblemType {
-    slug: "no-such-version",
-    status: StatusCode::NOT_FOUND,
-    title: "No such version",
-    description: "the aggregate has no such version",
-    example: |_| no_such_version(EXAMPLE_VERSION + 1, EXAMPLE_VERSION),
-};
+pub(crate) const NO_SUCH_VERSION: ProblemType = ProblemType::new(
+    ("no-such-version", StatusCode::NOT_FOUND, "No such version"),
+    "the aggregate has no such version",
+    |_| no_such_version(EXAMPLE_VERSION + 1, EXAMPLE_VERSION),
+);
 
 /// The event that a view must show does not exist.
 pub(crate) fn no_such_event(key: &AggregateKey, seq_num: u64) -> Problem {
@@ -64,13 +53,11 @@ pub(crate) fn no_such_version(version: u64, current: u64) -> Problem {
     Problem::new(&NO_SUCH_VERSION, format!("there is no version {version}; versions go from 1 to {current}"))
 }
 
-pub(crate) const VERSION_CONFLICT: ProblemType = ProblemType {
-    slug: "version-conflict",
-    status: StatusCode::CONFLICT,
-    title: "Version conflict",
-    description: "the aggregate has another version than `If-Match`; load it, merge and try again",
-    example: |_| version_conflict(EXAMPLE_VERSION - 1, EXAMPLE_VERSION),
-};
+pub(crate) const VERSION_CONFLICT: ProblemType = ProblemType::new(
+    ("version-conflict", StatusCode::CONFLICT, "Version conflict"),
+    "the aggregate has another version than `If-Match`; load it, merge and try again",
+    |_| version_conflict(EXAMPLE_VERSION - 1, EXAMPLE_VERSION),
+);
 
 pub(crate) fn version_conflict(expected: u64, actual: u64) -> Problem {
     let detail = match actual {
@@ -85,41 +72,35 @@ pub(crate) fn version_conflict(expected: u64, actual: u64) -> Problem {
     }
 }
 
-pub(crate) const ALREADY_EXISTS: ProblemType = ProblemType {
-    slug: "already-exists",
-    status: StatusCode::CONFLICT,
-    title: "Already exists",
-    description: "an aggregate with this id exists or existed",
-    example: |_| already_exists(EXAMPLE_VERSION),
-};
+pub(crate) const ALREADY_EXISTS: ProblemType = ProblemType::new(
+    ("already-exists", StatusCode::CONFLICT, "Already exists"),
+    "an aggregate with this id exists or existed",
+    |_| already_exists(EXAMPLE_VERSION),
+);
 
 pub(crate) fn already_exists(version: u64) -> Problem {
     let detail = "an aggregate with this id exists or existed; ids are used once";
     Problem { version: Some(version), ..Problem::new(&ALREADY_EXISTS, detail) }
 }
 
-pub(crate) const CLAIM_TAKEN: ProblemType = ProblemType {
-    slug: "claim-taken",
-    status: StatusCode::CONFLICT,
-    title: "Claim taken",
-    description: "a value belongs to another aggregate; `claim` is its name. `holder` is that aggregate, `type/id`, if the \
+pub(crate) const CLAIM_TAKEN: ProblemType = ProblemType::new(
+    ("claim-taken", StatusCode::CONFLICT, "Claim taken"),
+    "a value belongs to another aggregate; `claim` is its name. `holder` is that aggregate, `type/id`, if the \
                   caller may read it",
-    example: |_| claim_taken("personal-email", Some("customer/1".to_owned())),
-};
+    |_| claim_taken("personal-email", Some("customer/1".to_owned())),
+);
 
 pub(crate) fn claim_taken(claim: &str, holder: Option<String>) -> Problem {
-    let detail = format!("another aggregate has the {claim}");
+    let detail = format!("another aggregate has this value of {claim}");
     let extension = ExtensionMembers::Claim { claim: claim.to_owned(), holder };
     Problem { extension: Some(extension.into()), ..Problem::new(&CLAIM_TAKEN, detail) }
 }
 
-pub(crate) const SUBJECT_FORGOTTEN: ProblemType = ProblemType {
-    slug: "subject-forgotten",
-    status: StatusCode::CONFLICT,
-    title: "Subject forgotten",
-    description: "the command would store a new personal value about a subject that is forgotten; send it without that value",
-    example: |_| subject_forgotten("customer/2"),
-};
+pub(crate) const SUBJECT_FORGOTTEN: ProblemType = ProblemType::new(
+    ("subject-forgotten", StatusCode::CONFLICT, "Subject forgotten"),
+    "the command would store a new personal value about a subject that is forgotten; send it without that value",
+    |_| subject_forgotten("customer/2"),
+);
 
 pub(crate) fn subject_forgotten(subject: &str) -> Problem {
     Problem::new(
@@ -128,25 +109,21 @@ pub(crate) fn subject_forgotten(subject: &str) -> Problem {
     )
 }
 
-pub(crate) const DELETED: ProblemType = ProblemType {
-    slug: "deleted",
-    status: StatusCode::GONE,
-    title: "Deleted",
-    description: "the aggregate was deleted; its events can be read",
-    example: |_| deleted(),
-};
+pub(crate) const DELETED: ProblemType = ProblemType::new(
+    ("deleted", StatusCode::GONE, "Deleted"),
+    "the aggregate was deleted; its events can be read",
+    |_| deleted(),
+);
 
 pub(crate) fn deleted() -> Problem {
     Problem::new(&DELETED, DELETED.description)
 }
 
-pub(crate) const COMMAND_REJECTED: ProblemType = ProblemType {
-    slug: "refused",
-    status: StatusCode::UNPROCESSABLE_ENTITY,
-    title: "Refused",
-    description: "a rule of the aggregate rejects the command; `rejection` is the name of the rejection. `detail` contains \
+pub(crate) const COMMAND_REJECTED: ProblemType = ProblemType::new(
+    ("refused", StatusCode::UNPROCESSABLE_ENTITY, "Refused"),
+    "a rule of the aggregate rejects the command; `rejection` is the name of the rejection. `detail` contains \
                   the reason only if the caller may read the aggregate",
-    example: |_| {
+    |_| {
         let detail = "the balance would be -1001, it may not go below -1000".to_owned();
         command_rejected(
             DomainRejection { name: "InsufficientFunds", detail, index: 0, by: None },
@@ -154,7 +131,7 @@ pub(crate) const COMMAND_REJECTED: ProblemType = ProblemType {
             true,
         )
     },
-};
+);
 
 /// `version` is the version of the aggregate after the events that record the rejection.
 pub(crate) fn command_rejected(rejection: DomainRejection, version: u64, shows_reason: bool) -> Problem {

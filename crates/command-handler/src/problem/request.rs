@@ -8,54 +8,44 @@ use ulid::Ulid;
 
 use super::response::{Problem, ProblemType};
 
-pub(crate) const MALFORMED_JSON: ProblemType = ProblemType {
-    slug: "malformed-json",
-    status: StatusCode::BAD_REQUEST,
-    title: "Malformed JSON",
-    description: "the body is not well-formed JSON, or nests deeper than 100 levels",
-    example: |_| Problem::new(&MALFORMED_JSON, "the body is not JSON: EOF while parsing an object at line 1 column 1"),
-};
+pub(crate) const MALFORMED_JSON: ProblemType = ProblemType::new(
+    ("malformed-json", StatusCode::BAD_REQUEST, "Malformed JSON"),
+    "the body is not well-formed JSON, or nests deeper than 100 levels",
+    |_| Problem::new(&MALFORMED_JSON, "the body is not JSON: EOF while parsing an object at line 1 column 1"),
+);
 
-pub(crate) const BAD_ID: ProblemType = ProblemType {
-    slug: "bad-id",
-    status: StatusCode::BAD_REQUEST,
-    title: "Bad id",
-    description: "the id contains a character that is not allowed, or is empty or too long",
-    example: |_| bad_id("two words"),
-};
+pub(crate) const BAD_ID: ProblemType = ProblemType::new(
+    ("bad-id", StatusCode::BAD_REQUEST, "Bad id"),
+    "the id contains a character that is not allowed, or is empty or too long",
+    |_| bad_id("two words"),
+);
 
 pub(crate) fn bad_id(id: &str) -> Problem {
     let expected = "use 1 to 128 of the characters A-Z a-z 0-9 . _ ~ - (not \".\" or \"..\")";
     Problem::new(&BAD_ID, format!("{id:?} is no id: {expected}"))
 }
 
-pub(crate) const BAD_QUERY: ProblemType = ProblemType {
-    slug: "bad-query",
-    status: StatusCode::BAD_REQUEST,
-    title: "Bad query",
-    description: "a query parameter is unknown, missing or out of range",
-    example: |_| Problem::new(&BAD_QUERY, "limit must be from 1 to 1000"),
-};
+pub(crate) const BAD_QUERY: ProblemType = ProblemType::new(
+    ("bad-query", StatusCode::BAD_REQUEST, "Bad query"),
+    "a query parameter is unknown, missing or out of range",
+    |_| Problem::new(&BAD_QUERY, "limit must be from 1 to 1000"),
+);
 
-pub(crate) const BAD_HEADER: ProblemType = ProblemType {
-    slug: "bad-header",
-    status: StatusCode::BAD_REQUEST,
-    title: "Bad header",
-    description: "a header cannot be read, is sent twice or is not allowed in this request",
-    example: |_| bad_header("If-Match", "the ETag of one version, such as \"3-1\""),
-};
+pub(crate) const BAD_HEADER: ProblemType = ProblemType::new(
+    ("bad-header", StatusCode::BAD_REQUEST, "Bad header"),
+    "a header cannot be read, is sent twice or is not allowed in this request",
+    |_| bad_header("If-Match", "the ETag of one version, such as \"3-1\""),
+);
 
 pub(crate) fn bad_header(name: &str, expected: &str) -> Problem {
     Problem::new(&BAD_HEADER, format!("{name} must be {expected}"))
 }
 
-pub(crate) const UNKNOWN_ROUTE: ProblemType = ProblemType {
-    slug: "unknown-route",
-    status: StatusCode::NOT_FOUND,
-    title: "Unknown route",
-    description: "there is nothing at this path",
-    example: |_| unknown_route("/one/two/three"),
-};
+pub(crate) const UNKNOWN_ROUTE: ProblemType = ProblemType::new(
+    ("unknown-route", StatusCode::NOT_FOUND, "Unknown route"),
+    "there is nothing at this path",
+    |_| unknown_route("/one/two/three"),
+);
 
 pub(crate) fn unknown_route(path: &str) -> Problem {
     Problem::new(&UNKNOWN_ROUTE, format!("there is nothing at {path}"))
@@ -68,13 +58,11 @@ pub(crate) fn unknown_view(name: &str, projections: &Projections) -> Problem {
     Problem::new(&UNKNOWN_ROUTE, format!("there is no view {name:?}; {known}"))
 }
 
-pub(crate) const UNKNOWN_TYPE: ProblemType = ProblemType {
-    slug: "unknown-type",
-    status: StatusCode::NOT_FOUND,
-    title: "Unknown aggregate type",
-    description: "there is no such aggregate type",
-    example: |registry| unknown_type("nothing", registry),
-};
+pub(crate) const UNKNOWN_TYPE: ProblemType = ProblemType::new(
+    ("unknown-type", StatusCode::NOT_FOUND, "Unknown aggregate type"),
+    "there is no such aggregate type",
+    |registry| unknown_type("nothing", registry),
+);
 
 pub(crate) fn unknown_type(type_name: &str, registry: &Registry) -> Problem {
     let known: Vec<_> = registry.iter().map(Model::type_name).collect();
@@ -83,25 +71,21 @@ pub(crate) fn unknown_type(type_name: &str, registry: &Registry) -> Problem {
     Problem::new(&UNKNOWN_TYPE, format!("there is no type {type_name:?}; {known}"))
 }
 
-pub(crate) const UNKNOWN_EVENT_TYPE: ProblemType = ProblemType {
-    slug: "unknown-event-type",
-    status: StatusCode::NOT_FOUND,
-    title: "Unknown event type",
-    description: "no aggregate has such an event",
-    example: |_| unknown_event_type("NothingHappened"),
-};
+pub(crate) const UNKNOWN_EVENT_TYPE: ProblemType = ProblemType::new(
+    ("unknown-event-type", StatusCode::NOT_FOUND, "Unknown event type"),
+    "no aggregate has such an event",
+    |_| unknown_event_type("NothingHappened"),
+);
 
 pub(crate) fn unknown_event_type(event_type: &str) -> Problem {
     Problem::new(&UNKNOWN_EVENT_TYPE, format!("no aggregate has an event {event_type:?}"))
 }
 
-pub(crate) const METHOD_NOT_ALLOWED: ProblemType = ProblemType {
-    slug: "method-not-allowed",
-    status: StatusCode::METHOD_NOT_ALLOWED,
-    title: "Method not allowed",
-    description: "the resource does not support this method",
-    example: |_| method_not_allowed("PUT", None),
-};
+pub(crate) const METHOD_NOT_ALLOWED: ProblemType = ProblemType::new(
+    ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"),
+    "the resource does not support this method",
+    |_| method_not_allowed("PUT", None),
+);
 
 /// `model` is the type of the aggregate, if the resource is an aggregate.
 pub(crate) fn method_not_allowed(method: &str, model: Option<&dyn Model>) -> Problem {
@@ -122,88 +106,72 @@ fn allowed_methods(model: &dyn Model) -> Box<str> {
     writes.into_iter().flatten().fold("GET,HEAD".to_owned(), |all, method| all + method).into()
 }
 
-pub(crate) const TOO_LARGE: ProblemType = ProblemType {
-    slug: "too-large",
-    status: StatusCode::PAYLOAD_TOO_LARGE,
-    title: "Too large",
-    description: "the body, an event, the events together or the response would be too large to be stored or returned",
-    example: |_| Problem::new(&TOO_LARGE, CommandError::TooMany.to_string()),
-};
+pub(crate) const TOO_LARGE: ProblemType = ProblemType::new(
+    ("too-large", StatusCode::PAYLOAD_TOO_LARGE, "Too large"),
+    "the body, an event, the events together or the response would be too large to be stored or returned",
+    |_| Problem::new(&TOO_LARGE, CommandError::TooMany.to_string()),
+);
 
-pub(crate) const NOT_JSON: ProblemType = ProblemType {
-    slug: "not-json",
-    status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
-    title: "Not JSON",
-    description: "the body is not declared to be JSON",
-    example: |_| not_json(),
-};
+pub(crate) const NOT_JSON: ProblemType = ProblemType::new(
+    ("not-json", StatusCode::UNSUPPORTED_MEDIA_TYPE, "Not JSON"),
+    "the body is not declared to be JSON",
+    |_| not_json(),
+);
 
 pub(crate) fn not_json() -> Problem {
     Problem::new(&NOT_JSON, "send JSON, with Content-Type: application/json")
 }
 
-pub(crate) const BAD_BODY: ProblemType = ProblemType {
-    slug: "bad-body",
-    status: StatusCode::UNPROCESSABLE_ENTITY,
-    title: "Wrong fields",
-    description: "the body is JSON, but not of the expected form",
-    example: |_| bad_body("the body must be an object"),
-};
+pub(crate) const BAD_BODY: ProblemType = ProblemType::new(
+    ("bad-body", StatusCode::UNPROCESSABLE_ENTITY, "Wrong fields"),
+    "the body is JSON, but not of the expected form",
+    |_| bad_body("the body must be an object"),
+);
 
 pub(crate) fn bad_body(detail: impl Into<String>) -> Problem {
     Problem::new(&BAD_BODY, detail)
 }
 
-pub(crate) const UNKNOWN_COMMAND: ProblemType = ProblemType {
-    slug: "unknown-command",
-    status: StatusCode::UNPROCESSABLE_ENTITY,
-    title: "Unknown command",
-    description: "the type has no such command",
-    example: |registry| Problem::new(&UNKNOWN_COMMAND, command_error(registry, |_| "DoNothing", "{}")),
-};
+pub(crate) const UNKNOWN_COMMAND: ProblemType = ProblemType::new(
+    ("unknown-command", StatusCode::UNPROCESSABLE_ENTITY, "Unknown command"),
+    "the type has no such command",
+    |registry| Problem::new(&UNKNOWN_COMMAND, command_error(registry, |_| "DoNothing", "{}")),
+);
 
-pub(crate) const INVALID_COMMAND: ProblemType = ProblemType {
-    slug: "invalid-command",
-    status: StatusCode::UNPROCESSABLE_ENTITY,
-    title: "Wrong fields",
-    description: "the data does not fit the command",
-    example: |registry| {
+pub(crate) const INVALID_COMMAND: ProblemType = ProblemType::new(
+    ("invalid-command", StatusCode::UNPROCESSABLE_ENTITY, "Wrong fields"),
+    "the data does not fit the command",
+    |registry| {
         let error = command_error(registry, |model| model.commands().create, r#"{"colour": "red"}"#);
         Problem::new(&INVALID_COMMAND, error)
     },
-};
+);
 
-pub(crate) const KEY_REUSED: ProblemType = ProblemType {
-    slug: "key-reused",
-    status: StatusCode::UNPROCESSABLE_ENTITY,
-    title: "Idempotency key reused",
-    description: "the `Idempotency-Key` was used for another request",
-    example: |_| key_reused(),
-};
+pub(crate) const KEY_REUSED: ProblemType = ProblemType::new(
+    ("key-reused", StatusCode::UNPROCESSABLE_ENTITY, "Idempotency key reused"),
+    "the `Idempotency-Key` was used for another request",
+    |_| key_reused(),
+);
 
 pub(crate) fn key_reused() -> Problem {
     Problem::new(&KEY_REUSED, "this Idempotency-Key was used for another request; take a new one")
 }
 
-pub(crate) const IF_MATCH_REQUIRED: ProblemType = ProblemType {
-    slug: "if-match-required",
-    status: StatusCode::PRECONDITION_REQUIRED,
-    title: "If-Match required",
-    description: "this deployment requires `If-Match` with every write to an aggregate that exists",
-    example: |_| if_match_required(),
-};
+pub(crate) const IF_MATCH_REQUIRED: ProblemType = ProblemType::new(
+    ("if-match-required", StatusCode::PRECONDITION_REQUIRED, "If-Match required"),
+    "this deployment requires `If-Match` with every write to an aggregate that exists",
+    |_| if_match_required(),
+);
 
 pub(crate) fn if_match_required() -> Problem {
     Problem::new(&IF_MATCH_REQUIRED, "send If-Match with the ETag of the version that you saw")
 }
 
-pub(crate) const PRECONDITION_FAILED: ProblemType = ProblemType {
-    slug: "precondition-failed",
-    status: StatusCode::PRECONDITION_FAILED,
-    title: "Precondition failed",
-    description: "`If-Match: *` requires an aggregate that exists, and the command creates one",
-    example: |_| precondition_failed(),
-};
+pub(crate) const PRECONDITION_FAILED: ProblemType = ProblemType::new(
+    ("precondition-failed", StatusCode::PRECONDITION_FAILED, "Precondition failed"),
+    "`If-Match: *` requires an aggregate that exists, and the command creates one",
+    |_| precondition_failed(),
+);
 
 pub(crate) fn precondition_failed() -> Problem {
     let detail = "If-Match: * requires an aggregate that exists; leave it out of a creation";

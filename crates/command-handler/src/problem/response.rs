@@ -29,6 +29,14 @@ pub(crate) struct ProblemType {
 }
 
 impl ProblemType {
+    pub(crate) const fn new(
+        (slug, status, title): (&'static str, StatusCode, &'static str),
+        description: &'static str,
+        example: fn(&Registry) -> Problem,
+    ) -> Self {
+        Self { slug, status, title, description, example }
+    }
+
     pub(crate) fn urn(&self) -> String {
         format!("urn:daybook:problem:{}", self.slug)
     }

@@ -6,41 +6,35 @@ use daybook_table::AggregateKey;
 use super::aggregate::EXAMPLE_VERSION;
 use super::response::{ExtensionMembers, Problem, ProblemType};
 
-pub(crate) const INTERNAL: ProblemType = ProblemType {
-    slug: "internal",
-    status: StatusCode::INTERNAL_SERVER_ERROR,
-    title: "Internal error",
-    description: "an error of the service",
-    example: |_| internal("an example"),
-};
+pub(crate) const INTERNAL: ProblemType = ProblemType::new(
+    ("internal", StatusCode::INTERNAL_SERVER_ERROR, "Internal error"),
+    "an error of the service",
+    |_| internal("an example"),
+);
 
 pub(crate) fn internal(cause: impl ToString) -> Problem {
     let problem = Problem::new(&INTERNAL, "the service failed; its log contains the reason");
     Problem { cause: Some(cause.to_string().into()), ..problem }
 }
 
-pub(crate) const UNAVAILABLE: ProblemType = ProblemType {
-    slug: "unavailable",
-    status: StatusCode::SERVICE_UNAVAILABLE,
-    title: "Unavailable",
-    description: "the table is not available; nothing was written",
-    example: |_| unavailable("an example"),
-};
+pub(crate) const UNAVAILABLE: ProblemType = ProblemType::new(
+    ("unavailable", StatusCode::SERVICE_UNAVAILABLE, "Unavailable"),
+    "the table is not available; nothing was written",
+    |_| unavailable("an example"),
+);
 
 pub(crate) fn unavailable(cause: impl Into<Box<str>>) -> Problem {
     let problem = Problem::new(&UNAVAILABLE, "the table is not available at the moment; try again");
     Problem { cause: Some(cause.into()), ..problem }
 }
 
-pub(crate) const OUTCOME_UNKNOWN: ProblemType = ProblemType {
-    slug: "outcome-unknown",
-    status: StatusCode::SERVICE_UNAVAILABLE,
-    title: "Outcome unknown",
-    description: "the write may have happened or not, because the table did not respond in time; `detail` describes \
+pub(crate) const OUTCOME_UNKNOWN: ProblemType = ProblemType::new(
+    ("outcome-unknown", StatusCode::SERVICE_UNAVAILABLE, "Outcome unknown"),
+    "the write may have happened or not, because the table did not respond in time; `detail` describes \
                   how to find out. `Retry-After` is sent only if the request has an `Idempotency-Key`, because only \
                   then is a repetition safe",
-    example: |_| outcome_unknown(Some((&AggregateKey::new("todo", "coffee"), EXAMPLE_VERSION)), false, "an example"),
-};
+    |_| outcome_unknown(Some((&AggregateKey::new("todo", "coffee"), EXAMPLE_VERSION)), false, "an example"),
+);
 
 /// `decided_on` is the aggregate with the version that the write was decided on, if it was decided.
 pub(crate) fn outcome_unknown(
@@ -59,41 +53,35 @@ pub(crate) fn outcome_unknown(
     Problem { cause: Some(cause.into()), is_repeatable: has_key, ..Problem::new(&OUTCOME_UNKNOWN, detail) }
 }
 
-pub(crate) const NEWER_RELEASE: ProblemType = ProblemType {
-    slug: "newer-release",
-    status: StatusCode::SERVICE_UNAVAILABLE,
-    title: "Newer release",
-    description: "during the deployment of a new release, an instance of the old release read an event that the new \
+pub(crate) const NEWER_RELEASE: ProblemType = ProblemType::new(
+    ("newer-release", StatusCode::SERVICE_UNAVAILABLE, "Newer release"),
+    "during the deployment of a new release, an instance of the old release read an event that the new \
                   release wrote; nothing was written",
-    example: |_| newer_release("an example"),
-};
+    |_| newer_release("an example"),
+);
 
 pub(crate) fn newer_release(cause: impl Into<Box<str>>) -> Problem {
     let detail = "a newer release of the service wrote this, and another instance may be able to read it; try again";
     Problem { cause: Some(cause.into()), ..Problem::new(&NEWER_RELEASE, detail) }
 }
 
-pub(crate) const CONTENDED: ProblemType = ProblemType {
-    slug: "contended",
-    status: StatusCode::SERVICE_UNAVAILABLE,
-    title: "Contended",
-    description: "other writers were faster until the time of the request was up; nothing was written",
-    example: |_| contended(),
-};
+pub(crate) const CONTENDED: ProblemType = ProblemType::new(
+    ("contended", StatusCode::SERVICE_UNAVAILABLE, "Contended"),
+    "other writers were faster until the time of the request was up; nothing was written",
+    |_| contended(),
+);
 
 pub(crate) fn contended() -> Problem {
     let detail = "other writers were faster until the time of the request was up; nothing was written, try again";
     Problem::new(&CONTENDED, detail)
 }
 
-pub(crate) const BEHIND: ProblemType = ProblemType {
-    slug: "behind",
-    status: StatusCode::SERVICE_UNAVAILABLE,
-    title: "Behind",
-    description: "the view does not show the event that `seen` names yet; `seqNum` is the last event of this aggregate \
+pub(crate) const BEHIND: ProblemType = ProblemType::new(
+    ("behind", StatusCode::SERVICE_UNAVAILABLE, "Behind"),
+    "the view does not show the event that `seen` names yet; `seqNum` is the last event of this aggregate \
                   that it shows. If `suspended` is true, it shows the next one only after an operator has resumed it",
-    example: |_| behind(&AggregateKey::new("order", "123"), 4, EXAMPLE_VERSION, false),
-};
+    |_| behind(&AggregateKey::new("order", "123"), 4, EXAMPLE_VERSION, false),
+);
 
 /// The view shows the events of the aggregate up to `reached`, and not up to `asked`.
 pub(crate) fn behind(key: &AggregateKey, asked: u64, reached: u64, suspended: bool) -> Problem {

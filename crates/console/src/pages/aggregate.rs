@@ -16,9 +16,9 @@ use super::deadlines;
 use super::timeline::{Timeline, event_details};
 use super::version::{StateAt, Version, state_at};
 use crate::console::Console;
-use crate::frame::{Failure, Page};
+use crate::frame::{Failure, Page, copy_button};
 use crate::pages::timeline::{EventFates, fates_of_events};
-use crate::pages::version::Change;
+use crate::pages::version::{Change, changes_markup};
 use crate::request::{PagePath, PageQuery, VersionNumber};
 use crate::{json, paths};
 
@@ -70,7 +70,10 @@ pub(crate) async fn page(
         return Ok(missing(&console, model, &key));
     }
     let current = progress.version;
-    let shown = query.version.map_or(current, |VersionNumber(version)| version).clamp(1, current);
+    let shown = query.version.map_or(current, |VersionNumber(version)| version);
+    if !(1..=current).contains(&shown) {
+        return Err(Failure::missing(format!("{key} has no version {shown}: its versions are 1 to {current}.")));
+    }
     let until_shown = if current - shown < PAGE { current } else { shown };
     let until = query.until.map_or(until_shown, |VersionNumber(until)| until).clamp(1, current);
     let from = until.saturating_sub(PAGE);
@@ -140,7 +143,7 @@ fn heading(console: &Console, shown: &Shown<'_>) -> Markup {
         div.heading {
             h1 {
                 a href=(paths::with_query(paths::CONSOLE, &[("type", &key.aggregate_type)])) { (key.aggregate_type) }
-                "/" (key.id)
+                "/" (key.id) (copy_button(&key.id))
             }
             p.facts {
                 "version " strong { (version.current) }
@@ -262,19 +265,7 @@ fn changes_table(changes: Option<&[Change]>, key: &AggregateKey, version: u64) -
                 "The state before is not near a snapshot. "
                 a href={ (paths::version(key, version)) "&fold=true" } { "Fold it" }
             },
-            Some([]) => p.hint { "Nothing: the state is the same." },
-            Some(changes) => div.scroll tabindex="0" { table.changes {
-                thead { tr { th { "Member" } th { "Before" } th { "After" } } }
-                tbody {
-                    @for Change { path, before, after } in changes {
-                        tr {
-                            td { code { (path) } }
-                            td.before { @if let Some(before) = before { del { (json::line(before, 200)) } } @else { span.hint { "none" } } }
-                            td.after { @if let Some(after) = after { ins { (json::line(after, 200)) } } @else { span.hint { "none" } } }
-                        }
-                    }
-                }
-            } },
+            Some(changes) => (changes_markup(changes)),
         }
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use daybook_admin::{AdminCalls, IndexEntry};
-use daybook_decider::Model;
+use daybook_decider::{Model, personal};
 use daybook_event_store::StoreError;
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
 use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -29,6 +30,10 @@ const PAGE: usize = 50;
 /// passes.
 const MAX_COUNT: usize = 1_000;
 
+/// The number of aggregates of a type whose states are searched for a text, and those that are loaded concurrently.
+const SEARCHED: usize = 200;
+const CONCURRENCY: usize = 16;
+
 /// The time for which new aggregates are counted.
 const RECENT_MS: u64 = 60 * 60 * 1_000;
 
@@ -39,12 +44,20 @@ pub(crate) struct AggregatesQuery {
     of_type: Option<String>,
     /// Only aggregates that were created before this event.
     before: Option<String>,
+    /// Of one type, only those of which the state contains this text.
+    #[serde(default)]
+    containing: String,
 }
 
 /// A type with the first events of its latest aggregates.
 struct TypePages<'a> {
     model: &'a dyn Model,
     pages: Vec<IndexPage>,
+}
+
+/// The number of aggregates of a type, with a plus if there may be more.
+pub(crate) async fn count(console: &Console, model: &dyn Model) -> Result<String, StoreError> {
+    Ok(type_pages(console, model, None, MAX_COUNT).await?.count_since(Ulid::nil()))
 }
 
 impl TypePages<'_> {
@@ -64,9 +77,10 @@ impl TypePages<'_> {
 /// Shows the types with their counts, and the latest aggregates of all types or of one.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
-    PageQuery(AggregatesQuery { of_type, before }): PageQuery<AggregatesQuery>,
+    PageQuery(AggregatesQuery { of_type, before, containing }): PageQuery<AggregatesQuery>,
 ) -> Result<Page, Failure> {
     let before = before.as_deref().map(position).transpose()?;
+    let containing = of_type.as_ref().map_or("", |_| containing.trim());
     let models: Vec<_> = match &of_type {
         None => console.registry.iter().collect(),
         Some(name) => {
@@ -76,22 +90,30 @@ pub(crate) async fn page(
     let is_first_page = before.is_none();
     // On AWS, counting would read the index for each visitor of the page.
     let has_counts = console.is_local() && of_type.is_none() && is_first_page;
-    let limit = if has_counts { MAX_COUNT } else { PAGE };
+    let shown = if containing.is_empty() { PAGE } else { SEARCHED };
+    let limit = if has_counts { MAX_COUNT } else { shown };
     let types = try_join_all(models.into_iter().map(|model| type_pages(&console, model, before, limit))).await?;
     let is_wanted = |entry: &IndexEntry| types.iter().any(|of_type| of_type.has(entry));
-    let latest = latest_events(types.iter().flat_map(|of_type| &of_type.pages), PAGE, is_wanted);
+    let mut latest = latest_events(types.iter().flat_map(|of_type| &of_type.pages), shown, is_wanted);
+    let searched = latest.events.len();
+    if let [TypePages { model, .. }] = types.as_slice()
+        && !containing.is_empty()
+    {
+        latest.events = with_state_containing(&console, *model, latest.events, containing).await?;
+    }
     let keys = latest.events.iter().map(|entry| entry.aggregate.clone()).collect::<BTreeSet<_>>();
     let versions = if keys.is_empty() { BTreeMap::new() } else { console.store.admin().versions(&keys).await? };
-    let is_empty = latest.events.is_empty() && is_first_page;
+    let is_empty = searched == 0 && is_first_page;
     let title = of_type.as_deref().unwrap_or("Aggregates");
     let content = html! {
         h1 { @match &of_type { Some(name) => { a href=(paths::page("")) { "Aggregates" } " / " (name) }, None => "Aggregates" } }
         @if is_empty && of_type.is_none() { (first_visit(&console)) }
         @if has_counts { (types_table(&types, console.store.now())) }
         @if !console.is_local() { (type_tabs(&console, of_type.as_deref())) }
-        @if !is_empty || of_type.is_some() { (list(&console, &latest.events, &versions, of_type.as_deref())) }
+        @if let Some(name) = of_type.as_deref().filter(|_| !is_empty) { (state_filter(name, containing, searched)) }
+        @if !is_empty || of_type.is_some() { (list(&console, &latest.events, &versions, of_type.as_deref(), !containing.is_empty())) }
         @if let Some(next) = latest.next {
-            p { a rel="next" href=(older(of_type.as_deref(), next)) { "Older aggregates" } }
+            p { a rel="next" href=(older(of_type.as_deref(), containing, next)) { "Older aggregates" } }
         }
     };
     Ok(Page::new(title, "Aggregates", content))
@@ -106,11 +128,43 @@ async fn type_pages<'a>(
     Ok(TypePages { model, pages: pages(console, &console.partitions(model), before, limit).await? })
 }
 
-fn older(of_type: Option<&str>, before: Ulid) -> String {
+fn older(of_type: Option<&str>, containing: &str, before: Ulid) -> String {
     let before = before.to_string();
-    let of_type = of_type.map(|name| ("type", name));
-    let query: Vec<_> = of_type.into_iter().chain([("before", before.as_str())]).collect();
+    let all = [("type", of_type.unwrap_or_default()), ("containing", containing), ("before", before.as_str())];
+    let query: Vec<_> = all.into_iter().filter(|(_, value)| !value.is_empty()).collect();
     paths::with_query(paths::CONSOLE, &query)
+}
+
+async fn with_state_containing(
+    console: &Console,
+    model: &dyn Model,
+    entries: Vec<IndexEntry>,
+    text: &str,
+) -> Result<Vec<IndexEntry>, StoreError> {
+    let loads = entries.into_iter().map(async |entry| {
+        let state = match console.store.load(model, &entry.aggregate).await {
+            Ok(loaded) => personal::shown(loaded.state.text()).into_owned(),
+            // A page of its own shows why it has no state.
+            Err(StoreError::Corrupt { .. } | StoreError::Newer { .. } | StoreError::Panicked { .. }) => String::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(Some(entry).filter(|_| state.contains(text)))
+    });
+    stream::iter(loads).buffered(CONCURRENCY).try_filter_map(async |found| Ok(found)).try_collect().await
+}
+
+fn state_filter(of_type: &str, containing: &str, searched: usize) -> Markup {
+    html! {
+        form.filters action=(paths::CONSOLE) {
+            input type="hidden" name="type" value=(of_type);
+            label { "State contains" input name="containing" value=(containing) placeholder="\"customerId\":\"alice\"" spellcheck="false" autocomplete="off"; }
+            button { "Filter" }
+            @if !containing.is_empty() { a href=(paths::with_query(paths::CONSOLE, &[("type", of_type)])) { "Clear" } }
+        }
+        @if !containing.is_empty() {
+            p.hint { (searched) " aggregates were loaded and searched. For a frequent question, " strong { "a read model" } " answers with one read." }
+        }
+    }
 }
 
 /// What to do first, while there is no aggregate.
@@ -173,8 +227,9 @@ fn list(
     entries: &[IndexEntry],
     versions: &BTreeMap<AggregateKey, u64>,
     of_type: Option<&str>,
+    is_filtered: bool,
 ) -> Markup {
-    let creatable = of_type.filter(|_| console.is_local());
+    let creatable = of_type.filter(|_| console.is_local() && !is_filtered);
     html! {
         section {
             h2 { "Latest aggregates" }

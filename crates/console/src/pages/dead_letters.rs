@@ -73,12 +73,32 @@ async fn show(console: &Console, action: DeadLetterAction) -> Result<Page, Failu
                         th { span.hidden { "Select" } } th { "Message" } th { "Aggregate" } th { "Why" } th.number { "Attempts" }
                         th { "Since" } th { "Data" }
                     } }
-                    tbody { @for message in messages.iter().rev() { (row(message, console.is_local(), now)) } }
+                    @for (reason, messages) in by_reason(&messages) {
+                        tbody {
+                            @if messages.len() > 1 { tr.group { th colspan="7" { (messages.len()) " messages: " (reason) } } }
+                            @for message in messages { (row(message, console.is_local(), now)) }
+                        }
+                    }
                 } }
             }
         }
     };
     Ok(Page::new("Dead-letter messages", "Dead-letter messages", content))
+}
+
+/// The messages, the latest first, together with those of the same reason.
+fn by_reason(messages: &[WaitingMessage]) -> Vec<(String, Vec<&WaitingMessage>)> {
+    let mut groups: Vec<(String, Vec<_>)> = Vec::new();
+    for waiting in messages.iter().rev() {
+        let error = DeadLetter::read(&waiting.message.body).ok().and_then(|found| found.error);
+        let queue = queue_name(&waiting.message.queue_url);
+        let reason = error.map_or_else(|| queue.to_owned(), |error| format!("{}: {}", error.code, error.text));
+        match groups.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, messages)) => messages.push(waiting),
+            None => groups.push((reason, vec![waiting])),
+        }
+    }
+    groups
 }
 
 fn outcomes_markup(outcomes: &[DeadLetterOutcome]) -> Markup {

@@ -4,13 +4,16 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::response::{IntoResponse, Redirect, Response};
+use daybook_local_aws::clock::Ahead;
 use maud::{Markup, html};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::console::Console;
 use crate::frame::{Failure, Page};
 use crate::paths;
-use crate::request::{self, PostedForm};
+use crate::request::{self, PageQuery, PostedForm};
 use crate::stack::{ControlAction, Controls, IDLE_PATIENCE, contains_faults};
 
 /// A switch: its name, what it does, and the member of the faults that it sets.
@@ -88,13 +91,27 @@ const SWITCHES: [Switch; 9] = [
     },
 ];
 
-pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
+/// What was done before the page was shown.
+#[derive(Deserialize)]
+pub(crate) struct Done {
+    /// How far the clock was moved, such as `14d`.
+    moved: Option<String>,
+}
+
+pub(crate) async fn page(
+    State(console): State<Arc<Console>>,
+    PageQuery(Done { moved }): PageQuery<Done>,
+) -> Result<Page, Failure> {
     let controls = console.stack.controls(ControlAction::Nothing).await?;
-    Ok(show(&console, controls, &html! {}))
+    let moved = moved.filter(|by| by.parse::<Ahead>().is_ok());
+    let notice = html! {
+        @if let Some(by) = moved { p.notice.good role="status" { "The clock was moved forward by " (by) "." } }
+    };
+    Ok(show(&console, controls, &notice))
 }
 
 /// Sets or removes the faults, moves the clock, or waits until the stack is idle.
-pub(crate) async fn act(State(console): State<Arc<Console>>, form: PostedForm) -> Result<Page, Failure> {
+pub(crate) async fn act(State(console): State<Arc<Console>>, form: PostedForm) -> Result<Response, Failure> {
     let forward_by = form.value("forward-by").unwrap_or_default().trim();
     let mut not_json = None;
     let action = match form.value("action") {
@@ -113,6 +130,10 @@ pub(crate) async fn act(State(console): State<Arc<Console>>, form: PostedForm) -
     };
     let controls = console.stack.controls(action.clone()).await?;
     let Controls { rejected, waiting, .. } = &controls;
+    if let (ControlAction::MoveClock(by), None) = (&action, rejected) {
+        // Another page, because loading this one again would move the clock again.
+        return Ok(Redirect::to(&paths::with_query(&paths::page("/faults"), &[("moved", by)])).into_response());
+    }
     let notice = html! {
         @match (&action, rejected) {
             (ControlAction::Nothing, _) => { @if let Some(error) = not_json { p.notice.bad role="alert" { "This is not JSON: " (error) } } }
@@ -120,7 +141,7 @@ pub(crate) async fn act(State(console): State<Arc<Console>>, form: PostedForm) -
             (_, Some(reason)) => p.notice.bad role="alert" { (reason) },
             (ControlAction::SetFaults(faults), None) if contains_faults(faults) => p.notice.warn role="status" { "The faults are set." },
             (ControlAction::SetFaults(_), None) => p.notice.good role="status" { "No part of the stack fails any more." },
-            (ControlAction::MoveClock(by), None) => p.notice.good role="status" { "The clock was moved forward by " (by) "." },
+            (ControlAction::MoveClock(_), None) => {}
             (ControlAction::WaitUntilIdle, None) if waiting.is_empty() => {
                 p.notice.good role="status" { "The stack is idle: nothing waits in the stream or in a queue." }
             }
@@ -132,7 +153,7 @@ pub(crate) async fn act(State(console): State<Arc<Console>>, form: PostedForm) -
             }
         }
     };
-    Ok(show(&console, controls, &notice))
+    Ok(show(&console, controls, &notice).into_response())
 }
 
 fn of_switches(form: &PostedForm) -> Value {

@@ -1,10 +1,11 @@
-//! *Health*: what the alarms of a stack on AWS watch. The dashboard of the stack has the charts.
+//! *Health*: what the alarms of a stack on AWS watch, with its figures. The dashboard of the stack has more.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use maud::{Markup, html};
 
+use crate::chart::{bars, number};
 use crate::console::Console;
 use crate::frame::{Failure, Page};
 use crate::stack::Alarm;
@@ -44,13 +45,16 @@ fn alarms_markup(mut alarms: Vec<Alarm>) -> Markup {
 }
 
 fn card(alarm: &Alarm) -> Markup {
-    let Alarm { name, description, state, reason, threshold, comparison, latest } = alarm;
+    let Alarm { name, description, state, reason, threshold, comparison, values } = alarm;
     let limit = threshold.map(|threshold| format!("{} {}", comparison_sign(comparison), number(threshold)));
     html! {
         section.card data-row {
             h2 { (name) " " span.fate.bad[state == "ALARM"].good[state == "OK"].warn[state != "ALARM" && state != "OK"] { (state_text(state)) } }
-            @match latest {
-                Some(latest) => p.value { strong { (number(*latest)) } @if let Some(limit) = &limit { span.hint { " raised at " (limit) } } },
+            @match values.last() {
+                Some(latest) => {
+                    p.value { strong { (number(*latest)) } @if let Some(limit) = &limit { span.hint { " raised at " (limit) } } }
+                    @if values.len() > 1 { (bars("In three hours", values)) }
+                }
                 None => p.hint { "no data in the last three hours" @if let Some(limit) = &limit { "; raised at " (limit) } },
             }
             @if state == "ALARM" { p { (reason) } }
@@ -74,21 +78,5 @@ fn comparison_sign(comparison: &str) -> &'static str {
         "LessThanThreshold" => "<",
         "LessThanOrEqualToThreshold" => "≤",
         _ => "",
-    }
-}
-
-/// A value without superfluous digits.
-fn number(value: f64) -> String {
-    let rounded = format!("{value:.2}");
-    rounded.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn number_has_no_superfluous_digits() {
-        assert_eq!([1_200.0, 0.25, 0.0].map(number), ["1200", "0.25", "0"]);
     }
 }

@@ -1,34 +1,52 @@
 //! *Model*: how the application works. For each aggregate type, from left to right: its commands, its events, their messages, and
 //! what follows them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
 use daybook_api_documents::{Flows, Link, LinkKind};
 use daybook_decider::Model;
 use daybook_local_aws::messaging::EventPattern;
-use daybook_projection::ProjectionModel;
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use crate::console::Console;
 use crate::frame::{Failure, Page};
+use crate::pages::aggregates::count;
+use crate::pages::projections::{Lag, lags};
 use crate::paths;
 use crate::schema_fields::commands;
 use crate::stack::{Rule, RuleFunction};
 
-/// What the page shows. The rules are those of the local stack.
+/// What the page shows. The figures are those of the local stack, and so are the rules.
 struct Diagram<'a> {
     console: &'a Console,
     flows: Flows,
     rules: Vec<Rule>,
+    /// The numbers of aggregates by type.
+    aggregates: BTreeMap<&'a str, String>,
+    lags: Vec<Lag>,
 }
 
-/// Shows the aggregate types. It reads no table, and asks only a local stack, for its rules.
+/// Shows the aggregate types. Of a stack on AWS, it reads nothing.
 pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
-    let rules = if console.is_local() { console.stack.stream().await?.rules } else { Vec::new() };
-    let diagram = Diagram { flows: Flows::new(&console.registry), rules, console: &console };
+    let mut diagram = Diagram {
+        console: &console,
+        flows: Flows::new(&console.registry),
+        rules: Vec::new(),
+        aggregates: BTreeMap::new(),
+        lags: Vec::new(),
+    };
+    if console.is_local() {
+        diagram.rules = console.stack.stream().await?.rules;
+        for model in console.registry.iter() {
+            diagram.aggregates.insert(model.type_name(), count(&console, model).await?);
+        }
+        if let Some(views) = &console.views {
+            diagram.lags = lags(&console, views).await?;
+        }
+    }
     let content = html! {
         h1 { "Model" }
         p.facts {
@@ -57,6 +75,7 @@ impl Diagram<'_> {
             section.flow id=(anchor(name)) {
                 div.box {
                     h2 { a href=(paths::with_query(paths::CONSOLE, &[("type", name)])) { (name) } }
+                    @if let Some(count) = self.aggregates.get(name) { p.hint { (count) @if count == "1" { " aggregate" } @else { " aggregates" } } }
                     @if !sources.is_empty() {
                         p { "process of" @for source in sources { " " a href={ "#" (anchor(source)) } { (source) } } }
                     }
@@ -111,7 +130,8 @@ impl Diagram<'_> {
         let others: Vec<_> = all.iter().copied().filter(|message| !has_row(message)).collect();
         rows.extend(others.into_iter().map(|message| (None, Some(message))));
         let projections = self.console.views.iter().flat_map(|views| views.projections.following(of_type));
-        let projections: BTreeSet<_> = projections.map(ProjectionModel::name).collect();
+        let projections: BTreeMap<_, _> = projections.map(|model| (model.name(), model.version())).collect();
+        let behind = |name: &str| self.lags.iter().filter(|lag| lag.view.name == name).map(|lag| lag.behind).max();
         html! {
             @for (event, message) in rows {
                 tr {
@@ -133,8 +153,9 @@ impl Diagram<'_> {
                 }
             }
             @if !projections.is_empty() {
-                tr { td.hint { "every event" } td {} td { @for name in projections {
-                    p { "→ projection " a href=(paths::page("/stream")) { (name) } }
+                tr { td.hint { "every event" } td {} td { @for (name, version) in projections {
+                    p { "→ projection " a href=(paths::view(name, version)) { (name) }
+                        @if let Some(behind) = behind(name).filter(|behind| *behind > 0) { " " span.warn { (behind) @if behind == 1 { " event behind" } @else { " events behind" } } } }
                 } } }
             }
             @if !of_all.is_empty() { tr { td {} td.hint { "every message" } td { @for rule in of_all { (consumer(rule)) } } } }

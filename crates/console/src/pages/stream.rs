@@ -10,26 +10,38 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::{deadlines, positions, projections};
+use crate::chart::bars;
 use crate::console::Console;
 use crate::frame::{Failure, Page};
+use crate::request::PageQuery;
 use crate::stack::{
     Mapping, Queue, QueuePurpose, Relay, RelayMapping, Rule, RuleFunction, Shard, StackError, StreamState,
 };
 use crate::{json, time};
 
 /// Shows the mappings, the queues, the rules, the discarded records, and what the stack has used.
-pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
-    let StreamState { mappings, queues, rules, discarded, usage } = console.stack.stream().await?;
+pub(crate) async fn page(
+    State(console): State<Arc<Console>>,
+    PageQuery(done): PageQuery<projections::Done>,
+) -> Result<Page, Failure> {
+    let StreamState { mappings, queues, rules, discarded, traffic, usage } = console.stack.stream().await?;
     let content = html! {
         h1 { "Stream" }
         p.facts { "What each function waits for." }
         (mappings_markup(&mappings))
-        (projections::section(&console).await)
+        (projections::section(&console, done).await)
         (deadlines::section(&console).await)
         (positions::section(&console).await)
         (queues_markup(&queues))
         (rules_markup(&rules))
         (discarded_markup(&discarded))
+        section {
+            h2 { "Requests in the last hour" }
+            div.cards {
+                (bars("Per minute", &traffic.iter().map(|minute| minute.requests as f64).collect::<Vec<_>>()))
+                (bars("Median milliseconds", &traffic.iter().map(|minute| minute.median_ms).collect::<Vec<_>>()))
+            }
+        }
         section {
             h2 { "Used since the start" }
             dl.numbers { @for (name, value) in numbers(&usage) { div { dt { (name) } dd { (value) } } } }
@@ -39,13 +51,16 @@ pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Fa
 }
 
 /// Shows what Lambda, CloudWatch and SQS return. A part for which there is no permission does not hide the others.
-pub(crate) async fn deployed_page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
+pub(crate) async fn deployed_page(
+    State(console): State<Arc<Console>>,
+    PageQuery(done): PageQuery<projections::Done>,
+) -> Result<Page, Failure> {
     let (relay, queues) = tokio::join!(console.stack.relay(), console.stack.queues());
     let content = html! {
         h1 { "Stream" }
         p.facts { "What the functions wait for. " code { "daybook relay status" } " also lists the messages that the relay has not sent." }
         (relay_markup(&relay))
-        (projections::section(&console).await)
+        (projections::section(&console, done).await)
         (deadlines::section(&console).await)
         (positions::section(&console).await)
         @match &queues {

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use crate::console::Console;
-use crate::frame::Failure;
+use crate::frame::{Failure, copy_button};
 use crate::stack::MessageMetadata;
 use crate::{json, paths, time};
 
@@ -145,21 +145,23 @@ pub(crate) fn event_details(console: &Console, key: &AggregateKey, event: &Recor
         dl.details {
             dt { "Event" } dd { (event.event_type) span.hint { " version " (event.event_version) } }
             dt { "At" } dd { (time::exact(event.occurred_at)) }
+            dt { "Id" } dd { code { (event.event_id) } (copy_button(event.event_id)) }
             dt { "By" } dd { @match actor { Some(actor) => (actor), None => span.hint { "nobody: the API has no authorizer" } } }
             @if let Some(address) = source_ip { dt { "From" } dd { code { (address) } } }
             @if let Some(id) = correlation_id {
                 dt { "Correlation" }
-                dd { @if is_linked { a href=(paths::correlation(id)) { code { (id) } } } @else { code { (id) } } }
+                dd { @if is_linked { a href=(paths::correlation(id)) { code { (id) } } } @else { code { (id) } } (copy_button(id)) }
             }
             @if let Some(id) = causation_id {
                 dt { "Caused by" }
                 dd {
                     @if is_linked { a href=(paths::with_query(&paths::page("/bus"), &[("containing", id)])) { code { (id) } } }
                     @else { code { (id) } }
+                    (copy_button(id))
                 }
             }
             @if !event.together.is_empty() { dt { "Together with" } dd { (together(event)) } }
-            @if let Some(trace) = traceparent { dt { "Trace" } dd { code { (trace) } } }
+            @if let Some(trace) = traceparent { dt { "Trace" } dd { code { (trace) } (copy_button(trace)) } }
             dt { "Data" }
             dd { (json::block(&personal::shown(event.data.text()), &format!("{}/events/{}/data", paths::aggregate(key), event.seq_num))) }
         }

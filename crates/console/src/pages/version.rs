@@ -6,11 +6,13 @@ use daybook_decider::{Claim, Model, UnreadableEvent, personal};
 use daybook_event_store::{LoadOptions, LoadPolicy, StoreError};
 use daybook_function_runtime::with_causes;
 use daybook_table::AggregateKey;
+use maud::{Markup, html};
 use serde_json::Value;
 
 use super::deadlines::{ShownDeadline, deadlines_of};
 use crate::console::Console;
 use crate::frame::Failure;
+use crate::json;
 
 /// Maximum events that a page folds without being asked.
 const MAX_FOLD: u64 = 2_000;
@@ -146,6 +148,25 @@ fn compare(path: String, before: Option<&Value>, after: Option<&Value>, found: &
             }
         }
         _ => found.push(Change { path, before: before.map(Value::to_string), after: after.map(Value::to_string) }),
+    }
+}
+
+pub(crate) fn changes_markup(changes: &[Change]) -> Markup {
+    html! {
+        @if changes.is_empty() { p.hint { "Nothing has changed." } } @else {
+            div.scroll tabindex="0" { table.changes {
+                thead { tr { th { "Member" } th { "Before" } th { "After" } } }
+                tbody {
+                    @for Change { path, before, after } in changes {
+                        tr {
+                            td { code { (path) } }
+                            td.before { @if let Some(before) = before { del { (json::line(before, 200)) } } @else { span.hint { "none" } } }
+                            td.after { @if let Some(after) = after { ins { (json::line(after, 200)) } } @else { span.hint { "none" } } }
+                        }
+                    }
+                }
+            } }
+        }
     }
 }
 

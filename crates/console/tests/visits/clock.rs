@@ -1,8 +1,11 @@
 //! The clock of the stack: its endpoint, and what the pages show.
 
+use std::pin::pin;
+
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry, Rejection};
 use daybook_local_stack::Project;
 use daybook_projection::Projections;
+use futures_util::future::{Either, select};
 use reqwest::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -135,6 +138,26 @@ async fn rows_that_expire_until_then_are_deleted_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn records_that_are_written_during_a_move_are_not_discarded() {
+    let visit = Visit::start().await;
+    let mut created = 0;
+    for _ in 0..5 {
+        let mut moved = pin!(visit.move_clock("2d"));
+        loop {
+            let id = created.to_string();
+            created += 1;
+            match select(moved, pin!(visit.create_todo(&id, "t"))).await {
+                Either::Left((_, create)) => break create.await,
+                Either::Right((_, moving)) => moved = moving,
+            }
+        }
+    }
+    visit.page_with("/bus", &format!("<strong>{created}</strong> messages")).await;
+    assert_eq!(visit.json("/_dev/discarded").await, json!([]));
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn records_of_a_paused_function_get_older_until_they_are_discarded() {
     let visit = Visit::start().await;
     visit.create_todo("1", "t").await;
@@ -208,6 +231,10 @@ async fn form_moves_the_clock_and_each_page_shows_it() {
     visit.page("/faults").await.has("The clock cannot be moved back").lacks("data-ahead-seconds").lacks("is ahead of");
     let moved = visit.submit("/faults", &[("action", "clock"), ("forward-by", "14d")]).await;
     moved.has("The clock was moved forward by 14d.").has("data-ahead-seconds=\"1209600\"");
+    // Loading the page again does not move the clock again.
+    assert_eq!(moved.query.as_deref(), Some("moved=14d"));
+    visit.page("/faults?moved=14d").await.has("The clock was moved forward by 14d.").has("<strong>14d</strong> ahead");
+    visit.page("/faults?moved=a+lot").await.lacks("was moved forward");
     for path in
         ["", "/aggregates/todo/1", "/bus", "/dead-letters", "/correlation", "/stream", "/faults", "/command/todo"]
     {

@@ -9,4 +9,6 @@ mod injection;
 mod messages;
 mod model;
 mod stack;
+mod suspended;
+mod views;
 mod visit;

@@ -45,6 +45,28 @@ async fn messages_that_arrive_are_sent_to_the_page_and_sampled_at_a_high_rate() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn events_are_listed_with_a_filter_and_those_that_are_appended_are_sent_to_the_page() {
+    let visit = Visit::start().await;
+    visit.page("/events").await.has("There is no such event");
+    visit.create_todo("1", "<i>first</i>").await;
+    visit.post("/account", &[], &json!({"id": "7"})).await;
+    visit.page("/events").await.has("AccountOpened").has("TodoCreated").has("&lt;i&gt;first").lacks("<i>");
+    visit.page("/events?type=account").await.has("account/7 1</a>").lacks("TodoCreated");
+    visit.page("/events?containing=first").await.has("todo/1 1</a>").lacks("AccountOpened");
+    let mut live = visit.get("/events/live?type=todo&containing=second").await;
+    assert_eq!(live.headers()["content-type"], "text/event-stream");
+    let create = async {
+        for (id, title) in [("2", "another"), ("3", "<b>second</b>")] {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            visit.create_todo(id, title).await;
+        }
+    };
+    let (text, ()) = tokio::join!(first_event(&mut live), create);
+    assert!(text.contains("todo/3 1") && text.contains("\"arrived\":1") && !text.contains("<b>"), "{text}");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_messages_are_sampled_and_all_of_them_are_counted() {
     let visit = Visit::start().await;
     let mut live = visit.get("/bus/live?after=0").await;
@@ -89,7 +111,9 @@ async fn dead_letter_shows_why_and_can_be_sent_again_or_deleted() {
     visit.create_todo("2", "t").await;
     let dead = visit.page_with("/dead-letters", "todo/2").await;
     let dead = if dead.body.contains("todo/1") { dead } else { visit.page_with("/dead-letters", "todo/1").await };
-    dead.has("MalformedDetail").has("TodoCreated").has("href=\"/_console/aggregates/todo/1?version=1\"");
+    dead.has("<th colspan=\"7\">2 messages: MalformedDetail")
+        .has("TodoCreated")
+        .has("href=\"/_console/aggregates/todo/1?version=1\"");
     visit.page("/aggregates/todo/1").await.has("in the dead-letter queue: MalformedDetail");
     let id_of = |page: &crate::stack::Page, aggregate: &str| {
         let row = page.body.split("<tr data-row").find(|row| row.contains(aggregate)).unwrap().to_owned();
@@ -119,7 +143,7 @@ async fn correlation_is_the_tree_of_what_one_request_caused() {
     let root = [("x-correlation-id", "c1")];
     visit.post("/todo", &root, &json!({"id": "root", "title": "t", "message": "m"})).await;
     visit.post("/todo", &[("x-correlation-id", "c2")], &json!({"id": "other", "title": "t", "message": "m"})).await;
-    visit.page_with("/correlation?id=c1", "todo/root").await;
+    visit.page_with("/correlation?id=c1", "todo/root").await.lacks("Across aggregates");
     let bus = visit.bus().await;
     let message = bus.iter().find(|message| message["resources"][0] == "todo/root").unwrap();
     let cause = message["detail"]["metadata"]["messageId"].as_str().unwrap();
@@ -130,6 +154,11 @@ async fn correlation_is_the_tree_of_what_one_request_caused() {
     let root = tree.body.find("todo/root").unwrap();
     let below = &tree.body[root..tree.body.find("todo/leaf").unwrap()];
     assert!(below.contains("<ul>") && !below.contains("</li>"), "{below}");
+    // The arrow goes from the lane of the cause to that of the effect.
+    let lanes = tree.between("Across aggregates", "</table>");
+    let root = "<tr><td><span class=\"tag\">TodoCreated</span></td><td><span class=\"hidden\">–</span></td></tr>";
+    let leaf = "<tr><td class=\"from\"><span class=\"hidden\">–</span></td><td class=\"right\"><span class=\"tag\">TodoCreated</span></td></tr>";
+    assert!(lanes.contains(&format!("<tbody>{root}{leaf}</tbody>")), "{lanes}");
     visit.page("/correlation?id=none").await.has("No message has the correlation id");
     visit.page("/correlation").await.has("Enter the correlation id");
     visit.stop().await;
@@ -143,6 +172,9 @@ async fn stream_shows_what_each_function_waits_for() {
     // The message, and the event for the read models.
     let busy = visit.page_with("/stream", "<span class=\"warn\">2</span>").await;
     busy.has("stream-relay").has("snapshotter").has("daybook-dlq").has("daybook-changes").has("API requests");
+    // The request that created the todo.
+    busy.has("Per minute: latest <strong>1</strong>, most <strong>1</strong>")
+        .has("Median milliseconds: latest <strong>");
     visit.page("/aggregates/todo/1").await.has("not on the bus yet");
     visit.stop().await;
 }
@@ -181,7 +213,7 @@ async fn stream_shows_how_far_each_projection_is_behind() {
         |id: &str| json!({"id": id, "customerId": "c", "items": [{"productId": "p", "quantity": 1}], "total": 1});
     visit.post("/order", &[], &order("1")).await;
     let folded = "<td>order</td><td class=\"number\">0</td><td class=\"number\">none</td><td class=\"number\">0</td>";
-    visit.page_with("/stream", folded).await.has("<strong>orders-by-day</strong> version 1 <span class=\"tag\"");
+    visit.page_with("/stream", folded).await.has("<strong>orders-by-day</strong> version 1</a> <span class=\"tag\"");
 
     visit.set_faults(&json!({"projector": [{"killAfterMs": 0, "forever": true}]})).await;
     visit.post("/order", &[], &order("2")).await;

@@ -27,6 +27,7 @@ pub(crate) struct Page {
     pub(crate) status: StatusCode,
     /// The address after redirects.
     pub(crate) path: String,
+    pub(crate) query: Option<String>,
     pub(crate) body: String,
 }
 
@@ -53,8 +54,9 @@ impl Page {
     }
 
     async fn of(response: Response) -> Self {
-        let (status, path) = (response.status(), response.url().path().to_owned());
-        Self { status, path, body: response.text().await.unwrap() }
+        let (status, url) = (response.status(), response.url());
+        let (path, query) = (url.path().to_owned(), url.query().map(str::to_owned));
+        Self { status, path, query, body: response.text().await.unwrap() }
     }
 }
 
@@ -188,13 +190,18 @@ impl Visit {
 
     /// The sort keys in the table that begin with a text.
     pub(crate) async fn rows(&self, beginning: &str) -> Vec<String> {
-        let request = self.client.post(self.stack.dynamodb_url()).header("x-amz-target", "DynamoDB_20120810.Scan");
-        let request = request.header("x-amz-date", "20260101T000000Z").header("authorization", UNCHECKED_SIGNATURE);
-        let body = json!({"TableName": self.stack.table_name()}).to_string();
-        let response = request.header("content-type", "application/x-amz-json-1.0").body(body).send().await.unwrap();
-        let found: Value = response.json().await.unwrap();
+        let found = self.dynamodb("Scan", &json!({"TableName": self.stack.table_name()})).await;
         let rows = found["Items"].as_array().unwrap_or_else(|| panic!("{found}")).iter();
         let keys = rows.map(|row| row["sk"]["S"].as_str().unwrap().to_owned());
         keys.filter(|sk| sk.starts_with(beginning)).collect()
+    }
+
+    /// The response to a call of DynamoDB.
+    pub(crate) async fn dynamodb(&self, operation: &str, body: &Value) -> Value {
+        let target = format!("DynamoDB_20120810.{operation}");
+        let request = self.client.post(self.stack.dynamodb_url()).header("x-amz-target", target);
+        let request = request.header("x-amz-date", "20260101T000000Z").header("authorization", UNCHECKED_SIGNATURE);
+        let request = request.header("content-type", "application/x-amz-json-1.0").body(body.to_string());
+        request.send().await.unwrap().json().await.unwrap()
     }
 }

@@ -43,6 +43,10 @@ async fn each_version_shows_its_state_and_who_caused_it() {
     latest.has("41 of 41").lacks("rel=\"next\"").has("value=\"12\"").lacks("value=\"11\" ").has("Older events");
     let older = visit.page("/aggregates/account/7?version=41&until=11").await;
     older.has("AccountOpened").has("Newer events").lacks("Older events");
+    let missing = visit.get("/aggregates/account/7?version=99").await;
+    assert_eq!(missing.status(), 404);
+    let missing = missing.text().await.unwrap();
+    assert!(missing.contains("account/7 has no version 99: its versions are 1 to 41."), "{missing}");
     let whole = visit.page("/aggregates/account/7/state?version=3").await;
     assert!(whole.body.contains("\"balance\": 3"), "{}", whole.body);
     let rows = visit.page("/aggregates/account/7/events/1").await;
@@ -74,7 +78,12 @@ async fn list_of_a_type_is_in_pages_and_begins_with_the_latest() {
     first.has("todo/t54").has("todo/t05").lacks("todo/t04");
     let older = first.between("<a rel=\"next\" href=\"/_console", "\"").replace("&amp;", "&");
     visit.page(&older).await.has("todo/t04").has("todo/t00").lacks("todo/t05");
-    visit.page("?type=order").await.has("Create one with a command");
+    // A text in the states: those of the page are searched, and the page says so.
+    visit.post("/todo", &[], &json!({"id": "other", "title": "<b>", "message": "m"})).await;
+    let found = visit.page("?type=todo&containing=%22title%22%3A%22%3Cb%3E%22").await;
+    found.has("todo/other").lacks("todo/t54").lacks("<b>").has("56 aggregates were loaded and searched");
+    visit.page("?type=todo&containing=nowhere").await.has("There are none").lacks("Create one with a command");
+    visit.page("?type=order").await.has("Create one with a command").lacks("State contains");
     assert_eq!(visit.get("?type=none").await.status(), 404);
     visit.stop().await;
 }

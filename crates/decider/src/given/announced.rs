@@ -1,4 +1,4 @@
-//! What a decision publishes, sends and dispatches.
+//! What a decision publishes, sends and dispatches, and the deadlines after it.
 
 use serde::Serialize;
 
@@ -15,6 +15,8 @@ pub struct Announced {
     pub(super) sent: Vec<SentCommand>,
     /// Those that the state before did not declare.
     pub(super) dispatches: Vec<DeclaredDeadline>,
+    /// Those of the state after the decision, also its dispatches.
+    pub(super) deadlines: Vec<DeclaredDeadline>,
 }
 
 impl Announced {
@@ -67,6 +69,28 @@ impl Announced {
         self
     }
 
+    /// Expects that the aggregate has the deadline after the decision, at this time in RFC 3339.
+    ///
+    /// # Panics
+    ///
+    /// When it does not.
+    #[track_caller]
+    pub fn then_deadline(&self, name: &str, due: &str) -> &Self {
+        require_deadline(&self.deadlines, name, Some(due));
+        self
+    }
+
+    /// Expects that the aggregate has no deadline of this name after the decision.
+    ///
+    /// # Panics
+    ///
+    /// When it has.
+    #[track_caller]
+    pub fn then_no_deadline(&self, name: &str) -> &Self {
+        require_deadline(&self.deadlines, name, None);
+        self
+    }
+
     /// Expects that no command is sent to another aggregate.
     ///
     /// # Panics
@@ -77,4 +101,11 @@ impl Announced {
         assert_eq!(self.sent, []);
         self
     }
+}
+
+/// Expects a deadline at this time in RFC 3339, or none of this name.
+#[track_caller]
+pub(super) fn require_deadline(deadlines: &[DeclaredDeadline], name: &str, due: Option<&str>) {
+    let due = due.map(|due| due.parse().expect("a time in RFC 3339"));
+    assert_eq!(deadlines.iter().find(|deadline| deadline.name == name).and_then(|deadline| deadline.due), due);
 }

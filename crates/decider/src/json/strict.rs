@@ -14,11 +14,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed, EnumAccess, MapAccess, SeqAcc
 
 use super::explain::explain;
 
-/// Reads text as a `T`.
-///
-/// # Errors
-///
-/// A text for the caller: what does not fit, and where.
+/// Reads text as a `T`. The error is a text for the caller: what does not fit, and where.
 pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_path_to_error::deserialize(Strict(&mut serde_json::Deserializer::from_str(text))).map_err(explain)
 }

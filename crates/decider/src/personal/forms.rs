@@ -69,11 +69,8 @@ pub fn contains(text: &str) -> bool {
     text.contains(BEGINNING)
 }
 
-/// The text with each personal value replaced by another text; `None` if it contains none. Everything else stays as it is.
-///
-/// # Errors
-///
-/// Those of `by`.
+/// The text with each personal value replaced by another text; `None` if it contains none. Everything else stays as it is. Fails
+/// if `by` does.
 pub fn replace<E>(text: &str, mut by: impl FnMut(Form) -> Result<String, E>) -> Result<Option<String>, E> {
     let (mut replaced, mut rest) = (String::new(), text);
     while let Some(start) = rest.find(BEGINNING) {
@@ -127,11 +124,8 @@ pub fn subjects(text: &str) -> BTreeSet<String> {
     subjects
 }
 
-/// The JSON with this subject, a type and an id, for each value that has none.
-///
-/// # Errors
-///
-/// When a value cannot be stored, because it would not be found again or is sealed already: the reason.
+/// The JSON with this subject, a type and an id, for each value that has none. Fails if a value cannot be stored, because it
+/// would not be found again or is sealed already: the reason.
 pub fn attributed(json: Json, (aggregate_type, id): (&str, &str)) -> Result<Json, String> {
     if !json.text().contains(MEMBER) {
         return Ok(json);

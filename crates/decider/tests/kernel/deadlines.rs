@@ -124,9 +124,18 @@ fn test_of_a_deadline_decides_its_command_at_its_time_as_the_system() {
     let set =
         |names: &[&str]| Event::TimerSet { at: names.iter().map(|name| ((*name).to_owned(), time(ONE))).collect() };
     given::<Timer>([set(&["a", "b"])]).when_due("a").then_no_deadline("a").then_deadline("b", ONE).then([set(&["b"])]);
+    let decided = given::<Timer>([set(&["a", "b"])]).when_due("a").then([set(&["b"])]);
+    decided.then_no_deadline("a").then_deadline("b", ONE).announces(["TimerSet"]);
     given::<Timer>([set(&["refuse"])]).when_due("refuse").then_deadline("refuse", ONE).then_rejected("Refused", []);
     given::<Timer>([set(&["a"])]).by(Caller::system()).allows(Access::Command(&Command::Ring { name: "a".into() }));
     given::<Timer>([set(&["a"])]).when(Command::Stop {}).then_no_deadline("a").then([Event::TimerStopped {}]);
+}
+
+#[test]
+#[should_panic(expected = "left: None")]
+fn test_of_a_deadline_after_the_events_fails_if_there_is_none() {
+    let set = Event::TimerSet { at: [("a".to_owned(), time(ONE))].into() };
+    given::<Timer>([set]).when(Command::Stop {}).then([Event::TimerStopped {}]).then_deadline("a", ONE);
 }
 
 #[test]

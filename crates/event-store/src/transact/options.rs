@@ -52,7 +52,7 @@ pub(super) type End<E> = Result<Transacted, TransactError<E>>;
 #[derive(Debug, thiserror::Error)]
 pub enum TransactError<E> {
     /// The caller's own error.
-    #[error("the commands cannot be decided")]
+    #[error("the commands cannot be decided: {0}")]
     Decide(E),
     /// The aggregate is at another version than the caller has seen.
     #[error("version {expected} was expected, the aggregate is at version {actual}")]

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub struct TableClock {
     pub(super) database: Database,
     /// The name of the database, for further connections.
-    name: String,
+    pub(super) name: String,
     clock: LocalClock,
     /// Held during a move.
     moving: Arc<Mutex<()>>,

@@ -55,8 +55,7 @@ pub(crate) fn start(settings: &FunctionSettings, project: Project) -> Result<Ver
     if let Some(variables) = &settings.reactor {
         let environment = environment_of(variables);
         let store = event_store(settings, &dynamodb, &environment, StoreSettings::read(&environment)?)?;
-        let (client, url) = (SqsClient::new(&aws_config_at(&settings.bus_url)), reactor_queue(&environment)?);
-        let queue = Queue { client, url, waits: Waits::default() };
+        let queue = queue(settings, reactor_queue(&environment)?);
         handlers.insert("reactor", Handler::Reactor(Reactor::new((project.aggregates)()?, store, queue)));
     }
     let api = api(settings, project, &metered, &faults)?;
@@ -104,7 +103,8 @@ fn console(
     let environment = environment_of(&settings.command_handler);
     let store = event_store(settings, dynamodb, &environment, StoreSettings::read(&environment)?)?;
     let ConsoleSettings { stack, access, form_token } = settings.console.clone();
-    let (stack, kind) = (Arc::new(RemoteStack::new(stack, meter)), StackKind::Local { api });
+    let changes = queue_of_projector(&settings.stream_relay).map(|url| queue(settings, url));
+    let (stack, kind) = (Arc::new(RemoteStack::new(stack, meter, changes)), StackKind::Local { api });
     let views = match daybook_command_handler::views_table(&environment) {
         Some(table) => {
             let views = ViewStore::new(dynamodb, table).with_sealing(store.sealing());
@@ -114,6 +114,10 @@ fn console(
     };
     let registry = (project.aggregates)()?;
     Ok(daybook_console::router(Console { registry, store, stack, kind, views, access, form_token }))
+}
+
+fn queue(settings: &FunctionSettings, url: String) -> Queue {
+    Queue { client: SqsClient::new(&aws_config_at(&settings.bus_url)), url, waits: Waits::default() }
 }
 
 fn relay(settings: &FunctionSettings) -> Result<Relay, DevError> {

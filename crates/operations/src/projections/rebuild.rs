@@ -28,8 +28,9 @@ use crate::listing::{Listing, Position};
 use crate::pacing::Pacer;
 use crate::projections::visit::{STOPPED, Visited, Visitor};
 use crate::projections::{version, views_error};
+use crate::queues::StackQueue;
 use crate::selection::Selection;
-use crate::stack::{CHANGES_QUEUE, SETTINGS_TO_FIND, Stack};
+use crate::stack::{CHANGES_QUEUE, SETTINGS_TO_FIND, Stack, is_loopback};
 use crate::walk::Finding;
 
 /// Maximum batches of aggregates on which the projector may work at the same time. It bounds the messages that wait for
@@ -41,6 +42,11 @@ const MAX_IN_WORK: usize = 8;
 const MAX_OPEN: usize = 50;
 
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// In seconds.
+const WAIT_FOR_PROJECTOR: u32 = 60;
+
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 const STORING: &str = "cannot store the progress of the rebuild";
 
@@ -71,9 +77,9 @@ pub struct RebuildOptions {
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub send_again_after: NonZeroU32,
     /// The wait between the two passes: longer than 25 seconds, in which an instance of the projector reads the marks again,
-    /// and one invocation.
-    #[arg(long, value_name = "SECONDS", default_value = "60")]
-    pub wait_for_projector: u32,
+    /// and one invocation. Default: 60; on the local stack, until no message is at the projector.
+    #[arg(long, value_name = "SECONDS")]
+    pub wait_for_projector: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -115,8 +121,8 @@ pub async fn rebuild(
     selection.check(&store, &stack.registry).await?;
     loop {
         if progress.pass == Pass::Check {
-            let wait = SignedDuration::from_secs(options.wait_for_projector.into());
-            lead(stack, &visitor, &mut progress, wait).await.map_err(&error)?;
+            let since = lead(&visitor, &mut progress).await.map_err(&error)?;
+            wait_for_projector(stack, &queue, since, options.wait_for_projector).await?;
         }
         let listing = selection.list(&store, &stack.registry, &progress.position).map_err(|error| match error {
             OperatorError::Usage(text) => OperatorError::Usage(format!("{text}; --restart begins anew")),
@@ -159,33 +165,38 @@ async fn begin(restart: bool, views: &ViewStore, view: &View) -> Result<RebuildP
     Ok(progress)
 }
 
-/// Lets the version lead, and waits until no invocation of the projector is running that began before. The second
-/// pass begins anew if the version did not lead until now: then the aggregates that an earlier run checked may have
-/// events that the version lacks.
-async fn lead(
+/// Lets the version lead, and returns since when it does. The second pass begins anew if the version did not lead until
+/// now: then the aggregates that an earlier run checked may have events that the version lacks.
+async fn lead(visitor: &Visitor<'_>, progress: &mut RebuildProgress) -> Result<Timestamp, StoreError> {
+    if let Some(since) = visitor.views.mark(visitor.view).await?.and_then(|mark| mark.leads_since) {
+        return Ok(since);
+    }
+    progress.begin_check();
+    let now = Timestamp::now();
+    visitor.views.lead(visitor.view, &progress.to_json(), now).await?;
+    Ok(now)
+}
+
+/// Waits until no invocation of the projector is running that began before the version led. The local stack has one version
+/// of the code, and its queue shows exactly whether an invocation is running: its messages are hidden until it ends.
+async fn wait_for_projector(
     stack: &Stack,
-    visitor: &Visitor<'_>,
-    progress: &mut RebuildProgress,
-    wait: SignedDuration,
-) -> Result<(), StoreError> {
-    let since = visitor.views.mark(visitor.view).await?.and_then(|mark| mark.leads_since);
-    let since = match since {
-        Some(since) => since,
-        None => {
-            progress.begin_check();
-            let now = Timestamp::now();
-            visitor.views.lead(visitor.view, &progress.to_json(), now).await?;
-            now
+    queue: &StackQueue,
+    since: Timestamp,
+    given: Option<u32>,
+) -> Result<(), OperatorError> {
+    let until = since + SignedDuration::from_secs(given.unwrap_or(WAIT_FOR_PROJECTOR).into());
+    let looks = given.is_none() && is_loopback(&stack.required(CHANGES_QUEUE)?);
+    while let Ok(left) = Duration::try_from(until.duration_since(Timestamp::now())) {
+        if stack.interrupt.is_cancelled() || (looks && queue.counts().await?.hidden == 0) {
+            break;
         }
-    };
-    let left = (since + wait).duration_since(Timestamp::now());
-    if let Ok(left) = Duration::try_from(left) {
         let seconds = left.as_secs();
         let doing = format!("waiting {seconds} s: until then, an instance of the projector may not fill this version");
         (stack.progress)(None, doing);
         tokio::select! {
-            () = visitor.interrupt.cancelled() => {}
-            () = sleep(left) => {}
+            () = stack.interrupt.cancelled() => {}
+            () = sleep(if looks { LOOK_INTERVAL } else { left }) => {}
         }
     }
     Ok(())

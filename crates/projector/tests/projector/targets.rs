@@ -10,6 +10,7 @@ use daybook_projection::Projections;
 use daybook_projector::{EventTarget, Projector, QueueBatch, TargetError, TargetEvent};
 use daybook_table::AggregateKey;
 use daybook_test_support::fault_proxy::InjectedFault;
+use daybook_test_support::log;
 use daybook_view_store::ViewStore;
 use futures_util::future::join;
 use serde_json::json;
@@ -106,6 +107,20 @@ async fn target_that_fails_gets_each_event_once_and_in_order() {
     for key in &keys {
         assert_eq!(ledger.stored(&key.id), Stored { position: 41, amounts: amounts.clone() });
     }
+}
+
+#[tokio::test]
+async fn failure_of_a_target_is_logged_with_its_causes() {
+    let setup = Setup::new(Projections::new()).await;
+    let key = setup.account("a", &[1]).await;
+    log::take("daybook_projector");
+    setup.table.proxy.fail_next("Query", InjectedFault::Refuse { status: 400, code: "AccessDeniedException" });
+    projector(&setup, &Ledger::default()).handle(batch(&[key]), soon()).await;
+    let lines = log::take("daybook_projector");
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    assert_eq!((&line["message"], &line["target_name"]), (&json!("the target failed"), &json!("ledger")), "{line}");
+    let error = line["error"].as_str().unwrap();
+    assert!(error.starts_with("the request to read a feed is rejected: ") && error.contains("AccessDenied"), "{line}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use daybook_event_store::DeadlineMark;
 use daybook_table::AggregateKey;
 use daybook_test_support::fault_proxy::{InjectedFault, RecordedCall};
+use daybook_test_support::log;
 use serde_json::json;
 
 use crate::process_setup::{errand, postbox};
@@ -215,6 +216,19 @@ async fn dispatch_that_cannot_be_executed_fails_after_five_receives_and_the_next
     assert_eq!(setup.rows_of("1").await, [("boom".to_owned(), "DEADLINE_FAILED".to_owned())]);
     assert_eq!(setup.texts(&postbox("box")).await, ["b"]);
     assert_eq!(setup.texts(&errand("1")).await, ["b: accepted"]);
+}
+
+#[tokio::test]
+async fn dispatch_that_the_target_forbids_is_logged_with_the_target_and_the_next_step() {
+    let setup = Setup::new().await;
+    setup.notes("box", &[]).await;
+    setup.begin("1", &[("denied", "box")]).await;
+    log::take("daybook_reactor");
+    assert!(setup.hint(&setup.processes(), "1", "denied", 1).await);
+    let lines = log::take("daybook_reactor");
+    let line = lines.iter().find(|line| line["level"] == "WARN").unwrap();
+    let error = "the system may not send Put to postbox/box: allow it in authorize, with caller.is_system()";
+    assert_eq!((&line["to"], &line["error"]), (&json!("postbox/box"), &json!(error)));
 }
 
 #[tokio::test]

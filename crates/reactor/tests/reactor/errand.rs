@@ -1,8 +1,8 @@
 //! A process of any dispatches, and the aggregates that it dispatches to and follows. What happens depends on names and texts.
 
 use daybook_decider::{
-    Aggregate, Answer, Claim, Commands, Context, Decision, Dispatch, EventType, FollowedEvent, Personal, Reacts,
-    Rejection, Sources,
+    Access, Aggregate, Answer, Authorization, Caller, Claim, Commands, Context, Decision, Dispatch, EventType,
+    FollowedEvent, Personal, Reacts, Rejection, Sources,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -67,6 +67,15 @@ impl Aggregate for Postbox {
             PostboxEvent::Removed {} => PostboxState { removed: true, ..state },
             _ => state,
         }
+    }
+
+    fn authorize(
+        _: &Caller,
+        access: Access<'_, PostboxCommand>,
+        _: Option<&str>,
+        _: Option<&PostboxState>,
+    ) -> Authorization {
+        (!matches!(access, Access::Command(PostboxCommand::Put { note }) if note.starts_with("denied"))).into()
     }
 
     fn is_deleted(state: &PostboxState) -> bool {

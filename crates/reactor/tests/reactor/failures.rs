@@ -41,7 +41,10 @@ async fn command_that_cannot_be_executed_fails_after_five_receives() {
     let lines = log::take("daybook_reactor");
     let errors: Vec<_> = lines.iter().filter(|line| line["level"] == "ERROR").collect();
     assert_eq!(errors.len(), 1, "{errors:?}");
-    assert_eq!((&errors[0]["message"], &errors[0]["name"]), (&json!("the deadline failed"), &json!("boom")));
+    assert_eq!(
+        (&errors[0]["message"], &errors[0]["name"]),
+        (&json!("the deadline or dispatch failed"), &json!("boom"))
+    );
 
     let error = fails(&setup, &reactor, "1", "claim", due).await;
     assert!(error.contains("timer/2 has the claim"), "{error}");

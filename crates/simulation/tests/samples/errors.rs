@@ -150,3 +150,11 @@ fn panic_of_an_invariant_is_shown_with_what_it_saw() {
     });
     find(&simulation, &["does not hold", ": a counter has more than 3\nAt 2030", "it saw\n  counter/"]);
 }
+
+#[test]
+fn simulation_whose_clients_change_nothing_fails() {
+    let again = |_: &mut Random| Request::to::<Counter<NOTHING>>("a", &Command::Begin {});
+    let failure = simulation::<NOTHING>().clients(1, again).first_failure(20).unwrap();
+    let is_first = failure.starts_with("no request of a client changes anything");
+    assert!(is_first && failure.contains(" times: not executed by counter/a: "), "{failure}");
+}

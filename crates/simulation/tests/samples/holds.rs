@@ -124,7 +124,10 @@ fn clients_do_not_free_a_seat() {
     let began = Timestamp::from_second(1_893_456_000).unwrap();
     simulate(registry::<false>())
         .starting_with(hold)
-        .clients(8, |_| Request::to::<Seat<false>>("1", &Command::Free {}).by(Caller::named("ann")))
+        .clients(8, |random| match random.below(8) {
+            0 => Request::to::<Seat<false>>("2", &Command::Install {}),
+            _ => Request::to::<Seat<false>>("1", &Command::Free {}).by(Caller::named("ann")),
+        })
         .always(move |world| {
             let is_held = world.state::<Seat<false>>("1").is_some_and(|seat| seat.held_until.is_some());
             let is_installed = world.now() == began;

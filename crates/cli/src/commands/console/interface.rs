@@ -1,5 +1,7 @@
 //! What the pages get from a stack on AWS besides its tables: with the clients of AWS.
 
+use std::collections::BTreeMap;
+
 use daybook_console::stack::{
     Alarm, DeadLetterAction, DeadLetters, Queue, QueuePurpose, Relay, Reply, StackError, StackSource,
 };
@@ -10,6 +12,7 @@ use daybook_operations::relay::{iterator_age, relay_mappings};
 use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA, SignedCalls};
 use daybook_operations::stack::{CHANGES_QUEUE, DEAD_LETTERS, REACTIONS_QUEUE};
 use daybook_operations::{OperatorError, Stack, StackQueue};
+use daybook_table::AggregateKey;
 use futures_util::future::try_join_all;
 
 use super::writes::Writes;
@@ -44,6 +47,13 @@ impl StackSource for DeployedStack {
         reply(async move {
             let writes = self.writes.as_ref().ok_or_else(|| OperatorError::Usage("use --allow-writes".to_owned()))?;
             writes.handle(action).await
+        })
+    }
+
+    fn project(&self, aggregate: AggregateKey, event: u64) -> Reply<'_, ()> {
+        reply(async move {
+            let changes = self.changes.as_ref().ok_or_else(|| OperatorError::Usage(format!("set {CHANGES_QUEUE}")))?;
+            changes.send_changed(&BTreeMap::from([(aggregate, event)])).await.map(drop)
         })
     }
 

@@ -3,16 +3,15 @@
 
 use std::collections::HashSet;
 
-use daybook_admin::ImportOptions;
 use daybook_decider::record::{FIRST_EPOCH, timestamp};
 use daybook_decider::{EventType, Folded, Json, LastEvent, Model, OutboxMessage, RecordedEvent, personal};
+use daybook_event_store::internal::ImportOptions;
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
+use daybook_history::line::EventLine;
 use daybook_table::AggregateKey;
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
 use ulid::Ulid;
-
-use crate::history::line::EventLine;
 
 /// The distance between the ids of two events of the same millisecond. The ids of an event's messages follow its own.
 const ID_DISTANCE: u128 = 1 << 20;

@@ -3,31 +3,32 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use daybook_admin::{AdminCalls, Derived, ImportBatch, ImportOptions};
 use daybook_decider::personal::referring;
 use daybook_decider::record::timestamp;
 use daybook_decider::{AggregatePanic, Claim, Json, Model, RecordedEvent};
+use daybook_event_store::internal::ImportOptions;
 use daybook_event_store::{AppendError, EventStore, StoreError};
 use daybook_function_runtime::with_causes;
+use daybook_history::line::EventLine;
+use daybook_history::source::{AggregateLines, HistoryFile, LineError};
 use daybook_table::{AggregateKey, keys};
 use jiff::Timestamp;
 
+use super::batch::ImportBatch;
 use super::replay::Replay;
-use crate::error::shortened;
-use crate::export::page;
-use crate::history::line::EventLine;
-use crate::history::source::{AggregateLines, HistoryFile, LineError};
-use crate::pacing::Pacer;
+use crate::correct::Derived;
+use crate::handle::AdminCalls;
 
 const SHOWN: usize = 80;
 
-pub(super) struct Importer<'a> {
-    pub(super) store: EventStore,
-    pub(super) file: &'a HistoryFile,
-    pub(super) options: ImportOptions,
-    pub(super) writes: bool,
-    /// The rate of transactions. Ctrl-C does not end it: an aggregate that has begun is finished.
-    pub(super) pacer: Pacer,
+/// Imports aggregates of a file.
+pub struct Importer<'a, T> {
+    pub store: EventStore,
+    pub file: &'a HistoryFile,
+    pub options: ImportOptions,
+    pub writes: bool,
+    /// Is called before each transaction, to limit their rate.
+    pub turn: T,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,9 +97,9 @@ impl From<AppendError> for ImportFailure {
     }
 }
 
-impl Importer<'_> {
+impl<T: AsyncFn()> Importer<'_, T> {
     /// Checks that all events of an aggregate can be imported into an empty table. Only sealed values need a call, for their keys.
-    pub(super) async fn check(&self, model: &dyn Model, lines: &AggregateLines) -> Result<(), LineError> {
+    pub async fn check(&self, model: &dyn Model, lines: &AggregateLines) -> Result<(), LineError> {
         let first = lines.first_line();
         let of_line = |line: u64, reason: String| LineError { line, reason };
         let mut replay = Replay::new(model, &lines.key, self.options, self.store.settings().epoch);
@@ -116,7 +117,7 @@ impl Importer<'_> {
         Ok(())
     }
 
-    pub(super) async fn import(&self, model: &dyn Model, lines: &AggregateLines) -> ImportOutcome {
+    pub async fn import(&self, model: &dyn Model, lines: &AggregateLines) -> ImportOutcome {
         let mut in_table = 0;
         let mut had = Had::default();
         let imported = match self.pass(model, lines, self.writes, &mut in_table, &mut had).await {
@@ -238,7 +239,7 @@ impl Importer<'_> {
         replay: &Replay<'_>,
         in_table: &mut u64,
     ) -> Result<(), ImportFailure> {
-        self.pacer.turn().await;
+        (self.turn)().await;
         batch.send(replay.folded()).await?;
         *in_table = batch.before();
         Ok(())
@@ -271,7 +272,7 @@ impl StoredEvents<'_> {
             return Ok(None);
         }
         if self.page.is_empty() {
-            let page = page(self.store, self.key, self.read, self.last).await?;
+            let page = self.store.admin().events_up_to(self.key, self.read, self.last).await?;
             self.page = page.map_err(ImportFailure::Different)?.into();
         }
         let event = self.page.pop_front();
@@ -299,7 +300,11 @@ fn difference(stored: &RecordedEvent, event: &RecordedEvent) -> Option<String> {
         // What is personal is not printed.
         let printed =
             |value: &String| Json::parse(value.clone()).map_or(value.clone(), |json| referring(json).text().to_owned());
-        let [found, expected] = [found, expected].map(|value| shortened(&printed(value), SHOWN));
+        let shortened = |text: String| match text.char_indices().nth(SHOWN) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text,
+        };
+        let [found, expected] = [found, expected].map(|value| shortened(printed(value)));
         format!("{name} in the table is {found}, in the file {expected}")
     })
 }

@@ -1,0 +1,185 @@
+//! *Events*: the latest events of all types or of one, and those that are appended while the page is open, as server-sent events.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use daybook_admin::IndexEntry;
+use daybook_decider::{Model, RecordedEvent, personal};
+use daybook_table::AggregateKey;
+use futures_util::stream::{self, Stream, StreamExt, TryStreamExt, unfold};
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::json;
+use ulid::Ulid;
+
+use super::latest_events::{latest_events, pages};
+use crate::console::Console;
+use crate::frame::{Failure, Page};
+use crate::request::PageQuery;
+use crate::{json, paths, time};
+
+/// Events on the page, and the maximum that arrive at once.
+const PAGE: usize = 50;
+
+/// Events that are read concurrently.
+const CONCURRENCY: usize = 16;
+
+/// The pause between two reads of the index.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct EventFilter {
+    /// An aggregate type.
+    #[serde(rename = "type")]
+    of_type: String,
+    /// A text in the name or the data.
+    containing: String,
+}
+
+impl EventFilter {
+    fn address(&self, path: &str) -> String {
+        paths::with_query(&paths::page(path), &[("type", &self.of_type), ("containing", &self.containing)])
+    }
+
+    fn selects(&self, event: &RecordedEvent) -> bool {
+        let wanted = self.containing.trim();
+        event.event_type.contains(wanted) || personal::shown(event.data.text()).contains(wanted)
+    }
+
+    /// The latest events of the type in the index.
+    async fn latest(&self, console: &Console) -> Result<Vec<IndexEntry>, Failure> {
+        let is_wanted = |of_type: &str| self.of_type.is_empty() || self.of_type == of_type;
+        let models = console.registry.iter().filter(|model| is_wanted(model.type_name()));
+        let partitions: Vec<_> = models.flat_map(|model| console.partitions_of_events(model)).collect();
+        let pages = pages(console, &partitions, None, PAGE).await?;
+        Ok(latest_events(pages.iter(), PAGE, |entry| is_wanted(&entry.aggregate.aggregate_type)).events)
+    }
+
+    /// Those of the events that the filter selects.
+    async fn read(
+        &self,
+        console: &Console,
+        entries: impl Iterator<Item = IndexEntry>,
+    ) -> Result<Vec<(AggregateKey, RecordedEvent)>, Failure> {
+        let reads = entries.map(async |entry| {
+            let event = console.store.events(&entry.aggregate, entry.seq_num - 1, 1).await?.items.pop();
+            Ok::<_, Failure>(event.filter(|event| self.selects(event)).map(|event| (entry.aggregate, event)))
+        });
+        stream::iter(reads).buffered(CONCURRENCY).try_filter_map(async |found| Ok(found)).try_collect().await
+    }
+}
+
+pub(crate) async fn page(
+    State(console): State<Arc<Console>>,
+    PageQuery(filter): PageQuery<EventFilter>,
+) -> Result<Page, Failure> {
+    let latest = filter.latest(&console).await?;
+    let events = filter.read(&console, latest.into_iter()).await?;
+    let content = html! {
+        h1 { "Events" }
+        p.facts { "The latest " (PAGE) " events" @if !filter.containing.is_empty() { ", those of them that contain the text" } "." }
+        form.filters action=(paths::page("/events")) {
+            label { "Aggregate type" select name="type" {
+                option value="" { "all" }
+                @for name in console.registry.iter().map(Model::type_name) {
+                    option value=(name) selected[name == filter.of_type] { (name) }
+                }
+            } }
+            label { "Containing" input name="containing" value=(filter.containing) placeholder="any text of the event" spellcheck="false"; }
+            button { "Filter" }
+        }
+        p.live data-live=(filter.address("/events/live")) hidden {
+            button type="button" data-pause aria-pressed="false" { "Pause" }
+            span data-status { "New events appear here." }
+            span.hidden role="status" {}
+        }
+        @if events.is_empty() { p.empty { "There is no such event." } }
+        div.scroll tabindex="0" { table {
+            thead { tr { th { "Event" } th { "Aggregate" } th { "Data" } th { "At" } } }
+            tbody data-rows { @for event in &events { (row(event, console.store.now())) } }
+        } }
+    };
+    Ok(Page::new("Events", "Events", content))
+}
+
+/// Streams the events that are appended from now on, or after the last one that a browser has which connects again.
+pub(crate) async fn live(
+    State(console): State<Arc<Console>>,
+    PageQuery(filter): PageQuery<EventFilter>,
+    headers: HeaderMap,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let last_event = headers.get("last-event-id").and_then(|id| Ulid::from_string(id.to_str().ok()?).ok());
+    let seen = last_event.map(|id| BTreeSet::from([id]));
+    let events = unfold((console, filter, seen), async |(console, filter, mut seen)| {
+        loop {
+            let event = match arrived(&console, &filter, &mut seen).await {
+                Ok(Arrived { count: 0, .. }) => {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                Ok(Arrived { events, count, last }) => {
+                    let now = console.store.now();
+                    let rows: String = events.iter().map(|event| row(event, now).into_string()).collect();
+                    let data = json!({"rows": rows, "shown": events.len(), "arrived": count});
+                    Event::default().id(last.to_string()).data(data.to_string())
+                }
+                Err(failure) => {
+                    tokio::time::sleep(PAUSE).await;
+                    Event::default().event("failure").data(failure.detail.replace(['\r', '\n'], " "))
+                }
+            };
+            return Some((Ok(event), (console, filter, seen)));
+        }
+    });
+    Sse::new(events).keep_alive(KeepAlive::default())
+}
+
+struct Arrived {
+    events: Vec<(AggregateKey, RecordedEvent)>,
+    /// More than the events if some of them are not in the latest ones any more.
+    count: usize,
+    /// The id of the last event in the index.
+    last: Ulid,
+}
+
+/// The selected events that are not seen yet; none if nothing was seen.
+async fn arrived(
+    console: &Console,
+    filter: &EventFilter,
+    seen: &mut Option<BTreeSet<Ulid>>,
+) -> Result<Arrived, Failure> {
+    let latest = filter.latest(console).await?;
+    // An event may get its place before one that is in the index already.
+    let ids: BTreeSet<_> = latest.iter().map(|entry| entry.event_id).collect();
+    let last = ids.last().copied().unwrap_or_default();
+    let Some(before) = seen.as_ref() else {
+        *seen = Some(ids);
+        return Ok(Arrived { events: Vec::new(), count: 0, last });
+    };
+    let first = before.first().copied().unwrap_or_default();
+    let is_new = |entry: &IndexEntry| entry.event_id > first && !before.contains(&entry.event_id);
+    let new: Vec<_> = latest.into_iter().filter(is_new).collect();
+    let are_missing = new.len() == PAGE && !before.is_empty();
+    let events = filter.read(console, new.into_iter()).await?;
+    let count = events.len() + usize::from(are_missing);
+    *seen = Some(ids);
+    Ok(Arrived { events, count, last })
+}
+
+fn row((aggregate, event): &(AggregateKey, RecordedEvent), now: Timestamp) -> Markup {
+    html! {
+        tr data-row {
+            td { strong { (event.event_type) } }
+            td { a href=(paths::version(aggregate, event.seq_num)) { (aggregate) " " (event.seq_num) } }
+            td.data { (json::line(&personal::shown(event.data.text()), 160)) }
+            td { (time::relative(event.occurred_at, now)) }
+        }
+    }
+}
