@@ -135,7 +135,7 @@ impl Diagram<'_> {
         html! {
             @for (event, message) in rows {
                 tr {
-                    td { @match event { Some(event) => strong { (event) }, None => span.hint { "not known" } } }
+                    td { @match event { Some(event) => strong { (self.event(of_type, event)) }, None => span.hint { "not known" } } }
                     td { @match message {
                         Some(message) => (self.message(of_type, message)),
                         None if event.is_some_and(|event| self.flows.messages.contains_key(event)) => span.hint { "no message" },
@@ -160,6 +160,12 @@ impl Diagram<'_> {
             }
             @if !of_all.is_empty() { tr { td {} td.hint { "every message" } td { @for rule in of_all { (consumer(rule)) } } } }
         }
+    }
+
+    /// An event, on the local stack with a link to its latest ones.
+    fn event(&self, of_type: &str, event: &str) -> Markup {
+        let address = paths::with_query(&paths::page("/events"), &[("type", of_type), ("containing", event)]);
+        html! { @if self.console.is_local() && !event.is_empty() { a href=(address) { (event) } } @else { (event) } }
     }
 
     /// A message type, with a link to its latest messages.

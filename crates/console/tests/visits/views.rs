@@ -26,6 +26,7 @@ async fn rows_of_a_view_are_listed_by_the_beginning_of_their_keys() {
     visit.page("/stream").await.has("href=\"/_console/views/orders-by-status/1\"");
     let model = visit.page("/model").await;
     model.has("href=\"/_console/views/orders-by-status/1\"").has("2 aggregates").lacks("events behind");
+    model.has("<a href=\"/_console/events?type=order&amp;containing=OrderPlaced\">OrderPlaced</a>");
     visit.set_faults(&json!({"projector": [{"killAfterMs": 0, "forever": true}]})).await;
     visit.post("/order/2/commands", &[], &json!({"command": "ProcessPayment", "data": {"amount": 7}})).await;
     visit.page("/model").await.has("orders-by-status</a> <span class=\"warn\">1 event behind</span>");
