@@ -43,6 +43,9 @@ pub enum StackKind {
     },
 }
 
+/// Maximum calls to the table that a page makes concurrently for single aggregates.
+pub(crate) const CONCURRENCY: usize = 16;
+
 pub(crate) const FAULTS: &str = "/faults";
 
 impl StackKind {

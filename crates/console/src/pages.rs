@@ -10,7 +10,7 @@
 //! - `view`: the rows of a projection.
 //! - `dead_letters`, `correlation`. `stream`; `projections`, `deadlines`, `positions`: their parts of it. `health`: the alarms of a
 //!   stack on AWS. `faults`.
-//! - `latest_events`: the latest events of a type.
+//! - `latest_events`: the latest events of a type. `live`: what *Events* and *Bus* share.
 
 pub(crate) mod aggregate;
 pub(crate) mod aggregates;
@@ -24,6 +24,7 @@ pub(crate) mod events;
 pub(crate) mod faults;
 pub(crate) mod health;
 mod latest_events;
+mod live;
 pub(crate) mod messages;
 pub(crate) mod model;
 mod positions;

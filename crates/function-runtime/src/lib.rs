@@ -13,7 +13,7 @@ pub mod traces;
 
 pub use aws::{aws_config, aws_config_at, aws_config_in_lambda};
 pub use aws_config::SdkConfig;
-pub use errors::{tls_error, with_causes};
+pub use errors::{shortened, tls_error, with_causes};
 pub use failures::FailureCounter;
 pub use lambda_runtime::Error;
 pub use metrics::Metrics;

@@ -5,12 +5,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
 use clap::Args;
+use daybook_function_runtime::shortened;
 use daybook_stream_relay::DeadLetter;
 use daybook_table::{AggregateKey, keys};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::error::shortened;
 use crate::message_outcome::MessageLabel;
 use crate::selection::AggregateName;
 

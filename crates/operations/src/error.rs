@@ -40,14 +40,6 @@ pub enum OperatorError {
     Output(#[from] io::Error),
 }
 
-/// The beginning of a text that may be too long to print.
-pub(crate) fn shortened(text: &str, characters: usize) -> String {
-    match text.char_indices().nth(characters) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
 impl OperatorError {
     /// The error of an operation that cannot do this, because of the table.
     pub(crate) fn store(doing: &str) -> impl Fn(StoreError) -> Self {

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use aws_sdk_sqs::config::ProvideCredentials;
-use daybook_function_runtime::{SdkConfig, with_causes};
+use daybook_function_runtime::{SdkConfig, shortened, with_causes};
 use daybook_local_stack::http::{
     DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, HttpClient, HttpError, SQS_ENDPOINT, Signer, TextResponse, service_config,
 };
@@ -14,7 +14,7 @@ use daybook_settings::Environment;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::error::{OperatorError, shortened};
+use crate::error::OperatorError;
 use crate::query_xml::texts;
 
 /// Maximum attempts of a call that AWS throttles or cannot complete, and the pause before the next.

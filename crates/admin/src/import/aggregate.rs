@@ -8,7 +8,7 @@ use daybook_decider::record::timestamp;
 use daybook_decider::{AggregatePanic, Claim, Json, Model, RecordedEvent};
 use daybook_event_store::internal::ImportOptions;
 use daybook_event_store::{AppendError, EventStore, StoreError};
-use daybook_function_runtime::with_causes;
+use daybook_function_runtime::{shortened, with_causes};
 use daybook_history::line::EventLine;
 use daybook_history::source::{AggregateLines, HistoryFile, LineError};
 use daybook_table::{AggregateKey, keys};
@@ -300,11 +300,7 @@ fn difference(stored: &RecordedEvent, event: &RecordedEvent) -> Option<String> {
         // What is personal is not printed.
         let printed =
             |value: &String| Json::parse(value.clone()).map_or(value.clone(), |json| referring(json).text().to_owned());
-        let shortened = |text: String| match text.char_indices().nth(SHOWN) {
-            Some((end, _)) => format!("{}…", &text[..end]),
-            None => text,
-        };
-        let [found, expected] = [found, expected].map(|value| shortened(printed(value)));
+        let [found, expected] = [found, expected].map(|value| shortened(&printed(value), SHOWN));
         format!("{name} in the table is {found}, in the file {expected}")
     })
 }

@@ -17,7 +17,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use ulid::Ulid;
 
-use crate::console::Console;
+use crate::console::{CONCURRENCY, Console};
 use crate::frame::{Failure, Page, tabs};
 use crate::pages::command;
 use crate::pages::latest_events::{IndexPage, latest_events, pages, position};
@@ -30,9 +30,8 @@ const PAGE: usize = 50;
 /// passes.
 const MAX_COUNT: usize = 1_000;
 
-/// The number of aggregates of a type whose states are searched for a text, and those that are loaded concurrently.
+/// The number of aggregates of a type whose states are searched for a text.
 const SEARCHED: usize = 200;
-const CONCURRENCY: usize = 16;
 
 /// The time for which new aggregates are counted.
 const RECENT_MS: u64 = 60 * 60 * 1_000;
@@ -104,6 +103,7 @@ pub(crate) async fn page(
     let keys = latest.events.iter().map(|entry| entry.aggregate.clone()).collect::<BTreeSet<_>>();
     let versions = if keys.is_empty() { BTreeMap::new() } else { console.store.admin().versions(&keys).await? };
     let is_empty = searched == 0 && is_first_page;
+    let creatable = of_type.as_deref().filter(|_| console.is_local() && containing.is_empty());
     let title = of_type.as_deref().unwrap_or("Aggregates");
     let content = html! {
         h1 { @match &of_type { Some(name) => { a href=(paths::page("")) { "Aggregates" } " / " (name) }, None => "Aggregates" } }
@@ -111,7 +111,7 @@ pub(crate) async fn page(
         @if has_counts { (types_table(&types, console.store.now())) }
         @if !console.is_local() { (type_tabs(&console, of_type.as_deref())) }
         @if let Some(name) = of_type.as_deref().filter(|_| !is_empty) { (state_filter(name, containing, searched)) }
-        @if !is_empty || of_type.is_some() { (list(&console, &latest.events, &versions, of_type.as_deref(), !containing.is_empty())) }
+        @if !is_empty || of_type.is_some() { (list(&console, &latest.events, &versions, creatable)) }
         @if let Some(next) = latest.next {
             p { a rel="next" href=(older(of_type.as_deref(), containing, next)) { "Older aggregates" } }
         }
@@ -226,10 +226,8 @@ fn list(
     console: &Console,
     entries: &[IndexEntry],
     versions: &BTreeMap<AggregateKey, u64>,
-    of_type: Option<&str>,
-    is_filtered: bool,
+    creatable: Option<&str>,
 ) -> Markup {
-    let creatable = of_type.filter(|_| console.is_local() && !is_filtered);
     html! {
         section {
             h2 { "Latest aggregates" }

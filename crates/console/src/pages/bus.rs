@@ -13,8 +13,8 @@ use futures_util::stream::{Stream, unfold};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::json;
 
+use super::live;
 use crate::console::Console;
 use crate::frame::{Failure, Page};
 use crate::request::{BusPosition, PageQuery, position_or_empty};
@@ -75,7 +75,7 @@ pub(crate) async fn page(
 ) -> Result<Page, Failure> {
     let part = console.stack.messages(MessageQuery { limit: Some(PAGE), ..filter.query() }).await?;
     let is_first_page = filter.before.is_empty();
-    let live = filter.address("/bus/live", "after", part.last);
+    let arriving = filter.address("/bus/live", "after", part.last);
     // The bus compares only the latest messages with a filter. Older ones are a page further.
     let is_cut = part.searched_from > 1;
     let oldest_shown =
@@ -95,13 +95,7 @@ pub(crate) async fn page(
             button { "Filter" }
             @if !filter.of_page().is_empty() { a href=(paths::page("/bus")) { "Clear" } }
         }
-        @if is_first_page {
-            p.live data-live=(live) hidden {
-                button type="button" data-pause aria-pressed="false" { "Pause" }
-                span data-status { "New messages appear here." }
-                span.hidden role="status" {}
-            }
-        }
+        @if is_first_page { (live::controls(&arriving, "messages")) }
         @if part.messages.is_empty() {
             p.empty { @if part.last == 0 { "No message has reached the bus yet. " a href=(paths::page("")) { "Send a command" } " first." } @else { "No message matches." } }
         }
@@ -136,8 +130,7 @@ pub(crate) async fn live(
             let part = match console.stack.messages(query).await {
                 Ok(part) => part,
                 Err(error) => {
-                    let event = Event::default().event("failure").data(error.to_string().replace(['\r', '\n'], " "));
-                    return Some((Ok(event), (console, filter, after)));
+                    return Some((Ok(live::failure(&error.to_string())), (console, filter, after)));
                 }
             };
             after = part.last;
@@ -145,9 +138,8 @@ pub(crate) async fn live(
                 continue;
             }
             let now = console.store.now();
-            let rows: Vec<_> = part.messages.iter().rev().map(|message| row(message, now).into_string()).collect();
-            let data = json!({"rows": rows.concat(), "shown": part.messages.len(), "arrived": part.matching});
-            return Some((Ok(Event::default().id(after.to_string()).data(data.to_string())), (console, filter, after)));
+            let rows = part.messages.iter().rev().map(|message| row(message, now));
+            return Some((Ok(live::arrived(after, rows, part.matching)), (console, filter, after)));
         }
     });
     Sse::new(events).keep_alive(KeepAlive::default())

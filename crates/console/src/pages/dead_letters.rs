@@ -73,10 +73,10 @@ async fn show(console: &Console, action: DeadLetterAction) -> Result<Page, Failu
                         th { span.hidden { "Select" } } th { "Message" } th { "Aggregate" } th { "Why" } th.number { "Attempts" }
                         th { "Since" } th { "Data" }
                     } }
-                    @for (reason, messages) in by_reason(&messages) {
+                    @for (reason, group) in by_reason(&messages) {
                         tbody {
-                            @if messages.len() > 1 { tr.group { th colspan="7" { (messages.len()) " messages: " (reason) } } }
-                            @for message in messages { (row(message, console.is_local(), now)) }
+                            @if group.len() > 1 { tr.group { th colspan="7" { (group.len()) " messages: " (reason) } } }
+                            @for read in group { (row(&read, console.is_local(), now)) }
                         }
                     }
                 } }
@@ -87,18 +87,26 @@ async fn show(console: &Console, action: DeadLetterAction) -> Result<Page, Failu
 }
 
 /// The messages, the latest first, together with those of the same reason.
-fn by_reason(messages: &[WaitingMessage]) -> Vec<(String, Vec<&WaitingMessage>)> {
+fn by_reason(messages: &[WaitingMessage]) -> Vec<(String, Vec<Read<'_>>)> {
     let mut groups: Vec<(String, Vec<_>)> = Vec::new();
     for waiting in messages.iter().rev() {
-        let error = DeadLetter::read(&waiting.message.body).ok().and_then(|found| found.error);
+        let dead_letter = DeadLetter::read(&waiting.message.body).ok();
+        let error = dead_letter.as_ref().and_then(|found| found.error.as_ref());
         let queue = queue_name(&waiting.message.queue_url);
         let reason = error.map_or_else(|| queue.to_owned(), |error| format!("{}: {}", error.code, error.text));
+        let read = Read { waiting, dead_letter };
         match groups.iter_mut().find(|(other, _)| *other == reason) {
-            Some((_, messages)) => messages.push(waiting),
-            None => groups.push((reason, vec![waiting])),
+            Some((_, group)) => group.push(read),
+            None => groups.push((reason, vec![read])),
         }
     }
     groups
+}
+
+/// A message; one of another sender than the relay is no dead letter.
+struct Read<'a> {
+    waiting: &'a WaitingMessage,
+    dead_letter: Option<DeadLetter>,
 }
 
 fn outcomes_markup(outcomes: &[DeadLetterOutcome]) -> Markup {
@@ -124,10 +132,9 @@ struct BusEvent<'a> {
     detail: &'a RawValue,
 }
 
-fn row(WaitingMessage { message, sent_at, .. }: &WaitingMessage, is_local: bool, now: Timestamp) -> Markup {
+fn row(Read { waiting, dead_letter }: &Read<'_>, is_local: bool, now: Timestamp) -> Markup {
+    let WaitingMessage { message, sent_at, .. } = waiting;
     let (id, queue) = (&message.message_id, queue_name(&message.queue_url));
-    // A message of another sender has neither form.
-    let dead_letter = DeadLetter::read(&message.body).ok();
     let event = serde_json::from_str::<BusEvent<'_>>(&message.body).ok();
     let (name, detail) = match (dead_letter.as_ref().and_then(|found| found.message.as_ref()), &event) {
         (Some(row), _) => (row.message_type.as_str(), row.detail.as_str()),

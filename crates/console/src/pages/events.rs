@@ -15,20 +15,17 @@ use futures_util::stream::{self, Stream, StreamExt, TryStreamExt, unfold};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::json;
 use ulid::Ulid;
 
 use super::latest_events::{latest_events, pages};
-use crate::console::Console;
+use super::live;
+use crate::console::{CONCURRENCY, Console};
 use crate::frame::{Failure, Page};
 use crate::request::PageQuery;
 use crate::{json, paths, time};
 
 /// Events on the page, and the maximum that arrive at once.
 const PAGE: usize = 50;
-
-/// Events that are read concurrently.
-const CONCURRENCY: usize = 16;
 
 /// The pause between two reads of the index.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -95,11 +92,7 @@ pub(crate) async fn page(
             label { "Containing" input name="containing" value=(filter.containing) placeholder="any text of the event" spellcheck="false"; }
             button { "Filter" }
         }
-        p.live data-live=(filter.address("/events/live")) hidden {
-            button type="button" data-pause aria-pressed="false" { "Pause" }
-            span data-status { "New events appear here." }
-            span.hidden role="status" {}
-        }
+        (live::controls(&filter.address("/events/live"), "events"))
         @if events.is_empty() { p.empty { "There is no such event." } }
         div.scroll tabindex="0" { table {
             thead { tr { th { "Event" } th { "Aggregate" } th { "Data" } th { "At" } } }
@@ -126,13 +119,11 @@ pub(crate) async fn live(
                 }
                 Ok(Arrived { events, count, last }) => {
                     let now = console.store.now();
-                    let rows: String = events.iter().map(|event| row(event, now).into_string()).collect();
-                    let data = json!({"rows": rows, "shown": events.len(), "arrived": count});
-                    Event::default().id(last.to_string()).data(data.to_string())
+                    live::arrived(last, events.iter().map(|event| row(event, now)), count)
                 }
                 Err(failure) => {
                     tokio::time::sleep(PAUSE).await;
-                    Event::default().event("failure").data(failure.detail.replace(['\r', '\n'], " "))
+                    live::failure(&failure.detail)
                 }
             };
             return Some((Ok(event), (console, filter, seen)));

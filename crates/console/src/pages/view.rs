@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::latest_events::{latest_events, pages};
 use super::version::{changes, changes_markup};
-use crate::console::Console;
+use crate::console::{CONCURRENCY, Console};
 use crate::frame::{Failure, Page, tabs};
 use crate::request::{PagePath, PageQuery};
 use crate::{json, paths, time};
@@ -29,9 +29,6 @@ const PAGE: usize = 50;
 /// Maximum aggregates of a type, and events of all of them, that are folded to explain a row.
 const MAX_AGGREGATES: usize = 200;
 const MAX_EVENTS: u64 = 2_000;
-
-/// Aggregates whose events are read concurrently.
-const CONCURRENCY: usize = 16;
 
 #[derive(Deserialize)]
 pub(crate) struct ListQuery {
