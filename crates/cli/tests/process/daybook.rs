@@ -1,5 +1,6 @@
 //! A running `daybook dev`.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Lines, Read, Write};
 use std::net::TcpStream;
@@ -189,6 +190,21 @@ impl Daybook {
                 return list;
             }
             assert!(Instant::now() < give_up, "{path} has {} entries, expected {length}", list.len());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until this many different messages are on the bus.
+    pub(crate) async fn wait_for_messages(&self, count: usize) {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let bus = self.get("/_dev/bus").await;
+            let ids = bus.as_array().unwrap().iter().map(|entry| entry["detail"]["metadata"]["messageId"].to_string());
+            let found = ids.collect::<BTreeSet<_>>().len();
+            if found == count {
+                return;
+            }
+            assert!(found < count && Instant::now() < give_up, "{found} messages, expected {count}: {bus}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
