@@ -28,7 +28,7 @@ pub enum SnapshotCommand {
 #[command(mut_arg("rate", |rate| rate.default_value("20")), mut_arg("concurrency", |number| number.default_value("4")))]
 pub struct SnapshotRebuildArgs {
     /// Only this aggregate; can be repeated.
-    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after", "checkpoint"])]
+    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
     aggregates: Vec<AggregateName>,
     #[command(flatten)]
     walk: WalkOptions,
