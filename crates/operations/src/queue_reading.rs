@@ -1,7 +1,7 @@
 //! Reads the dead-letter queue to its end, and reports whether that was the whole queue.
 //!
 //! Invariants:
-//! - Memory does not depend on the size of the messages: each body is passed on once and then dropped.
+//! - Each body is passed on once and then dropped. Reading ends as soon as the bodies have as many bytes as a caller allows.
 //! - Every received message is in the result, or was put back.
 //!
 //! SQS can only read a message by receiving it. A response is a sample of the visible messages, and may be empty although
@@ -9,14 +9,10 @@
 //! messages than were received.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use aws_sdk_sqs::types::Message;
-use daybook_stream_relay::DeadLetter;
-use daybook_table::OutboxItem;
 use futures_util::future::join_all;
 use serde::Serialize;
 
@@ -61,6 +57,7 @@ pub struct NotSeen {
 pub struct QueueReader<'a> {
     pub queue: &'a StackQueue,
     pub limit: Option<usize>,
+    pub max_bytes: usize,
     /// The rate at which the messages are sent after they were read. They stay hidden until then.
     pub sending_rate: Option<NonZeroU32>,
     pub stack: &'a Stack,
@@ -74,7 +71,7 @@ impl NotSeen {
 
 impl<'a> QueueReader<'a> {
     pub fn new(queue: &'a StackQueue, limit: Option<usize>, stack: &'a Stack) -> Self {
-        Self { queue, limit, sending_rate: None, stack }
+        Self { queue, limit, max_bytes: usize::MAX, sending_rate: None, stack }
     }
 
     /// Receives the messages, and calls `visit` once with each. If a call or a visit fails, all messages are put back.
@@ -108,10 +105,10 @@ impl<'a> QueueReader<'a> {
         let before = self.queue.counts().await?;
         let expected = self.limit.map_or(before.total(), |limit| before.total().min(limit as u64));
         let visibility_timeout = self.visibility_timeout(expected);
-        let mut empty_rounds = 0;
+        let (mut empty_rounds, mut bytes) = (0, 0);
         loop {
             let left = self.limit.map_or(usize::MAX, |limit| limit.saturating_sub(received.len()));
-            if left == 0 || self.stack.interrupt.is_cancelled() {
+            if left == 0 || bytes >= self.max_bytes || self.stack.interrupt.is_cancelled() {
                 return Ok((before, self.queue.counts().await?));
             }
             let calls = (0..RECEIVERS.min(left.div_ceil(BATCH_SIZE))).map(|call| {
@@ -136,6 +133,7 @@ impl<'a> QueueReader<'a> {
                 return Err(error);
             }
             for message in &new {
+                bytes += message.body.as_ref().map_or(0, String::len);
                 let id = message.message_id.as_deref().unwrap_or_default();
                 received.get(id).map_or(Ok(()), |digest| visit(digest, message))?;
             }
@@ -155,45 +153,6 @@ impl<'a> QueueReader<'a> {
         let sending = |rate: NonZeroU32| SENDING_MARGIN + Duration::from_secs(messages / u64::from(rate.get()));
         reading + self.sending_rate.map_or(Duration::ZERO, sending)
     }
-}
-
-/// A file that only this process can open, and that ends with it.
-pub(crate) struct BodyFile {
-    file: File,
-    /// The position and the length of each body, by SQS's id of the message.
-    bodies: BTreeMap<String, (u64, usize)>,
-    end: u64,
-}
-
-impl BodyFile {
-    pub(crate) fn new() -> Result<Self, OperatorError> {
-        let file = tempfile::tempfile().map_err(failed)?;
-        Ok(Self { file, bodies: BTreeMap::new(), end: 0 })
-    }
-
-    pub(crate) fn add(&mut self, sqs_id: &str, body: &str) -> Result<(), OperatorError> {
-        self.file.write_all(body.as_bytes()).map_err(failed)?;
-        self.bodies.insert(sqs_id.to_owned(), (self.end, body.len()));
-        self.end += body.len() as u64;
-        Ok(())
-    }
-
-    pub(crate) fn length(&self, sqs_id: &str) -> usize {
-        self.bodies.get(sqs_id).map_or(0, |(_, length)| *length)
-    }
-
-    pub(crate) fn outbox_row(&mut self, sqs_id: &str) -> Result<OutboxItem, OperatorError> {
-        let &(start, length) = self.bodies.get(sqs_id).ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-        self.file.seek(SeekFrom::Start(start)).map_err(failed)?;
-        let mut body = vec![0; length];
-        self.file.read_exact(&mut body).map_err(failed)?;
-        let dead_letter: DeadLetter = serde_json::from_slice(&body).map_err(|error| failed(error.into()))?;
-        dead_letter.message.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))
-    }
-}
-
-fn failed(source: io::Error) -> OperatorError {
-    OperatorError::File { doing: "cannot use a temporary file for the messages".to_owned(), source }
 }
 
 #[cfg(test)]
