@@ -106,20 +106,4 @@ impl Admin<'_> {
         }
         Ok(progress)
     }
-
-    /// The kept snapshots of an aggregate up to event `version`, the latest first, a maximum of `limit`. They cost their whole
-    /// capacity, although their states are not returned.
-    pub async fn kept_snapshots(
-        &self,
-        key: &AggregateKey,
-        version: u64,
-        limit: i32,
-    ) -> Result<Vec<SnapshotProgress>, StoreError> {
-        let (first, last) = (keys::kept_snapshot_sk(0), keys::kept_snapshot_sk(version));
-        let wanted = [attributes::LAST_SEQ_NUM, attributes::STATE_VERSION].join(", ");
-        let query = self.store.rows_between(key, first, last).scan_index_forward(false).limit(limit);
-        let output = query.projection_expression(wanted).send().await;
-        let output = output.map_err(|error| StoreError::of_call("list kept snapshots", error))?;
-        Ok(output.items.unwrap_or_default().iter().map(SnapshotProgress::of).collect())
-    }
 }
