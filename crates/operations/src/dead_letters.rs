@@ -140,8 +140,8 @@ pub async fn read(
     let queue = stack.queue(DEAD_LETTERS).await?;
     let reader = QueueReader::new(&queue, limit, stack);
     let read = reader.read(|digest, message| match filter.selects(digest) {
-        true => report(ReadMessage { digest, message }),
-        false => Ok(()),
+        true => report(ReadMessage { digest, message }).map(|()| true),
+        false => Ok(true),
     });
     let mut reading = read.await?;
     queue.put_back(&reading.messages).await;
@@ -162,7 +162,7 @@ pub async fn delete(
         return Err(OperatorError::Usage(text.to_owned()));
     }
     let queue = stack.queue(DEAD_LETTERS).await?;
-    let reading = QueueReader::new(&queue, None, stack).read(|_, _| Ok(())).await?;
+    let reading = QueueReader::new(&queue, None, stack).read(|_, _| Ok(true)).await?;
     let is_selected = |message: &DeadLetterMessage| filter.selects(message);
     let (mut selected, others): (Vec<_>, _) = reading.messages.into_iter().partition(is_selected);
     selected.sort_by_cached_key(DeadLetterMessage::order);
@@ -248,15 +248,16 @@ impl<R: FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>> Redrive<'_
     /// back.
     async fn receive(&mut self, options: &RedriveOptions) -> Result<Vec<DeadLetterMessage>, OperatorError> {
         let (rows, filter) = (&mut self.rows, &options.filter);
-        let mut reader = QueueReader::new(&self.queue, options.limit, self.stack);
-        if options.sends {
-            (reader.sending_rate, reader.max_bytes) = (Some(options.rate), MAX_BYTES);
-        }
+        let sending_rate = options.sends.then_some(options.rate);
+        let reader = QueueReader { sending_rate, ..QueueReader::new(&self.queue, options.limit, self.stack) };
+        let mut bytes = 0;
         let read = reader.read(|digest, message| {
             let body = message.body.as_deref().filter(|_| options.sends && filter.selects(digest));
-            let row = body.and_then(|body| DeadLetter::read(body).ok()?.message);
-            rows.extend(row.map(|row| (digest.sqs_id.clone(), row)));
-            Ok(())
+            if let Some(row) = body.and_then(|body| DeadLetter::read(body).ok()?.message) {
+                bytes += row.detail.len();
+                rows.insert(digest.sqs_id.clone(), row);
+            }
+            Ok(bytes < MAX_BYTES)
         });
         let reading = read.await?;
         self.counts.not_seen = reading.not_seen;

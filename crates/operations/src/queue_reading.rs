@@ -1,7 +1,7 @@
 //! Reads the dead-letter queue to its end, and reports whether that was the whole queue.
 //!
 //! Invariants:
-//! - Each body is passed on once and then dropped. Reading ends as soon as the bodies have as many bytes as a caller allows.
+//! - Memory does not depend on the size of the messages: each body is passed on once and then dropped.
 //! - Every received message is in the result, or was put back.
 //!
 //! SQS can only read a message by receiving it. A response is a sample of the visible messages, and may be empty although
@@ -57,7 +57,6 @@ pub struct NotSeen {
 pub struct QueueReader<'a> {
     pub queue: &'a StackQueue,
     pub limit: Option<usize>,
-    pub max_bytes: usize,
     /// The rate at which the messages are sent after they were read. They stay hidden until then.
     pub sending_rate: Option<NonZeroU32>,
     pub stack: &'a Stack,
@@ -71,13 +70,14 @@ impl NotSeen {
 
 impl<'a> QueueReader<'a> {
     pub fn new(queue: &'a StackQueue, limit: Option<usize>, stack: &'a Stack) -> Self {
-        Self { queue, limit, max_bytes: usize::MAX, sending_rate: None, stack }
+        Self { queue, limit, sending_rate: None, stack }
     }
 
-    /// Receives the messages, and calls `visit` once with each. If a call or a visit fails, all messages are put back.
+    /// Receives the messages, and calls `visit` once with each, which returns whether to receive more. If a call or a visit
+    /// fails, all messages are put back.
     pub async fn read(
         &self,
-        mut visit: impl FnMut(&DeadLetterMessage, &Message) -> Result<(), OperatorError>,
+        mut visit: impl FnMut(&DeadLetterMessage, &Message) -> Result<bool, OperatorError>,
     ) -> Result<QueueReading, OperatorError> {
         // By SQS's id: a message may be received twice, and only its latest receipt handle is valid.
         let mut received = BTreeMap::new();
@@ -100,15 +100,15 @@ impl<'a> QueueReader<'a> {
     async fn receive_all(
         &self,
         received: &mut BTreeMap<String, DeadLetterMessage>,
-        visit: &mut impl FnMut(&DeadLetterMessage, &Message) -> Result<(), OperatorError>,
+        visit: &mut impl FnMut(&DeadLetterMessage, &Message) -> Result<bool, OperatorError>,
     ) -> Result<(QueueCounts, QueueCounts), OperatorError> {
         let before = self.queue.counts().await?;
         let expected = self.limit.map_or(before.total(), |limit| before.total().min(limit as u64));
         let visibility_timeout = self.visibility_timeout(expected);
-        let (mut empty_rounds, mut bytes) = (0, 0);
+        let (mut empty_rounds, mut goes_on) = (0, true);
         loop {
             let left = self.limit.map_or(usize::MAX, |limit| limit.saturating_sub(received.len()));
-            if left == 0 || bytes >= self.max_bytes || self.stack.interrupt.is_cancelled() {
+            if left == 0 || !goes_on || self.stack.interrupt.is_cancelled() {
                 return Ok((before, self.queue.counts().await?));
             }
             let calls = (0..RECEIVERS.min(left.div_ceil(BATCH_SIZE))).map(|call| {
@@ -133,9 +133,8 @@ impl<'a> QueueReader<'a> {
                 return Err(error);
             }
             for message in &new {
-                bytes += message.body.as_ref().map_or(0, String::len);
                 let id = message.message_id.as_deref().unwrap_or_default();
-                received.get(id).map_or(Ok(()), |digest| visit(digest, message))?;
+                goes_on &= received.get(id).map_or(Ok(true), |digest| visit(digest, message))?;
             }
             (self.stack.progress)(None, format!("{} dead-letter messages", received.len()));
             empty_rounds = if new.is_empty() { empty_rounds + 1 } else { 0 };
