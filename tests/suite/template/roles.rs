@@ -43,7 +43,6 @@ const GRANTS: [(&str, &[&str]); 4] = [
             "dynamodb:ListStreams on *",
             "dynamodb:PutItem on Table.Arn",
             "dynamodb:Query on Table.Arn",
-            "dynamodb:UpdateItem on Table.Arn",
             "logs:CreateLogStream on SnapshotterLogs.Arn",
             "logs:PutLogEvents on SnapshotterLogs.Arn",
             "s3:ListBucket on DiscardedRecords.Arn, ${DiscardedRecords.Arn}/* if StringEquals s3:ResourceAccount AWS::AccountId",
