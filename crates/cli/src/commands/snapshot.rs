@@ -36,7 +36,7 @@ pub struct SnapshotRebuildArgs {
     /// names.
     #[arg(long, value_name = "N")]
     min_events: Option<u64>,
-    /// Fold from the first event, replace current snapshots too, and correct wrong older ones. Use it to repair
+    /// Fold from the first event, replace current snapshots too, and delete kept ones. Use it to repair
     /// snapshots in which `daybook verify` finds something wrong.
     #[arg(long)]
     force: bool,
