@@ -67,7 +67,8 @@ impl<'a> Batches<'a> {
     ) -> Self {
         let chunks = stream::try_unfold(window, move |mut window| async move {
             let chunk = if interrupt.is_cancelled() { None } else { window.next_chunk().await? };
-            Ok::<_, StoreError>(chunk.map(|chunk| (stream::iter(parts(chunk).into_iter().map(Ok)), window)))
+            let parts = chunk.map(|chunk| stream::iter(parts(chunk).into_iter().map(Ok::<_, StoreError>)));
+            Ok::<_, StoreError>(parts.map(|parts| (parts, window)))
         });
         let reads = chunks.try_flatten().map_ok(move |part| read(store, part)).try_buffered(CONCURRENCY);
         let max_rows = usize::try_from(rate.get()).unwrap_or(MAX_ROWS).clamp(10, MAX_ROWS);
