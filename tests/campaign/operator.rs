@@ -220,7 +220,7 @@ pub(crate) async fn run_republish(
         message_types: Vec::new(),
         event_types: Vec::new(),
     };
-    let options = RepublishOptions { window, sends: true, rate: RATE, concurrency: CONCURRENCY, checkpoint: None };
+    let options = RepublishOptions { window, sends: true, rate: RATE, concurrency: CONCURRENCY };
     let stack = stack();
     let ended = until_crash(republish_from(&stack, &options, &store, resend, |_| Ok(())), process).await;
     ended.map(|ended| ended.and_then(|ended| exit(ended.failure, ended.counts.is_clean())))

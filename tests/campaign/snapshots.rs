@@ -37,7 +37,6 @@ pub(crate) struct SnapshotFunction(Arc<Inner>);
 
 struct Inner {
     work: Arc<Work>,
-    snapshot_keep: usize,
     /// The share of invocations with a fault.
     rate: f64,
     /// The time after which invocations have no faults.
@@ -60,10 +59,10 @@ struct Instance {
 impl SnapshotFunction {
     pub(crate) fn new(work: Arc<Work>) -> Self {
         let mut dice = Dice::new(work.seed, "snapshotter");
-        let (rate, snapshot_keep) = (dice.one_of(&[0.0, 0.5, 0.8]), dice.one_of(&[0, 0, 1, 3]));
+        let rate = dice.one_of(&[0.0, 0.5, 0.8]);
         let state = Mutex::new(State { dice, idle: Vec::new() });
         let (until, discarded) = (Mutex::default(), AtomicBool::default());
-        Self(Arc::new(Inner { work, snapshot_keep, rate, until, discarded, state }))
+        Self(Arc::new(Inner { work, rate, until, discarded, state }))
     }
 
     pub(crate) fn database(&self) -> Database {
@@ -222,8 +221,7 @@ impl StreamFunction for SnapshotFunction {
 impl Inner {
     fn instance(&self) -> Instance {
         let process = Arc::new(Process::default());
-        let settings = StoreSettings { snapshot_keep: self.snapshot_keep, ..StoreSettings::new(TABLE) };
-        let store = self.work.database.store(Arc::clone(&process), settings);
+        let store = self.work.database.store(Arc::clone(&process), StoreSettings::new(TABLE));
         Instance { process, snapshotter: Snapshotter::new(registry(), store) }
     }
 }

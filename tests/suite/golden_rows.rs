@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::Method;
 use daybook_admin::AdminCalls;
-use daybook_event_store::{DeadlineMark, PositionMove, StoreSettings};
+use daybook_event_store::{DeadlineMark, PositionMove};
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_projector::{EventRange, Projecting};
 use daybook_table::{AggregateKey, DeadlineState, keys};
@@ -51,10 +51,9 @@ async fn post(instance: &Instance, path: &str, idempotency_key: &str, body: Valu
 }
 
 async fn snapshot(instance: &Instance, of: &str) {
-    let settings = StoreSettings { snapshot_keep: 2, ..StoreSettings::new(TABLE) };
     let registry = aggregates::registry().unwrap();
     let model = registry.get(&key(of).aggregate_type).unwrap();
-    instance.table.store_with(settings).take_snapshot(model, &key(of), Timestamp::now()).await.unwrap();
+    instance.table.store().take_snapshot(model, &key(of), Timestamp::now()).await.unwrap();
 }
 
 async fn project(instance: &Instance, of: &str) {
@@ -78,6 +77,10 @@ async fn write_rows() -> Instance {
     let two: Value = AMOUNTS[..2].iter().map(|amount| transaction(*amount)).collect();
     post(&instance, "/account/1/commands", "two-1", two).await.expect(200);
     snapshot(&instance, "account/1").await;
+    // The next snapshot replaces one of another release, which is kept.
+    let mut other = instance.table.row(&key("account/1"), keys::SNAPSHOT).await.unwrap();
+    other.insert("stateVersion".to_owned(), aws_sdk_dynamodb::types::AttributeValue::N("7".to_owned()));
+    instance.table.put(sealed(other)).await;
     post(&instance, "/account/1/commands", "third-1", transaction(AMOUNTS[2])).await.expect(200);
     snapshot(&instance, "account/1").await;
     post(&instance, "/account/1/commands", "fourth-1", transaction(AMOUNTS[3])).await.expect_problem(422, "refused");

@@ -283,7 +283,7 @@ const FUNCTIONS: [(&str, &str, &[&str]); 5] = [
         "reactor/src/function.rs",
         &["EPOCH", "EVENT_TYPE_SHARDS", "OUTBOX_TTL_DAYS", "SNAPSHOT_EVERY", "TABLE_NAME"],
     ),
-    ("Snapshotter", "snapshotter/src/function.rs", &["SNAPSHOT_EVERY", "SNAPSHOT_KEEP", "TABLE_NAME"]),
+    ("Snapshotter", "snapshotter/src/function.rs", &["SNAPSHOT_EVERY", "TABLE_NAME"]),
     ("StreamRelay", "stream-relay/src/settings.rs", &[]),
 ];
 

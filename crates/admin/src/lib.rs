@@ -37,5 +37,5 @@ pub use self::import::{ImportBatch, ImportFailure, ImportOutcome, Imported, Impo
 pub use self::index::{IndexEntry, IndexPartition};
 pub use self::outbox::{EventMessages, PublishedEvent};
 pub use self::progress::{AggregateProgress, FollowProgress, SnapshotProgress};
-pub use self::rows::{PartitionPage, ScanKey};
+pub use self::rows::ScanKey;
 pub use self::verify::{Discrepancy, Finding, Verified};

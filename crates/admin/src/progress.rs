@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_event_store::StoreError;
-use daybook_event_store::internal::{Item, number, text};
+use daybook_event_store::internal::{number, text};
 use daybook_table::{AggregateKey, attributes, keys};
 use jiff::Timestamp;
 
@@ -32,15 +32,6 @@ pub struct FollowProgress {
     /// The number of the last event that was handled; 0 without a position.
     pub handled: u64,
     pub is_suspended: bool,
-}
-
-impl SnapshotProgress {
-    fn of(item: &Item) -> Self {
-        Self {
-            version: number(item, attributes::LAST_SEQ_NUM).unwrap_or_default(),
-            state_version: number(item, attributes::STATE_VERSION).unwrap_or_default(),
-        }
-    }
 }
 
 impl Admin<'_> {
@@ -101,25 +92,11 @@ impl Admin<'_> {
             if sk == keys::METADATA {
                 progress.version = number(&item, attributes::CURRENT_SEQ_NUM).unwrap_or_default();
             } else if sk == keys::SNAPSHOT {
-                progress.snapshot = Some(SnapshotProgress::of(&item));
+                let version = number(&item, attributes::LAST_SEQ_NUM).unwrap_or_default();
+                let state_version = number(&item, attributes::STATE_VERSION).unwrap_or_default();
+                progress.snapshot = Some(SnapshotProgress { version, state_version });
             }
         }
         Ok(progress)
-    }
-
-    /// The kept snapshots of an aggregate up to event `version`, the latest first, a maximum of `limit`. They cost their whole
-    /// capacity, although their states are not returned.
-    pub async fn kept_snapshots(
-        &self,
-        key: &AggregateKey,
-        version: u64,
-        limit: i32,
-    ) -> Result<Vec<SnapshotProgress>, StoreError> {
-        let (first, last) = (keys::kept_snapshot_sk(0), keys::kept_snapshot_sk(version));
-        let wanted = [attributes::LAST_SEQ_NUM, attributes::STATE_VERSION].join(", ");
-        let query = self.store.rows_between(key, first, last).scan_index_forward(false).limit(limit);
-        let output = query.projection_expression(wanted).send().await;
-        let output = output.map_err(|error| StoreError::of_call("list kept snapshots", error))?;
-        Ok(output.items.unwrap_or_default().iter().map(SnapshotProgress::of).collect())
     }
 }

@@ -4,10 +4,9 @@
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_event_store::StoreError;
-use daybook_event_store::internal::{Item, row_key, text};
+use daybook_event_store::internal::{Item, text};
 use daybook_table::{AggregateKey, attributes, keys};
 use futures_util::future::try_join3;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::handle::Admin;
@@ -49,30 +48,25 @@ fn value(attribute: AttributeValue) -> Value {
 }
 
 /// The position at which a scan continues: after a row.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ScanKey {
-    pub pk: String,
-    pub sk: String,
-}
-
-/// Partition keys, and the position at which the scan continues; `None` at its end.
-pub type PartitionPage = (Vec<String>, Option<ScanKey>);
+pub type ScanKey = Item;
 
 impl Admin<'_> {
-    /// The partition keys of the next megabyte of a segment of the table, each once; the first may equal the last of the
-    /// page before. `segment` is its number, counted from 0, and the number of segments, which are disjoint and can be read
-    /// in parallel. A full scan reads the whole table, page by page, at the capacity of eventually consistent reads.
+    /// The partition keys of the next megabyte of a segment of the table, each once in all pages, and the position at which
+    /// the scan continues; `None` at its end. `segment` is its number, counted from 0, and the number of segments, which are
+    /// disjoint and can be read in parallel. A full scan reads the whole table, page by page, at the capacity of eventually
+    /// consistent reads.
     pub async fn partitions(
         &self,
         (segment, segments): (u32, u32),
-        after: Option<&ScanKey>,
-    ) -> Result<PartitionPage, StoreError> {
+        after: Option<ScanKey>,
+    ) -> Result<(Vec<String>, Option<ScanKey>), StoreError> {
+        let last = after.as_ref().map(|row| text(row, attributes::PK).to_owned());
         let scan = self.store.client().scan().table_name(&self.store.settings().table_name);
         let page = scan
             .segment(i32::try_from(segment).unwrap_or(i32::MAX))
             .total_segments(i32::try_from(segments).unwrap_or(i32::MAX))
             .projection_expression(attributes::PK)
-            .set_exclusive_start_key(after.map(|ScanKey { pk, sk }| row_key(pk.clone(), sk.clone())))
+            .set_exclusive_start_key(after)
             .send()
             .await
             .map_err(|error| StoreError::of_call("scan the table", error))?;
@@ -80,8 +74,9 @@ impl Admin<'_> {
         let mut pks: Vec<_> = rows.iter().map(|row| text(row, attributes::PK).to_owned()).collect();
         // A scan returns the rows of a partition one after the other.
         pks.dedup();
-        let key =
-            |row| ScanKey { pk: text(&row, attributes::PK).to_owned(), sk: text(&row, attributes::SK).to_owned() };
-        Ok((pks, page.last_evaluated_key.map(key)))
+        if last.is_some() && last.as_ref() == pks.first() {
+            pks.remove(0);
+        }
+        Ok((pks, page.last_evaluated_key))
     }
 }

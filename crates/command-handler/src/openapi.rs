@@ -9,7 +9,8 @@
 //! - `operation`: an endpoint as an operation. `parameters`, `headers`: the parameters of requests, and the headers of
 //!   responses.
 //! - `responses`: the responses that operations share.
-//! - `schemas`: the schemas, and the names of shared parts. `sample`: sample values.
+//! - `schemas`: the schemas, and the names of shared parts. `sample`: sample values. `fixed.json`: the parts that depend on no
+//!   code: the gateway, the headers of responses, the members of problems.
 
 pub(crate) mod aggregate_type;
 mod headers;
@@ -19,6 +20,8 @@ mod responses;
 pub(crate) mod sample;
 pub(crate) mod schemas;
 pub(crate) mod view;
+
+use std::sync::LazyLock;
 
 use daybook_decider::Registry;
 use daybook_projection::Projections;
@@ -36,8 +39,9 @@ use self::view::ViewSubject;
 pub fn document(registry: &Registry, projections: &Projections) -> Value {
     let has_views = projections.iter().next().is_some();
     let mut schemas = Schemas::default();
-    let (name, gateway_schema) = responses::gateway_schema();
-    let mut operations = Operations::new(registry, &schemas.add(name, gateway_schema));
+    // A typed client can match on its member `type` before it knows whether the gateway or the API responded.
+    schemas.add("GatewayAnswer", fixed("gatewaySchema"));
+    let mut operations = Operations::new(registry);
     let mut tags = Vec::new();
     let types: Vec<_> = registry.iter().map(|model| AggregateType::new(registry, model, &mut schemas)).collect();
     for aggregate_type in &types {
@@ -87,9 +91,17 @@ pub fn document(registry: &Registry, projections: &Projections) -> Value {
             "responses": operations.responses,
             "parameters": parameters::shared(has_views),
             "examples": responses::examples(registry, has_views),
-            "securitySchemes": responses::security_schemes(),
+            "securitySchemes": fixed("securitySchemes"),
         },
     })
+}
+
+/// A part of the document that depends on no code.
+fn fixed(part: &str) -> Value {
+    static PARTS: LazyLock<Value> = LazyLock::new(|| {
+        serde_json::from_str(include_str!("openapi/fixed.json")).expect("the test of the document reads the file")
+    });
+    PARTS[part].clone()
 }
 
 /// The responses to requests that match no operation. No operation refers to them, so their descriptions name the

@@ -37,7 +37,7 @@ pub fn is_valid(row: &Item) -> bool {
 }
 
 fn digest(row: &Item) -> Vec<u8> {
-    // A kept snapshot gets its TTL later, without a read. Like its deletion, a wrong one changes no result.
+    // Like its deletion, a wrong TTL of a kept snapshot changes no result.
     let is_kept_snapshot = text(row, attributes::SK).starts_with(keys::KEPT_SNAPSHOT_PREFIX);
     let is_covered = |name: &str| name != attributes::CHECKSUM && !(name == attributes::TTL && is_kept_snapshot);
     // A row consists of many short parts. To hash each of them takes longer than to hash all at once.

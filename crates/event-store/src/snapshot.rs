@@ -6,15 +6,13 @@
 //! - A snapshot of another state version is copied to the kept snapshots before it is replaced, because another
 //!   release may still need it, for as long as a release may be rolled back.
 //!
-//! In reading order: `take`: takes a snapshot; `put`: decides which existing snapshot it replaces; `retention`: the
-//! number of kept snapshots; `rebuild`: the repair of wrong snapshots; `base`: the state that a fold starts from; `codec`: the
-//! stored form of a state.
+//! In reading order: `take`: takes a snapshot; `put`: decides which existing snapshot it replaces; `rebuild`: the repair of
+//! wrong snapshots; `base`: the state that a fold starts from; `codec`: the stored form of a state.
 
 mod base;
 mod codec;
 mod put;
 mod rebuild;
-mod retention;
 mod take;
 
 pub use self::take::SnapshotOutcome;

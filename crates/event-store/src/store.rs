@@ -190,8 +190,6 @@ pub struct StoreSettings {
     pub table_name: String,
     /// The number of events after which a snapshot is due.
     pub snapshot_every: u64,
-    /// The number of older snapshots that are kept beside the latest.
-    pub snapshot_keep: usize,
     /// The time for which outbox rows are stored, in days.
     pub outbox_ttl_days: i64,
     /// The number of index partitions over which the events of one type are spread.
@@ -219,7 +217,6 @@ impl StoreSettings {
         Self {
             table_name: table_name.into(),
             snapshot_every: 100,
-            snapshot_keep: 0,
             outbox_ttl_days: 7,
             event_type_shards: 1,
             epoch: 1,
@@ -234,7 +231,6 @@ impl StoreSettings {
         let feed_delay = u64::try_from(default.feed_delay.as_millis()).unwrap_or(u64::MAX);
         Ok(Self {
             snapshot_every: environment.number("SNAPSHOT_EVERY", default.snapshot_every, 1..=10_000)?,
-            snapshot_keep: environment.number("SNAPSHOT_KEEP", default.snapshot_keep, 0..=1_000)?,
             outbox_ttl_days: environment.number("OUTBOX_TTL_DAYS", default.outbox_ttl_days, Self::OUTBOX_TTL_DAYS)?,
             event_type_shards: environment.number("EVENT_TYPE_SHARDS", default.event_type_shards, shards)?,
             epoch: environment.number("EPOCH", default.epoch, 1..=1_000_000)?,

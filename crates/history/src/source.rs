@@ -32,8 +32,6 @@ pub struct HistoryFile {
     /// The aggregates, in the order of their first lines.
     pub aggregates: Vec<AggregateLines>,
     pub incomplete: Vec<IncompleteLine>,
-    /// SHA-256 of the file, without its summary.
-    pub sha256: String,
     /// How to export the remaining aggregates, if the export stopped early.
     pub go_on: Option<String>,
 }
@@ -268,7 +266,6 @@ impl Index {
             _copy: copy,
             aggregates: self.aggregates,
             incomplete: self.incomplete,
-            sha256: hex(&self.hash.finalize()),
             go_on: self.summary.and_then(|summary| summary.go_on),
         })
     }

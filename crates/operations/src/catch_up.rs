@@ -18,7 +18,6 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use crate::error::OperatorError;
-use crate::listing::Position;
 use crate::marking::STOPPED_EARLY;
 use crate::moment::Moment;
 use crate::pacing::Pacer;
@@ -98,7 +97,7 @@ pub async fn catch_up(
     let mut counts = CatchUpCounts { dry_run: !options.sends, since: timestamp(since), ..CatchUpCounts::default() };
     let pacer = Pacer::new(options.rate, stack.interrupt.clone());
     let stopped_early = OperatorError::store(STOPPED_EARLY);
-    let listing = selection.list(&store, &stack.registry, &Position::default())?;
+    let listing = selection.list(&store, &stack.registry, None)?;
     let mut pages = listing.aggregates(&stack.interrupt).chunks(ChangedAggregates::MAX);
     while let Some(page) = pages.next().await {
         let page = page.into_iter().collect::<Result<Vec<_>, _>>().map_err(&stopped_early)?;

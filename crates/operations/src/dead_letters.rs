@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Whatever happens to the reports, messages that were sent are deleted from the queue and the others are put back.
-//! - Only one batch of messages is in memory. The others are in a temporary file, and only what orders them is in memory.
+//! - The messages in memory have up to [`MAX_BYTES`]; the next run sends the others.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
 use clap::Args;
-use daybook_stream_relay::Resend;
+use daybook_stream_relay::{DeadLetter, Resend};
 use daybook_table::OutboxItem;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -18,15 +18,15 @@ use serde_json::{Value, json};
 use crate::dead_letter_message::{DeadLetterMessage, MessageFilter};
 use crate::error::OperatorError;
 use crate::message_outcome::{MessageOutcome, UnsentMessages};
-use crate::queue_reading::{BodyFile, NotSeen, QueueReader, QueueReading};
+use crate::queue_reading::{NotSeen, QueueReader, QueueReading};
 use crate::queues::StackQueue;
 use crate::stack::{DEAD_LETTERS, Stack};
 
 /// Maximum messages that are sent together. Then those that the bus accepted are deleted from the queue.
 const SENT_TOGETHER: usize = 500;
 
-/// A batch ends before its bodies have more than this many bytes.
-const BATCH_BYTES: usize = 8 * 1024 * 1024;
+/// A run that sends messages receives no more of them as soon as they have this many bytes.
+const MAX_BYTES: usize = 256 * 1024 * 1024;
 
 /// Maximum messages that are deleted before their outcomes are reported.
 const DELETED_TOGETHER: usize = 100;
@@ -140,8 +140,8 @@ pub async fn read(
     let queue = stack.queue(DEAD_LETTERS).await?;
     let reader = QueueReader::new(&queue, limit, stack);
     let read = reader.read(|digest, message| match filter.selects(digest) {
-        true => report(ReadMessage { digest, message }),
-        false => Ok(()),
+        true => report(ReadMessage { digest, message }).map(|()| true),
+        false => Ok(true),
     });
     let mut reading = read.await?;
     queue.put_back(&reading.messages).await;
@@ -162,7 +162,7 @@ pub async fn delete(
         return Err(OperatorError::Usage(text.to_owned()));
     }
     let queue = stack.queue(DEAD_LETTERS).await?;
-    let reading = QueueReader::new(&queue, None, stack).read(|_, _| Ok(())).await?;
+    let reading = QueueReader::new(&queue, None, stack).read(|_, _| Ok(true)).await?;
     let is_selected = |message: &DeadLetterMessage| filter.selects(message);
     let (mut selected, others): (Vec<_>, _) = reading.messages.into_iter().partition(is_selected);
     selected.sort_by_cached_key(DeadLetterMessage::order);
@@ -212,10 +212,9 @@ pub async fn redrive_queue(
     resend: Resend,
     report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
 ) -> Result<Redriven, OperatorError> {
-    let bodies = options.sends.then(BodyFile::new).transpose()?;
     let counts = RedriveCounts { dry_run: !options.sends, ..RedriveCounts::default() };
-    let unsent = UnsentMessages::default();
-    let mut redrive = Redrive { stack, queue, resend, counts, bodies, unsent, report, report_error: None };
+    let (rows, unsent) = (BTreeMap::new(), UnsentMessages::default());
+    let mut redrive = Redrive { stack, queue, resend, counts, rows, unsent, report, report_error: None };
     let messages = redrive.receive(options).await?;
     let messages: Vec<_> = messages.chunk_by(DeadLetterMessage::is_copy_of).collect();
     let failure = match options.sends {
@@ -236,8 +235,8 @@ struct Redrive<'a, R> {
     queue: StackQueue,
     resend: Resend,
     counts: RedriveCounts,
-    /// The bodies of the selected messages; `None` in a dry run.
-    bodies: Option<BodyFile>,
+    /// The rows in the selected messages, by SQS's id; none in a dry run.
+    rows: BTreeMap<String, OutboxItem>,
     unsent: UnsentMessages,
     report: R,
     /// The error of a report. After it, nothing more is reported.
@@ -248,13 +247,17 @@ impl<R: FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>> Redrive<'_
     /// Receives the selected messages, in the order of sending. Reports messages that cannot be sent, and puts them
     /// back.
     async fn receive(&mut self, options: &RedriveOptions) -> Result<Vec<DeadLetterMessage>, OperatorError> {
-        let (bodies, filter) = (&mut self.bodies, &options.filter);
+        let (rows, filter) = (&mut self.rows, &options.filter);
         let sending_rate = options.sends.then_some(options.rate);
         let reader = QueueReader { sending_rate, ..QueueReader::new(&self.queue, options.limit, self.stack) };
-        let is_sent = |message: &DeadLetterMessage| message.content.is_ok() && filter.selects(message);
-        let read = reader.read(|digest, message| match (bodies.as_mut(), message.body.as_deref()) {
-            (Some(bodies), Some(body)) if is_sent(digest) => bodies.add(&digest.sqs_id, body),
-            _ => Ok(()),
+        let mut bytes = 0;
+        let read = reader.read(|digest, message| {
+            let body = message.body.as_deref().filter(|_| options.sends && filter.selects(digest));
+            if let Some(row) = body.and_then(|body| DeadLetter::read(body).ok()?.message) {
+                bytes += row.detail.len();
+                rows.insert(digest.sqs_id.clone(), row);
+            }
+            Ok(bytes < MAX_BYTES)
         });
         let reading = read.await?;
         self.counts.not_seen = reading.not_seen;
@@ -271,51 +274,31 @@ impl<R: FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>> Redrive<'_
 
     /// Sends the messages, deletes those that the bus accepted, and puts the others back. Returns why some are left.
     async fn send(&mut self, messages: &[Copies<'_>]) -> Option<OperatorError> {
-        let (mut rest, mut left, mut failed) = (messages, Vec::new(), None);
-        while !rest.is_empty() {
-            let (batch, after) = rest.split_at(self.batch_len(rest));
-            rest = after;
+        let (mut done, mut left) = (0, Vec::new());
+        for batch in messages.chunks(SENT_TOGETHER) {
             // A message after an unsent one would overtake it, and without reports nobody learns of the sent messages.
-            let stops = self.unsent.any() || self.report_error.is_some() || self.stack.interrupt.is_cancelled();
-            let rows = if stops || failed.is_some() { None } else { Some(self.rows(batch)) };
-            match rows {
-                None => left.extend(batch.concat()),
-                Some(Err(error)) => {
-                    left.extend(batch.concat());
-                    failed = Some(error);
-                }
-                Some(Ok(rows)) => {
-                    left.extend(self.send_batch(batch, rows).await);
-                    let (done, all) = (messages.len() - rest.len(), messages.len());
-                    (self.stack.progress)(Some(done as f64 / all as f64), format!("{done} of {all} messages"));
-                }
+            if self.unsent.any() || self.report_error.is_some() || self.stack.interrupt.is_cancelled() {
+                left.extend(batch.concat());
+                continue;
             }
+            left.extend(self.send_batch(batch).await);
+            done += batch.len();
+            let all = messages.len();
+            (self.stack.progress)(Some(done as f64 / all as f64), format!("{done} of {all} messages"));
         }
         self.queue.put_back(&left).await;
         self.counts.unsent = messages.len() - self.counts.sent - self.counts.rejected;
-        if failed.is_some() || self.stack.interrupt.is_cancelled() {
-            return failed;
+        if self.stack.interrupt.is_cancelled() {
+            return None;
         }
         let unsent = std::mem::take(&mut self.unsent);
         unsent.into_result("the other messages are in the queue; run it again".to_owned()).err()
     }
 
-    fn batch_len(&self, messages: &[Copies<'_>]) -> usize {
-        let mut bytes = 0;
-        let fits = messages.iter().take(SENT_TOGETHER).take_while(|copies| {
-            bytes += self.bodies.as_ref().map_or(0, |bodies| bodies.length(&copies[0].sqs_id));
-            bytes <= BATCH_BYTES
-        });
-        fits.count().max(1)
-    }
-
-    fn rows(&mut self, batch: &[Copies<'_>]) -> Result<Vec<OutboxItem>, OperatorError> {
-        let Some(bodies) = &mut self.bodies else { return Ok(Vec::new()) };
-        batch.iter().map(|copies| bodies.outbox_row(&copies[0].sqs_id)).collect()
-    }
-
     /// Returns the messages that were not sent.
-    async fn send_batch(&mut self, batch: &[Copies<'_>], rows: Vec<OutboxItem>) -> Vec<DeadLetterMessage> {
+    async fn send_batch(&mut self, batch: &[Copies<'_>]) -> Vec<DeadLetterMessage> {
+        let row = |copies: &Copies<'_>| self.rows.remove(&copies[0].sqs_id).expect("it was read with the message");
+        let rows = batch.iter().map(row).collect();
         let outcomes = self.resend.send(rows, self.stack.interrupt.cancelled()).await;
         let (mut sent, mut left) = (Vec::new(), Vec::new());
         for (copies, outcome) in batch.iter().zip(outcomes) {

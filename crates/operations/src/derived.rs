@@ -10,7 +10,6 @@ use daybook_event_store::{EventStore, StoreError};
 use daybook_function_runtime::with_causes;
 use daybook_table::keys;
 use serde::Serialize;
-use serde_json::json;
 
 use crate::error::OperatorError;
 use crate::listing::ListedAggregate;
@@ -46,9 +45,9 @@ pub async fn rebuild(
 ) -> Result<Walked<CorrectedCounts>, OperatorError> {
     let store = stack.store(SETTINGS_TO_FIND).await?;
     let mut counts = CorrectedCounts { dry_run: !writes, ..CorrectedCounts::default() };
-    let (command, scans) = match rows {
-        Derived::Claims(_) => ("claims rebuild", &[true, false][..]),
-        Derived::Deadlines { .. } => ("deadlines rebuild", &[false][..]),
+    let scans = match rows {
+        Derived::Claims(_) => &[true, false][..],
+        Derived::Deadlines { .. } => &[false],
     };
     for &scan in scans {
         let pacer = Pacer::new(options.rate, stack.interrupt.clone());
@@ -74,7 +73,7 @@ pub async fn rebuild(
             counts.add(&result);
             report(&listed.name, &result)
         };
-        let walk = options.walk((stack, &store), (command, json!({})), scan).await?;
+        let walk = options.walk(stack, &store, scan).await?;
         if walk.run(visit, report).await?.how_to_go_on.is_some() {
             return Ok(Walked { counts, how_to_go_on: Some("run it again".to_owned()) });
         }

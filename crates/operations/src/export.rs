@@ -12,7 +12,6 @@ use daybook_admin::AdminCalls;
 use daybook_decider::{Model, RecordedEvent};
 use daybook_event_store::{EventStore, StoreError};
 use daybook_table::AggregateKey;
-use serde_json::json;
 
 use crate::error::OperatorError;
 use crate::history::line::{HistorySummary, HistoryWriter, IncompleteLine};
@@ -43,7 +42,7 @@ pub async fn export(
 ) -> Result<Exported, OperatorError> {
     // The file contains personal values as they are stored.
     let store = stack.store(SETTINGS_TO_FIND).await?.sealed();
-    let walk = options.walk((stack, &store), ("export", json!({})), false).await?;
+    let walk = options.walk(stack, &store, false).await?;
     let mut file;
     let (name, out): (_, &mut (dyn Write + Send)) = match target {
         HistoryTarget::Writer(out) => (None, out),

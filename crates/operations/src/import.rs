@@ -9,7 +9,6 @@
 use std::cell::Cell;
 use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
 use std::pin::pin;
 
 use clap::Args;
@@ -19,10 +18,8 @@ pub use daybook_admin::{ImportFailure, ImportOutcome, Imported};
 use daybook_table::AggregateKey;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde::Serialize;
 
-use crate::checkpoint::{CHECKPOINT_HELP, Checkpoint};
 use crate::error::OperatorError;
 use crate::history::source::{AggregateLines, HistoryError, HistoryFile, LineError, MAX_ERRORS};
 use crate::pacing::{Interrupt, Pacer};
@@ -61,11 +58,9 @@ pub struct ImportOptions {
     /// Maximum aggregates processed concurrently.
     #[arg(long, value_name = "N", default_value = "8")]
     pub concurrency: NonZeroUsize,
-    #[arg(long, value_name = "FILE", help = CHECKPOINT_HELP)]
-    pub checkpoint: Option<PathBuf>,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImportCounts {
     pub dry_run: bool,
@@ -81,13 +76,6 @@ pub struct ImportCounts {
     pub messages: u64,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct ImportProgress {
-    /// The aggregates that are done, in the order of the file.
-    done: usize,
-    counts: ImportCounts,
-}
-
 #[derive(Debug)]
 pub enum ImportEnd {
     /// Lines of the file are wrong, and nothing was written.
@@ -95,7 +83,7 @@ pub enum ImportEnd {
     /// It was interrupted before anything was written.
     NothingWritten,
     /// With how to go on if it was interrupted, and how to export what the file does not contain if its export stopped early.
-    Done { counts: ImportCounts, how_to_go_on: Option<String>, file_goes_on: Option<String> },
+    Done { counts: ImportCounts, how_to_go_on: Option<&'static str>, file_goes_on: Option<String> },
 }
 
 /// Imports the file, and reports what happened to each aggregate, with the number of its events in the file.
@@ -115,8 +103,6 @@ pub async fn import(
             return Err(OperatorError::File { doing: format!("cannot read {}", options.file), source });
         }
     };
-    let owner = json!({"sha256": file.sha256, "publish": options.publishes, "yes": options.writes});
-    let owner = stack.checkpoint_owner(&store, "import", owner).await;
     // Ctrl-C does not end it: an aggregate that has begun is finished.
     let pacer = Pacer::new(options.rate, Interrupt::new());
     let importer = Importer {
@@ -142,13 +128,7 @@ pub async fn import(
         errors.sort_by_key(|error| error.line);
         return Ok(ImportEnd::WrongLines(errors));
     }
-    let (checkpoint, progress) = Checkpoint::open(options.checkpoint.as_deref(), owner)?;
-    let skipped = file.incomplete.len() as u64;
-    let progress = progress.unwrap_or_else(|| ImportProgress {
-        done: 0,
-        counts: ImportCounts { dry_run: !options.writes, skipped, ..ImportCounts::default() },
-    });
-    import_file(stack, options, &importer, checkpoint, progress, report).await
+    import_file(stack, options, &importer, report).await
 }
 
 async fn check(
@@ -161,14 +141,10 @@ async fn check(
     importer.check(stack.registry.get(name).ok_or_else(wrong)?, aggregate).await
 }
 
-/// Imports the aggregates that are not done. `progress` is that up to the first aggregate that is left; the counts of the result
-/// include later ones.
 async fn import_file(
     stack: &Stack,
     options: &ImportOptions,
     importer: &Importer<'_, impl AsyncFn()>,
-    mut checkpoint: Checkpoint,
-    mut progress: ImportProgress,
     mut report: impl FnMut(&AggregateKey, u64, &ImportOutcome) -> io::Result<()>,
 ) -> Result<ImportEnd, OperatorError> {
     let HistoryFile { aggregates, incomplete, go_on, .. } = importer.file;
@@ -177,7 +153,7 @@ async fn import_file(
     }
     let Stack { registry, interrupt, .. } = stack;
     let table_failed = Cell::new(false);
-    let visits = stream::iter(aggregates.iter().skip(progress.done)).map(async |aggregate| {
+    let visits = stream::iter(aggregates).map(async |aggregate| {
         // Those that have begun are finished, so that no aggregate stays half written without a report.
         let model =
             registry.get(&aggregate.key.aggregate_type).filter(|_| !interrupt.is_cancelled() && !table_failed.get())?;
@@ -187,7 +163,9 @@ async fn import_file(
         Some((aggregate, outcome))
     });
     let mut visits = pin!(visits.buffered(options.concurrency.get()));
-    let (mut counts, mut is_left, mut failure) = (progress.counts.clone(), false, None);
+    let skipped = incomplete.len() as u64;
+    let mut counts = ImportCounts { dry_run: !options.writes, skipped, ..ImportCounts::default() };
+    let (mut is_left, mut failure) = (false, None);
     while let Some(visit) = visits.next().await {
         let Some((aggregate, outcome)) = visit else {
             is_left = true;
@@ -198,25 +176,13 @@ async fn import_file(
         let (done, all) = (counts.aggregates, aggregates.len());
         (stack.progress)(Some(done as f64 / all as f64), format!("{done} of {all} aggregates"));
         if let ImportOutcome::Failed { failure: ImportFailure::Table(source), .. } = outcome {
-            is_left = true;
             failure.get_or_insert(source);
-        } else if !is_left {
-            progress.done += 1;
-            progress.counts = counts.clone();
-            checkpoint.write(&progress)?;
         }
     }
-    let file_goes_on = go_on.clone();
-    if !is_left {
-        checkpoint.finish()?;
-        return Ok(ImportEnd::Done { counts, how_to_go_on: None, file_goes_on });
-    }
-    checkpoint.write_now(&progress)?;
-    let again = "run it again: it compares what is in the table and writes the rest";
-    let next = checkpoint.how_to_go_on(again.to_owned());
+    let next = "run it again: it compares what is in the table and writes the rest";
     match failure {
         Some(error) => Err(OperatorError::store(&format!("stopped early, {next}"))(error)),
-        None => Ok(ImportEnd::Done { counts, how_to_go_on: Some(next), file_goes_on }),
+        None => Ok(ImportEnd::Done { counts, how_to_go_on: is_left.then_some(next), file_goes_on: go_on.clone() }),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The aggregates of a listing, and the position that continues one.
+//! The aggregates of a listing, and the cursor that continues one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -47,67 +47,14 @@ impl fmt::Display for Cursor {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Position {
-    #[default]
-    Beginning,
-    After(Cursor),
-    Segments(Vec<SegmentPosition>),
-}
-
-/// How far a segment of a scan is read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SegmentPosition {
-    /// The last row that was read. The next page may begin with the same partition.
-    after: Option<ScanKey>,
-    ended: bool,
-}
-
-/// The position that is reached when an aggregate is done.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Mark {
-    Index(Cursor),
-    Segment(usize, SegmentPosition),
-}
-
-impl Position {
-    /// The position after an aggregate, of which all earlier ones are done.
-    pub fn advance(&mut self, done: &ListedAggregate) {
-        match &done.mark {
-            None => {}
-            Some(Mark::Index(cursor)) => *self = Self::After(cursor.clone()),
-            Some(Mark::Segment(segment, position)) => {
-                let mut segments = self.segments();
-                segments[*segment] = position.clone();
-                *self = Self::Segments(segments);
-            }
-        }
-    }
-
-    fn segments(&self) -> Vec<SegmentPosition> {
-        match self {
-            Self::Segments(segments) => segments.clone(),
-            Self::Beginning | Self::After(_) => vec![SegmentPosition::default(); SEGMENTS as usize],
-        }
-    }
-
-    pub fn how_to_go_on(&self) -> String {
-        match self {
-            Self::After(cursor) => format!("go on with --after '{cursor}'"),
-            Self::Beginning | Self::Segments(_) => "run it again".to_owned(),
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListedAggregate {
     /// The aggregate, unless the partition of the table belongs to none.
     pub key: Option<AggregateKey>,
     /// The aggregate as `TYPE/ID`, or else the partition key.
     pub name: String,
-    /// The position of the listing after this aggregate, if it can be continued there.
-    pub mark: Option<Mark>,
+    /// The position of the listing after this aggregate, if it is listed in the index.
+    pub cursor: Option<Cursor>,
     /// The estimated fraction of the listing before it, from 0 to 1, if it is listed in the index.
     pub fraction: Option<f64>,
     /// In place of an aggregate, a row of the index that cannot be read. It may be the first event of an aggregate, which is
@@ -121,7 +68,7 @@ impl ListedAggregate {
     }
 
     fn unknown(name: String) -> Self {
-        Self { key: None, name, mark: None, fraction: None, unreadable: None }
+        Self { key: None, name, cursor: None, fraction: None, unreadable: None }
     }
 }
 
@@ -147,8 +94,10 @@ pub struct IndexListing<'a> {
 /// A listing over all rows of a segment of the table.
 pub struct ScanListing<'a> {
     store: &'a EventStore,
-    segment: usize,
-    position: SegmentPosition,
+    segment: u32,
+    /// The last row that was read.
+    after: Option<ScanKey>,
+    ended: bool,
 }
 
 impl<'a> Listing<'a> {
@@ -171,9 +120,9 @@ impl<'a> Listing<'a> {
         Ok(Self::Indexed(IndexListing { store, partitions, at, first, began_at: None }))
     }
 
-    pub fn scan(store: &'a EventStore, position: &Position) -> Self {
-        let segments = position.segments().into_iter().enumerate();
-        Self::Scanned(segments.map(|(segment, position)| ScanListing { store, segment, position }).collect())
+    pub fn scan(store: &'a EventStore) -> Self {
+        let segment = |segment| ScanListing { store, segment, after: None, ended: false };
+        Self::Scanned((0..SEGMENTS).map(segment).collect())
     }
 
     /// The aggregates; after Ctrl-C, no further page is read.
@@ -217,7 +166,7 @@ impl Paged for IndexListing<'_> {
             (self.at as f64 + of_partition.min(1.0)) / self.partitions.len() as f64
         };
         let listed = page.items.into_iter().filter(|entry| entry.seq_num == 1).map(|entry| ListedAggregate {
-            mark: Some(Mark::Index(Cursor { partition: partition.to_string(), after: entry.event_id })),
+            cursor: Some(Cursor { partition: partition.to_string(), after: entry.event_id }),
             fraction: Some(fraction(entry.event_id)),
             ..ListedAggregate::new(entry.aggregate)
         });
@@ -237,23 +186,15 @@ impl Paged for IndexListing<'_> {
 
 impl Paged for ScanListing<'_> {
     async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError> {
-        let SegmentPosition { after, ended } = &self.position;
-        if *ended {
+        if self.ended {
             return Ok(None);
         }
-        let (mut pks, next) = self.store.admin().partitions((self.segment as u32, SEGMENTS), after.as_ref()).await?;
-        if after.as_ref().is_some_and(|after| pks.first() == Some(&after.pk)) {
-            pks.drain(..1);
-        }
-        self.position = SegmentPosition { ended: next.is_none(), after: next };
+        let (pks, next) = self.store.admin().partitions((self.segment, SEGMENTS), self.after.take()).await?;
+        (self.ended, self.after) = (next.is_none(), next);
         let listed = |pk: String| match keys::aggregate_of_pk(&pk) {
             Some(key) => ListedAggregate::new(key),
             None => ListedAggregate::unknown(pk),
         };
-        let mut page: Vec<_> = pks.into_iter().map(listed).collect();
-        if let Some(last) = page.last_mut() {
-            last.mark = Some(Mark::Segment(self.segment, self.position.clone()));
-        }
-        Ok(Some(page))
+        Ok(Some(pks.into_iter().map(listed).collect()))
     }
 }

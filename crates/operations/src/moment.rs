@@ -1,6 +1,5 @@
 //! Times on the command line: a point in time, or a duration before now.
 
-use std::fmt;
 use std::str::FromStr;
 
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
@@ -41,16 +40,6 @@ impl FromStr for Moment {
     }
 }
 
-impl fmt::Display for Moment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::At(at) => at.fmt(f),
-            Self::Ago(ago) if ago.is_zero() => f.write_str("now"),
-            Self::Ago(ago) => write!(f, "{}s", ago.as_secs()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,7 +60,6 @@ mod tests {
         ] {
             let moment: Moment = text.parse().unwrap();
             assert_eq!(moment.resolve(now).to_string(), expected, "{text}");
-            assert_eq!(moment.to_string().parse::<Moment>(), Ok(moment));
         }
         for text in ["", "2", "h", "-2h", "2y", "tomorrow", "99999999999999999999d", "9999999999999999d"] {
             assert!(text.parse::<Moment>().is_err(), "{text}");

@@ -9,14 +9,10 @@
 //! messages than were received.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use aws_sdk_sqs::types::Message;
-use daybook_stream_relay::DeadLetter;
-use daybook_table::OutboxItem;
 use futures_util::future::join_all;
 use serde::Serialize;
 
@@ -77,10 +73,11 @@ impl<'a> QueueReader<'a> {
         Self { queue, limit, sending_rate: None, stack }
     }
 
-    /// Receives the messages, and calls `visit` once with each. If a call or a visit fails, all messages are put back.
+    /// Receives the messages, and calls `visit` once with each, which returns whether to receive more. If a call or a visit
+    /// fails, all messages are put back.
     pub async fn read(
         &self,
-        mut visit: impl FnMut(&DeadLetterMessage, &Message) -> Result<(), OperatorError>,
+        mut visit: impl FnMut(&DeadLetterMessage, &Message) -> Result<bool, OperatorError>,
     ) -> Result<QueueReading, OperatorError> {
         // By SQS's id: a message may be received twice, and only its latest receipt handle is valid.
         let mut received = BTreeMap::new();
@@ -103,15 +100,15 @@ impl<'a> QueueReader<'a> {
     async fn receive_all(
         &self,
         received: &mut BTreeMap<String, DeadLetterMessage>,
-        visit: &mut impl FnMut(&DeadLetterMessage, &Message) -> Result<(), OperatorError>,
+        visit: &mut impl FnMut(&DeadLetterMessage, &Message) -> Result<bool, OperatorError>,
     ) -> Result<(QueueCounts, QueueCounts), OperatorError> {
         let before = self.queue.counts().await?;
         let expected = self.limit.map_or(before.total(), |limit| before.total().min(limit as u64));
         let visibility_timeout = self.visibility_timeout(expected);
-        let mut empty_rounds = 0;
+        let (mut empty_rounds, mut goes_on) = (0, true);
         loop {
             let left = self.limit.map_or(usize::MAX, |limit| limit.saturating_sub(received.len()));
-            if left == 0 || self.stack.interrupt.is_cancelled() {
+            if left == 0 || !goes_on || self.stack.interrupt.is_cancelled() {
                 return Ok((before, self.queue.counts().await?));
             }
             let calls = (0..RECEIVERS.min(left.div_ceil(BATCH_SIZE))).map(|call| {
@@ -137,7 +134,7 @@ impl<'a> QueueReader<'a> {
             }
             for message in &new {
                 let id = message.message_id.as_deref().unwrap_or_default();
-                received.get(id).map_or(Ok(()), |digest| visit(digest, message))?;
+                goes_on &= received.get(id).map_or(Ok(true), |digest| visit(digest, message))?;
             }
             (self.stack.progress)(None, format!("{} dead-letter messages", received.len()));
             empty_rounds = if new.is_empty() { empty_rounds + 1 } else { 0 };
@@ -155,45 +152,6 @@ impl<'a> QueueReader<'a> {
         let sending = |rate: NonZeroU32| SENDING_MARGIN + Duration::from_secs(messages / u64::from(rate.get()));
         reading + self.sending_rate.map_or(Duration::ZERO, sending)
     }
-}
-
-/// A file that only this process can open, and that ends with it.
-pub(crate) struct BodyFile {
-    file: File,
-    /// The position and the length of each body, by SQS's id of the message.
-    bodies: BTreeMap<String, (u64, usize)>,
-    end: u64,
-}
-
-impl BodyFile {
-    pub(crate) fn new() -> Result<Self, OperatorError> {
-        let file = tempfile::tempfile().map_err(failed)?;
-        Ok(Self { file, bodies: BTreeMap::new(), end: 0 })
-    }
-
-    pub(crate) fn add(&mut self, sqs_id: &str, body: &str) -> Result<(), OperatorError> {
-        self.file.write_all(body.as_bytes()).map_err(failed)?;
-        self.bodies.insert(sqs_id.to_owned(), (self.end, body.len()));
-        self.end += body.len() as u64;
-        Ok(())
-    }
-
-    pub(crate) fn length(&self, sqs_id: &str) -> usize {
-        self.bodies.get(sqs_id).map_or(0, |(_, length)| *length)
-    }
-
-    pub(crate) fn outbox_row(&mut self, sqs_id: &str) -> Result<OutboxItem, OperatorError> {
-        let &(start, length) = self.bodies.get(sqs_id).ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-        self.file.seek(SeekFrom::Start(start)).map_err(failed)?;
-        let mut body = vec![0; length];
-        self.file.read_exact(&mut body).map_err(failed)?;
-        let dead_letter: DeadLetter = serde_json::from_slice(&body).map_err(|error| failed(error.into()))?;
-        dead_letter.message.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))
-    }
-}
-
-fn failed(source: io::Error) -> OperatorError {
-    OperatorError::File { doing: "cannot use a temporary file for the messages".to_owned(), source }
 }
 
 #[cfg(test)]

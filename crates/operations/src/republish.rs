@@ -13,23 +13,20 @@ mod window;
 
 use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
 
 use clap::Args;
 use daybook_decider::record::timestamp;
 use daybook_event_store::{EventStore, StoreError, UnreadableRow};
 use daybook_stream_relay::{Resend, ResendOutcome};
-use daybook_table::{AggregateKey, OutboxItem, keys};
+use daybook_table::{AggregateKey, OutboxItem};
 use futures_util::future::join;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde::Serialize;
 use ulid::Ulid;
 
 use self::batch::{Batch, Batches, ReadEvent};
 pub use self::window::Window;
 use self::window::{WindowReader, ids_between, time_of};
-use crate::checkpoint::{CHECKPOINT_HELP, Checkpoint, CheckpointOwner};
 use crate::error::OperatorError;
 use crate::message_outcome::{MessageLabel, MessageOutcome, UnsentMessages};
 use crate::selection::check_shards;
@@ -60,11 +57,9 @@ pub struct RepublishOptions {
     /// Maximum concurrent requests to the bus, of up to ten messages each.
     #[arg(long, value_name = "N", default_value = "64")]
     pub concurrency: NonZeroUsize,
-    #[arg(long, value_name = "FILE", help = CHECKPOINT_HELP)]
-    pub checkpoint: Option<PathBuf>,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RepublishCounts {
     pub dry_run: bool,
@@ -88,10 +83,8 @@ impl RepublishCounts {
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct RepublishProgress {
-    /// The first and the last id that an event of the window can have. Relative times are resolved once, by the first run.
+    /// The first and the last id that an event of the window can have.
     window: (Ulid, Ulid),
     done: Option<Ulid>,
     counts: RepublishCounts,
@@ -113,8 +106,7 @@ pub struct Republished {
     pub failure: Option<OperatorError>,
 }
 
-/// Sends the messages of the selected events again, and reports what becomes of each. Continues from the checkpoint, if there
-/// is one.
+/// Sends the messages of the selected events again, and reports what becomes of each.
 pub async fn republish(
     stack: &Stack,
     options: &RepublishOptions,
@@ -134,25 +126,13 @@ pub async fn republish_from(
     report: impl FnMut(Republishing<'_>) -> io::Result<()>,
 ) -> Result<Republished, OperatorError> {
     let resend = resend.with_concurrency(options.concurrency);
-    let owner = match &options.checkpoint {
-        Some(_) => checkpoint_owner(stack, options, store).await?,
-        None => CheckpointOwner::new(),
-    };
-    let (mut checkpoint, progress) = Checkpoint::open(options.checkpoint.as_deref(), owner)?;
     let now = Timestamp::now();
-    let progress = match progress {
-        Some(progress) => progress,
-        None => RepublishProgress::begin(options, now, store.settled_up_to(now))?,
-    };
+    let progress = RepublishProgress::begin(options, now, store.settled_up_to(now))?;
     let event_types = options.window.event_names(&stack.registry)?;
     check_shards(store, &event_types).await?;
-    let (first, last) = progress.window;
-    let first = progress.done.map_or(Some(first), keys::id_after).unwrap_or(Ulid::max());
-    let window = WindowReader::new(store, &options.window, &event_types, (first, last));
+    let window = WindowReader::new(store, &options.window, &event_types, progress.window);
     let mut batches = Batches::new(store, window, options.rate, &stack.interrupt);
-    checkpoint.write_now(&progress)?;
-    let mut republish =
-        Republish { stack, options, resend, report, progress, checkpoint, unsent: UnsentMessages::default() };
+    let mut republish = Republish { stack, options, resend, report, progress, unsent: UnsentMessages::default() };
 
     let mut batch = batches.next().await;
     let read_error = loop {
@@ -170,21 +150,6 @@ pub async fn republish_from(
         batch = next;
     };
     republish.end(read_error)
-}
-
-async fn checkpoint_owner(
-    stack: &Stack,
-    options: &RepublishOptions,
-    store: &EventStore,
-) -> Result<CheckpointOwner, OperatorError> {
-    let (bus, window) = (stack.bus_settings()?, &options.window);
-    let aggregates: Vec<_> = window.aggregates.iter().map(|name| name.0.to_string()).collect();
-    let owner = json!({
-        "from": window.from.to_string(), "to": window.to.to_string(), "types": window.types, "aggregates": aggregates,
-        "messageTypes": window.message_types, "eventTypes": window.event_types, "yes": options.sends,
-        "EVENT_BUS_NAME": bus.event_bus_name, "EVENT_SOURCE": bus.event_source,
-    });
-    Ok(stack.checkpoint_owner(store, "republish", owner).await)
 }
 
 impl RepublishProgress {
@@ -210,7 +175,6 @@ struct Republish<'a, R> {
     resend: Resend,
     report: R,
     progress: RepublishProgress,
-    checkpoint: Checkpoint,
     unsent: UnsentMessages,
 }
 
@@ -250,7 +214,7 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
         let at = self.progress.done.and_then(time_of).unwrap_or_default();
         let doing = format!("{} events, at {at}", self.progress.counts.events);
         (self.stack.progress)(Some(self.progress.fraction()), doing);
-        self.checkpoint.write(&self.progress)
+        Ok(())
     }
 
     fn selects(&self, row: &OutboxItem) -> bool {
@@ -273,19 +237,16 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
         Ok(())
     }
 
-    fn end(mut self, read_error: Option<StoreError>) -> Result<Republished, OperatorError> {
+    fn end(self, read_error: Option<StoreError>) -> Result<Republished, OperatorError> {
         let RepublishProgress { window, done, counts } = &self.progress;
         let next = match done.and_then(time_of) {
             Some(done) if self.options.sends => format!("go on with --from {done} --to {}", counts.to),
             _ => "run it again".to_owned(),
         };
-        let next = self.checkpoint.how_to_go_on(next);
         let interrupted = self.stack.interrupt.is_cancelled() && *done != Some(window.1);
         if !interrupted && !self.unsent.any() && read_error.is_none() {
-            self.checkpoint.finish()?;
             return Ok(Republished { counts: self.progress.counts, how_to_go_on: None, failure: None });
         }
-        self.checkpoint.write_now(&self.progress)?;
         let failure = match read_error {
             Some(error) => Some(OperatorError::store(&format!("stopped early, {next}"))(error)),
             None if interrupted => None,

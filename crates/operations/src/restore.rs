@@ -317,8 +317,7 @@ impl Restore<'_> {
         if !key.is_empty() && key != used {
             return Err(Stop::Here(format!("{into} is encrypted with {used}, not with KmsKeyArn of the stack, {key}")));
         }
-        let (selection, checkpoint) = (Selection::default(), None);
-        let options = WalkOptions { selection, rate, concurrency: CONCURRENCY, checkpoint };
+        let options = WalkOptions { selection: Selection::default(), rate, concurrency: CONCURRENCY };
         let mut stack = self.stack_over(&into);
         // The table may have messages of a stack with a higher epoch than this one.
         stack.environment = stack.environment.with("EPOCH", (epoch - 1).to_string());
@@ -419,9 +418,11 @@ impl Restore<'_> {
     async fn republish(&mut self) -> Result<(), Stop> {
         let at = self.options.at.unwrap_or_default();
         let from = self.options.republish_from.unwrap_or(at - SignedDuration::from_hours(1));
-        let (from, to, rate) = (Moment::At(from), Moment::At(at + CLOCKS), self.options.rate);
-        let window = Window { from, to, types: vec![], aggregates: vec![], message_types: vec![], event_types: vec![] };
-        let options = RepublishOptions { window, sends: true, rate, concurrency: CONCURRENCY, checkpoint: None };
+        let (to, rate) = (at + CLOCKS, self.options.rate);
+        let [types, message_types, event_types] = [const { Vec::new() }; 3];
+        let (begin, end, aggregates) = (Moment::At(from), Moment::At(to), Vec::new());
+        let window = Window { from: begin, to: end, types, aggregates, message_types, event_types };
+        let options = RepublishOptions { window, sends: true, rate, concurrency: CONCURRENCY };
         let republished = republish(&self.stack, &options, |_| Ok(())).await?;
         let RepublishCounts { sent, rejected, unreadable, gone, .. } = republished.counts;
         let listed = format!("`daybook republish --from {from} --to {to}` lists them");

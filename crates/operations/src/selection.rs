@@ -11,7 +11,7 @@ use daybook_table::keys::is_id;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::error::OperatorError;
-use crate::listing::{Cursor, ListedAggregate, Listing, Position};
+use crate::listing::{Cursor, ListedAggregate, Listing};
 
 /// Which aggregates.
 #[derive(Clone, Debug, Default, Args)]
@@ -57,7 +57,7 @@ impl Selection {
         &self,
         store: &'a EventStore,
         registry: &Registry,
-        position: &Position,
+        after: Option<&Cursor>,
     ) -> Result<Listing<'a>, OperatorError> {
         if !self.aggregates.is_empty() {
             for AggregateName(key) in &self.aggregates {
@@ -66,10 +66,6 @@ impl Selection {
             let listed = self.aggregates.iter().map(|AggregateName(key)| ListedAggregate::new(key.clone()));
             return Ok(Listing::Named(listed.collect()));
         }
-        let after = match position {
-            Position::After(cursor) => Some(cursor),
-            Position::Beginning | Position::Segments(_) => self.after.as_ref(),
-        };
         Listing::indexed(store, store.admin().index_partitions(&self.first_events(registry)?), after)
     }
 

@@ -7,8 +7,7 @@ use daybook_decider::Model;
 use daybook_event_store::{EventStore, SnapshotOutcome, StoreError};
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde::Serialize;
 
 use crate::error::OperatorError;
 use crate::listing::ListedAggregate;
@@ -28,7 +27,7 @@ pub enum SnapshotResult {
     Failed(String),
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotCounts {
     pub taken: u64,
@@ -64,12 +63,11 @@ pub async fn rebuild_snapshots(
         }
         _ => Some(Ok(SnapshotResult::Current)),
     };
-    let command = ("snapshot rebuild", json!({"minEvents": min_events, "force": force}));
     let report = |counts: &mut SnapshotCounts, aggregate: &ListedAggregate, result| {
         counts.add(&result);
         report(&aggregate.name, &result)
     };
-    options.walk((stack, &store), command, false).await?.run(visit, report).await
+    options.walk(stack, &store, false).await?.run(visit, report).await
 }
 
 /// Takes a snapshot of an aggregate with at least `min_events` events after its last snapshot; with `force` in any case.

@@ -18,9 +18,7 @@ use daybook_settings::{Environment, SettingError};
 use daybook_stream_relay::{BusCheck, RelaySettings, Resend};
 use daybook_view_store::ViewStore;
 use http::Uri;
-use serde_json::{Value, json};
 
-use crate::checkpoint::CheckpointOwner;
 use crate::discarded_objects::DiscardedObjects;
 use crate::error::OperatorError;
 use crate::pacing::Interrupt;
@@ -48,7 +46,7 @@ pub type SettingNames = &'static [&'static str];
 pub const SETTINGS_TO_FIND: SettingNames = &["EVENT_TYPE_SHARDS"];
 pub const SETTINGS_TO_VERIFY: SettingNames = &["EVENT_TYPE_SHARDS", "EPOCH"];
 pub const SETTINGS_TO_REPUBLISH: SettingNames = &["EVENT_TYPE_SHARDS", "FEED_DELAY_MS"];
-pub const SETTINGS_TO_TAKE_SNAPSHOTS: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "SNAPSHOT_KEEP"];
+pub const SETTINGS_TO_TAKE_SNAPSHOTS: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY"];
 pub const SETTINGS_TO_IMPORT: SettingNames = &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "EPOCH"];
 pub const SETTINGS_TO_IMPORT_MESSAGES: SettingNames =
     &["EVENT_TYPE_SHARDS", "SNAPSHOT_EVERY", "EPOCH", "OUTBOX_TTL_DAYS"];
@@ -178,32 +176,14 @@ impl Stack {
     }
 
     pub async fn missing_table(&self) -> OperatorError {
-        let [table, region, endpoint] = self.place().await;
+        let config = service_config(&self.environment, DYNAMODB_ENDPOINT).await;
+        let (table, region) = (self.table_name(), config.region().map(ToString::to_string).unwrap_or_default());
+        let endpoint = config.endpoint_url().map(|url| format!("the endpoint {url}"));
+        let endpoint = endpoint.unwrap_or_else(|| "AWS's endpoint of the region".to_owned());
         OperatorError::Failed(format!(
             "the table {table:?} does not exist in the region {region}, at {endpoint}; check TABLE_NAME or --table, AWS_REGION and \
              AWS_ENDPOINT_URL_DYNAMODB"
         ))
-    }
-
-    /// The owner of a checkpoint: the command, the table, the number of index partitions, and the options in `options`, which
-    /// must be a JSON object.
-    pub async fn checkpoint_owner(&self, store: &EventStore, command: &str, mut options: Value) -> CheckpointOwner {
-        let [table, region, endpoint] = self.place().await;
-        let shards = store.settings().event_type_shards;
-        let mut owner = json!({
-            "command": command, "table": table, "region": region, "endpoint": endpoint, "EVENT_TYPE_SHARDS": shards,
-        });
-        [&mut owner, &mut options].into_iter().filter_map(Value::as_object_mut).flat_map(std::mem::take).collect()
-    }
-
-    async fn place(&self) -> [String; 3] {
-        let config = service_config(&self.environment, DYNAMODB_ENDPOINT).await;
-        let endpoint = config.endpoint_url().map(|url| format!("the endpoint {url}"));
-        [
-            self.table_name(),
-            config.region().map(ToString::to_string).unwrap_or_default(),
-            endpoint.unwrap_or_else(|| "AWS's endpoint of the region".to_owned()),
-        ]
     }
 }
 

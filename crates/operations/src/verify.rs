@@ -6,8 +6,7 @@ use daybook_admin::{AdminCalls, Discrepancy, Verified};
 use daybook_decider::Model;
 use daybook_table::keys;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde::Serialize;
 
 use crate::error::OperatorError;
 use crate::listing::ListedAggregate;
@@ -15,7 +14,7 @@ use crate::pacing::Pacer;
 use crate::stack::{SETTINGS_TO_VERIFY, Stack};
 use crate::walk::{WalkOptions, Walked};
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VerifyCounts {
     pub aggregates: u64,
@@ -58,14 +57,13 @@ pub async fn verify(
             _ => Ok(None),
         })
     };
-    let command = ("verify", json!({"scan": scan}));
     let report = |counts: &mut VerifyCounts, aggregate: &ListedAggregate, verified: Option<Verified>| {
         let (findings, warnings) = found(aggregate, verified.as_ref(), named, stack.is_local());
         counts.aggregates += u64::from(keys::claim_of_pk(&aggregate.name).is_none());
         counts.add(verified.as_ref(), findings.len() as u64, warnings.len() as u64);
         findings.into_iter().chain(warnings).try_for_each(|finding| report(&aggregate.name, finding))
     };
-    options.walk((stack, &store), command, scan).await?.run(visit, report).await
+    options.walk(stack, &store, scan).await?.run(visit, report).await
 }
 
 fn found(

@@ -1,26 +1,21 @@
 //! A walk over a listing: several aggregates are visited concurrently, and reported in the order of the listing.
 //!
 //! Invariants:
-//! - After Ctrl-C no visit begins, those under way are waited for, and the position is that of the last reported aggregate.
+//! - After Ctrl-C no visit begins, those under way are waited for, and the cursor is that of the last reported aggregate.
 //! - Only the aggregates of one page of the listing, or of each segment of a scan, and the results of the visits under way are
 //!   in memory.
 
 use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
 use std::pin::pin;
 
 use clap::Args;
 use daybook_decider::Model;
 use daybook_event_store::{EventStore, StoreError};
 use futures_util::StreamExt;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
-use crate::checkpoint::{CHECKPOINT_HELP, Checkpoint};
 use crate::error::OperatorError;
-use crate::listing::{ListedAggregate, Listing, Position};
+use crate::listing::{ListedAggregate, Listing};
 use crate::selection::{AggregateName, Selection};
 use crate::stack::Stack;
 
@@ -34,8 +29,6 @@ pub struct WalkOptions {
     /// Maximum aggregates processed concurrently.
     #[arg(long, value_name = "N", default_value = "8")]
     pub concurrency: NonZeroUsize,
-    #[arg(long, value_name = "FILE", help = CHECKPOINT_HELP)]
-    pub checkpoint: Option<PathBuf>,
 }
 
 /// Something that is wrong with an aggregate, or with a row that belongs to none.
@@ -55,19 +48,11 @@ pub struct Walked<C> {
     pub how_to_go_on: Option<String>,
 }
 
-#[derive(Default, Serialize, Deserialize)]
-struct WalkProgress<C> {
-    position: Position,
-    counts: C,
-}
-
-/// A walk that is set up: its selection can be found, and its checkpoint is read.
-pub(crate) struct Walk<'a, C> {
+/// A walk that is set up: its selection can be found.
+pub(crate) struct Walk<'a> {
     stack: &'a Stack,
     concurrency: NonZeroUsize,
     listing: Listing<'a>,
-    checkpoint: Checkpoint,
-    progress: WalkProgress<C>,
 }
 
 impl WalkOptions {
@@ -77,33 +62,27 @@ impl WalkOptions {
         self
     }
 
-    /// Sets up a walk over each selected aggregate, or with `scan` each aggregate of the table. It continues from the checkpoint,
-    /// which belongs to `command` with these `options`.
-    pub(crate) async fn walk<'a, C: Default + Serialize + DeserializeOwned>(
+    /// Sets up a walk over each selected aggregate, or with `scan` each aggregate of the table.
+    pub(crate) async fn walk<'a>(
         &self,
-        (stack, store): (&'a Stack, &'a EventStore),
-        (command, mut options): (&str, Value),
+        stack: &'a Stack,
+        store: &'a EventStore,
         scan: bool,
-    ) -> Result<Walk<'a, C>, OperatorError> {
+    ) -> Result<Walk<'a>, OperatorError> {
         let (registry, Self { selection, concurrency, .. }) = (&stack.registry, self);
-        (options["types"], options["eventTypes"]) = (json!(selection.types), json!(selection.event_types));
-        let owner = stack.checkpoint_owner(store, command, options).await;
-        let (mut checkpoint, progress) = Checkpoint::open(self.checkpoint.as_deref(), owner)?;
-        let progress: WalkProgress<C> = progress.unwrap_or_default();
-        let listing = selection.list(store, registry, &progress.position)?;
+        let listing = selection.list(store, registry, selection.after.as_ref())?;
         selection.check(store, registry).await?;
-        let listing = if scan { Listing::scan(store, &progress.position) } else { listing };
-        checkpoint.write_now(&progress)?;
-        Ok(Walk { stack, concurrency: *concurrency, listing, checkpoint, progress })
+        let listing = if scan { Listing::scan(store) } else { listing };
+        Ok(Walk { stack, concurrency: *concurrency, listing })
     }
 }
 
-impl<C: Serialize> Walk<'_, C> {
+impl Walk<'_> {
     /// Visits the aggregates, and reports the result of each visit.
     ///
     /// `visit` gets the model of the aggregate's type, if there is one, and returns `None` if the interrupt came before it
     /// began.
-    pub(crate) async fn run<T>(
+    pub(crate) async fn run<T, C: Default>(
         self,
         visit: impl AsyncFn(&ListedAggregate, Option<&dyn Model>) -> Option<Result<T, StoreError>>,
         mut report: impl FnMut(&mut C, &ListedAggregate, T) -> io::Result<()>,
@@ -118,12 +97,12 @@ impl<C: Serialize> Walk<'_, C> {
     }
 
     /// The same with a `report` that reads the table too. Returns why the walk stopped early, if the table was the reason.
-    pub(crate) async fn run_until_failure<T>(
+    pub(crate) async fn run_until_failure<T, C: Default>(
         self,
         visit: impl AsyncFn(&ListedAggregate, Option<&dyn Model>) -> Option<Result<T, StoreError>>,
         mut report: impl AsyncFnMut(&mut C, &ListedAggregate, T) -> Result<(), OperatorError>,
     ) -> Result<(Walked<C>, Option<StoreError>), OperatorError> {
-        let Self { stack: Stack { registry, interrupt, progress: show, .. }, mut checkpoint, mut progress, .. } = self;
+        let Stack { registry, interrupt, progress: show, .. } = self.stack;
         let visits = self.listing.aggregates(interrupt).map(async |listed| {
             let aggregate = listed?;
             let model = aggregate.key.as_ref().and_then(|key| registry.get(&key.aggregate_type));
@@ -131,8 +110,7 @@ impl<C: Serialize> Walk<'_, C> {
             Ok((aggregate, result))
         });
         let mut visits = pin!(visits.buffered(self.concurrency.get()));
-        let mut visited = 0_u64;
-        let mut failure = None;
+        let (mut counts, mut visited, mut cursor, mut failure) = (C::default(), 0_u64, None, None);
         while let Some(visit) = visits.next().await {
             let (aggregate, result) = match visit {
                 Ok((aggregate, Some(result))) => (aggregate, result),
@@ -143,7 +121,7 @@ impl<C: Serialize> Walk<'_, C> {
                     break;
                 }
             };
-            match report(&mut progress.counts, &aggregate, result).await {
+            match report(&mut counts, &aggregate, result).await {
                 Err(OperatorError::Store { source, .. }) => {
                     failure = Some(source);
                     break;
@@ -152,15 +130,10 @@ impl<C: Serialize> Walk<'_, C> {
             }
             visited += 1;
             show(aggregate.fraction, format!("{visited} aggregates, at {}", aggregate.name));
-            progress.position.advance(&aggregate);
-            checkpoint.write(&progress)?;
+            cursor = aggregate.cursor.or(cursor);
         }
-        if failure.is_none() && !interrupt.is_cancelled() {
-            checkpoint.finish()?;
-            return Ok((Walked { counts: progress.counts, how_to_go_on: None }, None));
-        }
-        checkpoint.write_now(&progress)?;
-        let next = checkpoint.how_to_go_on(progress.position.how_to_go_on());
-        Ok((Walked { counts: progress.counts, how_to_go_on: Some(next) }, failure))
+        let is_done = failure.is_none() && !interrupt.is_cancelled();
+        let next = || cursor.map_or("run it again".to_owned(), |cursor| format!("go on with --after '{cursor}'"));
+        Ok((Walked { counts, how_to_go_on: (!is_done).then(next) }, failure))
     }
 }

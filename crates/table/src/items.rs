@@ -176,7 +176,7 @@ pub struct SnapshotItem {
     pub state_version: u32,
     /// RFC 3339.
     pub taken_at: String,
-    /// Seconds since 1970; only on a kept snapshot that is to expire.
+    /// Seconds since 1970; only on a kept snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<i64>,
 }

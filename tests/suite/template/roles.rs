@@ -7,7 +7,6 @@ use axum::body::Body;
 use axum::http::Request;
 use daybook_command_handler::Api;
 use daybook_event_store::StoreSettings;
-use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
 use daybook_test_support::fault_proxy::FaultProxy;
 use daybook_test_support::table::{KEYS_TABLE, TestTable};
@@ -44,7 +43,6 @@ const GRANTS: [(&str, &[&str]); 4] = [
             "dynamodb:ListStreams on *",
             "dynamodb:PutItem on Table.Arn",
             "dynamodb:Query on Table.Arn",
-            "dynamodb:UpdateItem on Table.Arn",
             "logs:CreateLogStream on SnapshotterLogs.Arn",
             "logs:PutLogEvents on SnapshotterLogs.Arn",
             "s3:ListBucket on DiscardedRecords.Arn, ${DiscardedRecords.Arn}/* if StringEquals s3:ResourceAccount AWS::AccountId",
@@ -256,13 +254,11 @@ fn each_wildcard_in_a_role_has_a_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_the_functions_equal_the_permissions_of_their_roles() {
-    let store_settings = |environment: &Environment| StoreSettings::read(environment).unwrap();
-    let table = TestTable::with(store_settings(&fixtures::environment("CommandHandler"))).await;
+    let table = TestTable::with(StoreSettings::read(&fixtures::environment("CommandHandler")).unwrap()).await;
 
     let settings = daybook_command_handler::ApiSettings::read(&fixtures::environment("CommandHandler")).unwrap();
     let api = daybook_command_handler::router(Api::new(aggregates::registry().unwrap(), table.store(), settings));
-    let all: Environment = [("TABLE_NAME", "daybook-dev"), ("SNAPSHOT_KEEP", "1")].into_iter().collect();
-    let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), table.store_with(store_settings(&all)));
+    let snapshotter = Snapshotter::new(aggregates::registry().unwrap(), table.store());
     let (mut by_api, mut by_snapshotter) = (BTreeSet::new(), BTreeSet::new());
     fixtures::run_api(&api).await;
     // The second command changes nothing, and its response is stored.

@@ -14,6 +14,7 @@ use daybook_event_store::{
 use daybook_test_support::clock::{next_input, now};
 use daybook_test_support::commands::deadline;
 use daybook_test_support::notebook::Notebook;
+use daybook_test_support::row::sealed;
 use daybook_test_support::subject::Subject;
 use daybook_test_support::table::{TestTable, settings};
 use serde_json::{Value, json};
@@ -45,7 +46,7 @@ fn exception(sk: &str, attribute: Option<&str>, changed: Option<&AttributeValue>
         }
         (("POSITION", _), None) => Some("without it, all events are handled again, which changes nothing"),
         (("SNAPSHOT", _), Some(attributes::TTL)) => {
-            Some("retirement sets it without a read; a wrong one deletes the snapshot too early or late")
+            Some("the checksum leaves it out; a wrong one deletes the snapshot too early or late")
         }
         (("", "METADATA"), Some(name))
             if changed.is_some()
@@ -145,13 +146,18 @@ async fn write(store: &EventStore, subject: &Subject, key: &str, commands: &[(&'
 
 /// A notebook with two epochs, a snapshot of two events before the latest, and stored responses.
 async fn notebook(table: &TestTable, id: &str, mark: &str, event_type_shards: u32) -> Written {
-    let keeping = StoreSettings { snapshot_keep: 5, snapshot_every: 2, event_type_shards, ..settings() };
+    let first = StoreSettings { snapshot_every: 2, event_type_shards, ..settings() };
     let subject = Subject::of::<Notebook>(id);
     let lines = |lines: &[&str]| json!({ "lines": lines });
-    let store = table.store_with(keeping.clone());
+    let store = table.store_with(first.clone());
     write(&store, &subject, "start", &[("Start", lines(&["a", &format!("!!{mark}"), "c"]))], "{}".to_owned()).await;
     store.take_snapshot(subject.model(), &subject.key, now()).await.unwrap();
-    let later = StoreSettings { epoch: 2, ..keeping };
+    // As a release with another state version leaves it.
+    let mut kept = table.row(&subject.key, keys::SNAPSHOT).await.unwrap();
+    kept.insert(attributes::SK.to_owned(), text_value(&keys::kept_snapshot_sk(3)));
+    kept.insert(attributes::TTL.to_owned(), AttributeValue::N("1893456000".to_owned()));
+    table.put(sealed(kept)).await;
+    let later = StoreSettings { epoch: 2, ..first };
     let store = table.store_with(later.clone());
     write(&store, &subject, "next", &[("Write", lines(&["!d"]))], mark.repeat(3)).await;
     write(&store, &subject, "last", &[("Write", lines(&["e", "!f"]))], "{}".to_owned()).await;

@@ -49,7 +49,7 @@ impl ClaimsCommand {
 pub(super) async fn correct(rows: Derived<'_>, args: RebuildArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let RebuildArgs { aggregate_type, yes: writes, rate, concurrency } = args;
     let selection = Selection { types: vec![aggregate_type], ..Selection::default() };
-    let options = WalkOptions { selection, rate, concurrency, checkpoint: None };
+    let options = WalkOptions { selection, rate, concurrency };
     let would_be = if writes { "" } else { "would be " };
     let rebuilt = rebuild(&stack, &options, rows, writes, |aggregate, result| {
         let lines = match result {

@@ -43,7 +43,7 @@ pub struct ExportArgs {
 pub(super) async fn run(args: ExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ExportArgs { file, aggregates, selection, rate, concurrency } = args;
     let selection = Selection { aggregates, ..selection };
-    let options = WalkOptions { selection, rate, concurrency, checkpoint: None };
+    let options = WalkOptions { selection, rate, concurrency };
     let line = |Finding { kind, name, reason }: Finding| {
         let json = json!({"aggregate": name, "outcome": kind, "what": reason});
         (json, format!("{kind} {name}: {reason}"))

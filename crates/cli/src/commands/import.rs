@@ -49,7 +49,7 @@ pub(super) async fn run(options: ImportOptions, Session { stack, mut out }: Sess
         "{verb} {imported} aggregates with {events} events and {messages} messages {published}; {equal} were in the table \
          already, {different} are different there, {failed} failed, {skipped} were not exported{part}"
     );
-    out.finish(&text, &counts, how_to_go_on.as_deref(), different + failed + skipped == 0)
+    out.finish(&text, &counts, how_to_go_on, different + failed + skipped == 0)
 }
 
 fn print_wrong_lines(options: &ImportOptions, out: &mut Output<'_>, errors: Vec<LineError>) -> Ended {

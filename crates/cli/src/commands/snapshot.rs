@@ -28,7 +28,7 @@ pub enum SnapshotCommand {
 #[command(mut_arg("rate", |rate| rate.default_value("20")), mut_arg("concurrency", |number| number.default_value("4")))]
 pub struct SnapshotRebuildArgs {
     /// Only this aggregate; can be repeated.
-    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after", "checkpoint"])]
+    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
     aggregates: Vec<AggregateName>,
     #[command(flatten)]
     walk: WalkOptions,
@@ -36,7 +36,7 @@ pub struct SnapshotRebuildArgs {
     /// names.
     #[arg(long, value_name = "N")]
     min_events: Option<u64>,
-    /// Fold from the first event, replace current snapshots too, and correct wrong older ones. Use it to repair
+    /// Fold from the first event, replace current snapshots too, and delete kept ones. Use it to repair
     /// snapshots in which `daybook verify` finds something wrong.
     #[arg(long)]
     force: bool,

@@ -23,7 +23,7 @@ use crate::operator::{Ended, Session};
 #[derive(Clone, Debug, Args)]
 pub struct VerifyArgs {
     /// Aggregates to check. Default: all.
-    #[arg(value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after", "checkpoint"])]
+    #[arg(value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
     aggregates: Vec<AggregateName>,
     #[command(flatten)]
     walk: WalkOptions,

@@ -82,7 +82,6 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
         (&["import", "/dev/null", "--no-publish"], "EPOCH", ""),
         (&import, "OUTBOX_TTL_DAYS", ""),
         (&rebuild, "SNAPSHOT_EVERY", ""),
-        (&rebuild, "SNAPSHOT_KEEP", ""),
         (&["projection", "rebuild", "orders-by-day"], "EVENT_TYPE_SHARDS", ", or use --event-type-shards"),
         (&["projection", "suspended"], "VIEWS_TABLE_NAME", ", or use --views-table"),
     ] {
@@ -92,7 +91,6 @@ fn commands_at_a_deployed_stack_require_the_settings_that_decide_their_result() 
             ("FEED_DELAY_MS", "10000"),
             ("EPOCH", "2"),
             ("SNAPSHOT_EVERY", "9"),
-            ("SNAPSHOT_KEEP", "3"),
             ("OUTBOX_TTL_DAYS", "7"),
         ];
         let output = Command::new(env!("CARGO_BIN_EXE_daybook"))

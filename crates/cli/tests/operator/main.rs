@@ -5,7 +5,6 @@
 
 mod binary;
 mod check_deployment;
-mod checkpoint;
 mod claims;
 mod console;
 mod deadlines;

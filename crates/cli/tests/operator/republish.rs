@@ -397,35 +397,6 @@ async fn interrupted_republish_prints_the_time_that_continues_it_and_reports_not
 }
 
 #[tokio::test]
-async fn republish_continues_from_its_checkpoint_after_an_interruption_and_after_a_crash() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("progress");
-    let line = format!("{SLOWLY} --checkpoint {}", file.display());
-
-    let setup = two_todos().await;
-    let printed = setup.daybook_until(&line, 1).await;
-    let next = format!("; stopped early, run it again with the same options: {} has the progress", file.display());
-    assert!(matches!(printed.ended, Ok(Exit::Interrupted)) && printed.lines.last().unwrap().ends_with(&next));
-    let sent = setup.sent().len();
-    let error = setup.daybook(&format!("{line} --type todo")).await.ended.unwrap_err();
-    assert!(error.to_string().contains(r#"types was []; in this one it is ["todo"]"#), "{error}");
-    let summary = setup.daybook(&line).await.expect(Exit::Clean).pop().unwrap();
-    // The events of both runs.
-    assert!(without_note(&summary).starts_with("60 events in the window: 60 messages sent"), "{summary}");
-    assert_eq!((setup.sent().len(), file.exists()), (60, false));
-    assert!((1..60).contains(&sent));
-    expect_all_in_order(&setup);
-
-    let setup = two_todos().await;
-    // After the second batch, while the third one is sent.
-    setup.daybook_crashed(&line, 25).await;
-    assert!(file.exists());
-    let lines = setup.daybook(&line).await.expect(Exit::Clean);
-    assert!(lines.len() < 61, "the second run repeats everything");
-    expect_all_in_order(&setup);
-}
-
-#[tokio::test]
 async fn relative_times_are_resolved_once_and_printed() {
     let setup = setup().await;
     let lines = setup.daybook("republish --from 2h --json").await.expect(Exit::Clean);

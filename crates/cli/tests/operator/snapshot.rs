@@ -78,31 +78,6 @@ async fn rebuild_with_force_replaces_a_wrong_snapshot() {
 }
 
 #[tokio::test]
-async fn rebuild_with_force_corrects_a_wrong_older_snapshot() {
-    let mut setup = Setup::with(&[("SNAPSHOT_EVERY", "5")]).await;
-    setup.settings.push(("SNAPSHOT_KEEP", "3".to_owned()));
-    setup.todo("1", 5).await;
-    setup.daybook("snapshot rebuild --aggregate todo/1").await.expect(Exit::Clean);
-    let update = |n: usize| ("UpdateTodo", json!({"title": format!("later/{n}"), "message": ""}));
-    setup.commands("todo/1", &(6..=11).map(update).collect::<Vec<_>>()).await;
-    setup.daybook("snapshot rebuild --aggregate todo/1").await.expect(Exit::Clean);
-    let mut row = setup.rows("todo/1", "SNAPSHOT#000000000005").await.remove(0);
-    let state = row["state"].as_s().unwrap().replace("1/4", "x");
-    row.insert("state".to_owned(), AttributeValue::S(state));
-    row.insert("ttl".to_owned(), AttributeValue::N("4000000000".to_owned()));
-    setup.table.put(row).await;
-    let found = setup.daybook("verify todo/1").await.expect(Exit::Findings);
-    assert_eq!(found[0], r#"todo/1 SNAPSHOT#000000000005 differs: state/title is "x", expected "1/4""#);
-
-    let lines = setup.daybook("snapshot rebuild --aggregate todo/1 --force").await.expect(Exit::Clean);
-    assert_eq!(lines[0], "taken todo/1 at event 11");
-    let verified = setup.daybook("verify todo/1").await.expect(Exit::Clean);
-    assert!(verified[0].contains(" 3 snapshots "), "{verified:?}");
-    let kept = setup.rows("todo/1", "SNAPSHOT#000000000005").await.remove(0);
-    assert_eq!(kept["ttl"].as_n().unwrap(), "4000000000");
-}
-
-#[tokio::test]
 async fn rebuild_replaces_a_snapshot_of_a_missing_event() {
     let setup = setup().await;
     setup.daybook(REBUILD).await.expect(Exit::Clean);

@@ -5,6 +5,7 @@ use daybook_cli::operator::{ErrorExit, Exit, OperatorError};
 use serde_json::{Value, json};
 
 use crate::support::Setup;
+use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::row::Item;
 
 /// Two to-dos and an account.
@@ -90,6 +91,17 @@ async fn verify_reports_an_unreadable_row_of_the_index_and_checks_the_others() {
     let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((&lines[0]["aggregate"], &lines[0]["kind"]), (&json!("STRAY"), &json!("unreadable")));
     assert_eq!((&lines[1]["summary"]["events"], &lines[1]["summary"]["findings"]), (&json!(7), &json!(1)));
+}
+
+/// A page of the scan ends within the rows of an aggregate.
+#[tokio::test]
+async fn scan_with_short_pages_verifies_each_aggregate_once() {
+    let setup = setup().await;
+    for _ in 0..60 {
+        setup.table.proxy.fail_next("Scan", InjectedFault::ShortPage { items: 1 });
+    }
+    let lines = setup.daybook("verify --scan").await.expect(Exit::Clean);
+    assert!(lines[0].starts_with("verified 3 aggregates: 7 events"), "{lines:?}");
 }
 
 #[tokio::test]

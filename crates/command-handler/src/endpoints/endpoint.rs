@@ -104,33 +104,21 @@ pub(crate) enum Body {
 pub(crate) struct Success {
     pub(crate) status: StatusCode,
     pub(crate) description: &'static str,
-    /// The headers, each with whether it is always present.
-    pub(crate) headers: &'static [(ResponseHeader, bool)],
+    /// The headers by their names in `openapi/fixed.json`, each with whether it is always present.
+    pub(crate) headers: &'static [(&'static str, bool)],
     pub(crate) body: Option<Body>,
 }
 
 impl Success {
     /// A page of entries, with the link to the next one.
     pub(super) const fn page(body: Body) -> Self {
-        let headers = &[(ResponseHeader::Link, false)];
+        let headers = &[("Link", false)];
         Self { status: StatusCode::OK, description: "A page.", headers, body: Some(body) }
     }
 
     /// The response to a caller who has the state or the row already.
-    pub(super) const fn not_modified(headers: &'static [(ResponseHeader, bool)]) -> Self {
+    pub(super) const fn not_modified(headers: &'static [(&'static str, bool)]) -> Self {
         let description = "The `ETag` is one of those in `If-None-Match`.";
         Self { status: StatusCode::NOT_MODIFIED, description, headers, body: None }
     }
-}
-
-#[derive(Clone, Copy)]
-pub(crate) enum ResponseHeader {
-    ETag,
-    RowETag,
-    Location,
-    Link,
-    RetryAfter,
-    Allow,
-    CorrelationId,
-    IdempotencyReplayed,
 }

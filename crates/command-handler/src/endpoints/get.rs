@@ -10,7 +10,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::authorization::require;
-use super::endpoint::{AGGREGATE_PATH, Body, Endpoint, READ_PROBLEMS, ResponseHeader, Success};
+use super::endpoint::{AGGREGATE_PATH, Body, Endpoint, READ_PROBLEMS, Success};
 use super::request_headers::{IF_NONE_MATCH, READ_CORRELATION_ID};
 use crate::api::Api;
 use crate::etag::{etag, etag_of_part, is_none_match};
@@ -35,7 +35,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
         Success {
             status: StatusCode::OK,
             description: "The state.",
-            headers: &[(ResponseHeader::ETag, true)],
+            headers: &[("ETag", true)],
             body: Some(Body::Type(|of, schemas| Content {
                 schema: schemas.add_response::<StateResponse<'_>>(&format!("{}Read", of.name), &[("state", &of.state)]),
                 examples: of.of_creation(|ExampleOutcome { after, .. }| {
@@ -44,7 +44,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
                 }),
             })),
         },
-        Success::not_modified(&[(ResponseHeader::ETag, true)]),
+        Success::not_modified(&[("ETag", true)]),
     ],
     problems: &[
         &[&problem::BAD_ID],

@@ -10,7 +10,6 @@ use daybook_decider::{Addressed, AggregateKey, Claim, CommandError, CommandReque
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::endpoint::ResponseHeader::IdempotencyReplayed;
 use super::endpoint::{Body, Endpoint, RequestBody, Success};
 use super::request_headers::WRITE_HEADERS;
 use super::write::{
@@ -41,7 +40,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     successes: &[Success {
         status: StatusCode::OK,
         description: "The commands were executed.",
-        headers: &[(IdempotencyReplayed, false)],
+        headers: &[("Idempotency-Replayed", false)],
         body: Some(Body::Service(response)),
     }],
     problems: &[

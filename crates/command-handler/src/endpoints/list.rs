@@ -10,7 +10,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use super::authorization::{may_read, require};
-use super::endpoint::{Body, Endpoint, READ_PROBLEMS, ResponseHeader, Success};
+use super::endpoint::{Body, Endpoint, READ_PROBLEMS, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limit, page, report_unreadable};
 use crate::api::Api;
 use crate::openapi::sample::{ID, SETTLED};
@@ -46,7 +46,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
         Success {
             status: StatusCode::SEE_OTHER,
             description: "The aggregate that has the claim.",
-            headers: &[(ResponseHeader::Location, true)],
+            headers: &[("Location", true)],
             body: None,
         },
     ],

@@ -12,7 +12,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::endpoint::{Body, Endpoint, ROW_PATH, ResponseHeader, Success};
+use super::endpoint::{Body, Endpoint, ROW_PATH, Success};
 use super::request_headers::{READ_CORRELATION_ID, ROW_IF_NONE_MATCH};
 use super::seen::{SEEN_PROBLEMS, wait_until_seen};
 use crate::api::Api;
@@ -38,13 +38,13 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
         Success {
             status: StatusCode::OK,
             description: "The row.",
-            headers: &[(ResponseHeader::RowETag, true)],
+            headers: &[("Row-ETag", true)],
             body: Some(Body::View(|of, schemas| {
                 let example = of.example.as_ref().and_then(|(key, row)| json_of(&RowResponse { key, row }));
                 Content { schema: row_schema(of, schemas), examples: named([("one", example)]) }
             })),
         },
-        Success::not_modified(&[(ResponseHeader::RowETag, true)]),
+        Success::not_modified(&[("Row-ETag", true)]),
     ],
     problems: &[
         SEEN_PROBLEMS,

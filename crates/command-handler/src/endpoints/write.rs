@@ -25,7 +25,6 @@ use tracing::{Instrument, Span};
 use ulid::Ulid;
 
 use super::authorization::{authorization, may_read, require};
-use super::endpoint::ResponseHeader::{ETag, IdempotencyReplayed, Location};
 use super::endpoint::{Body, Endpoint, Success};
 use super::request_headers::{IF_MATCH, WRITE_HEADERS};
 use crate::api::Api;
@@ -61,13 +60,13 @@ pub(super) const CHANGE_PROBLEMS: &[&ProblemType] =
 
 /// The success of a write that has created an aggregate.
 pub(super) const fn created(body: Body) -> Success {
-    let headers = &[(ETag, true), (Location, true), (IdempotencyReplayed, false)];
+    let headers = &[("ETag", true), ("Location", true), ("Idempotency-Replayed", false)];
     Success { status: StatusCode::CREATED, description: "The aggregate was created.", headers, body: Some(body) }
 }
 
 /// The success of a write that has changed an aggregate.
 pub(super) const fn changed(body: Body) -> Success {
-    let headers = &[(ETag, true), (IdempotencyReplayed, false)];
+    let headers = &[("ETag", true), ("Idempotency-Replayed", false)];
     Success { status: StatusCode::OK, description: "The write was executed.", headers, body: Some(body) }
 }
 

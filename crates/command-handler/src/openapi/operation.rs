@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 use super::aggregate_type::AggregateType;
 use super::schemas::{Content, Schemas, reference, referred_name};
 use super::view::ViewSubject;
-use super::{headers, parameters, responses, sample};
+use super::{fixed, headers, parameters, responses, sample};
 use crate::endpoints::ENDPOINTS;
-use crate::endpoints::endpoint::{Body, Endpoint, RequestBody, ResponseHeader, Success};
+use crate::endpoints::endpoint::{Body, Endpoint, RequestBody, Success};
 
 #[derive(Clone, Copy)]
 pub(super) enum Subject<'a> {
@@ -102,10 +102,10 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    /// No operation yet, and the responses of a gateway, whose bodies have this schema.
-    pub(super) fn new(registry: &Registry, gateway_schema: &Value) -> Self {
-        let of_gateway = responses::GATEWAY_STATUSES
-            .map(|status| (reason(status), responses::gateway_response(status, gateway_schema)));
+    /// No operation yet, and the responses of a gateway.
+    pub(super) fn new(registry: &Registry) -> Self {
+        let mut of_gateway = fixed("gatewayResponses");
+        let of_gateway = responses::GATEWAY_STATUSES.map(|status| (reason(status), of_gateway[reason(status)].take()));
         let event_types = registry.iter().flat_map(Model::stored_events).map(|(name, _)| name).collect();
         Self { paths: Map::new(), responses: Map::from_iter(of_gateway), event_types }
     }
@@ -203,10 +203,10 @@ fn success_response(
     let version = shown.and_then(|shown| shown["value"]["version"].as_u64());
     let path = subject.path(endpoint).replace("{id}", sample::ID);
     let state_version = if let Subject::Type(of) = subject { of.model.state_version() } else { 1 };
-    let example = |header| match header {
-        ResponseHeader::ETag => version.map(|version| headers::etag(version, state_version)),
-        ResponseHeader::Location => Some(format!("/{}/{}", subject.tag(), sample::ID)),
-        ResponseHeader::Link => Some(next_page(&path, query)),
+    let example = |header: &str| match header {
+        "ETag" => version.map(|version| headers::etag(version, state_version)),
+        "Location" => Some(format!("/{}/{}", subject.tag(), sample::ID)),
+        "Link" => Some(next_page(&path, query)),
         _ => None,
     };
     let headers = headers::headers(success.headers, example);

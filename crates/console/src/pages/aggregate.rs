@@ -1,6 +1,5 @@
 //! *An aggregate*: its timeline, and its state at a version.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -80,28 +79,22 @@ pub(crate) async fn page(
     // One event more shows how many messages were before the first one.
     let after = from.saturating_sub(1);
     let count = usize::try_from(until - after).unwrap_or(usize::MAX);
-    let read = async { Ok::<_, Failure>(console.store.events(&key, after, count).await?) };
-    let marks = async { Ok::<_, Failure>(console.store.admin().kept_snapshots(&key, until.max(shown), 40).await?) };
-    let (events, kept) = tokio::try_join!(read, marks)?;
-    let own = |state_version: u32| state_version == model.state_version();
-    let snapshot = progress.snapshot.filter(|snapshot| own(snapshot.state_version)).map_or(0, |found| found.version);
-    let usable = kept.iter().filter(|kept| own(kept.state_version) && kept.version <= shown);
-    let kept_version = usable.map(|kept| kept.version).max().unwrap_or_default();
-    let version = Version { shown, current, snapshot, kept: kept_version, at_any_cost: query.fold };
+    let events = console.store.events(&key, after, count).await?;
+    let usable = progress.snapshot.filter(|snapshot| snapshot.state_version == model.state_version());
+    let snapshot = usable.map_or(0, |found| found.version);
+    let version = Version { shown, current, snapshot, at_any_cost: query.fold };
     let (before, of_page): (Vec<_>, Vec<_>) = events.items.into_iter().partition(|event| event.seq_num <= from);
     let of_page: Vec<_> = of_page.into_iter().filter(|event| event.seq_num <= until).collect();
     let (fates, state) = tokio::try_join!(
         fates_of_events(&console, &key, before.last(), &of_page),
         state_at(&console, model, &key, version)
     )?;
-    let snapshots: BTreeSet<_> =
-        kept.iter().map(|kept| kept.version).chain(progress.snapshot.map(|found| found.version)).collect();
     let shown = Shown { model, key, progress, version, until };
     let timeline = Timeline {
         key: &shown.key,
         events: &of_page,
         fates: &fates,
-        snapshots: &snapshots,
+        snapshot: progress.snapshot.map(|found| found.version),
         shown: version.shown,
         now: console.store.now(),
     };

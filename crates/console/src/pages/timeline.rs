@@ -1,7 +1,7 @@
 //! The events of an aggregate with their messages, the latest first, and what became of these: they are on the bus, in a
 //! dead-letter queue, or still in the outbox.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use daybook_admin::{AdminCalls, EventMessages, PublishedEvent};
 use daybook_decider::{Meta, RecordedEvent, personal};
@@ -24,8 +24,8 @@ pub(crate) struct Timeline<'a> {
     pub(crate) key: &'a AggregateKey,
     pub(crate) events: &'a [RecordedEvent],
     pub(crate) fates: &'a BTreeMap<u64, EventFates>,
-    /// The versions that have a snapshot.
-    pub(crate) snapshots: &'a BTreeSet<u64>,
+    /// The version of the latest snapshot.
+    pub(crate) snapshot: Option<u64>,
     pub(crate) shown: u64,
     /// The time in the stack.
     pub(crate) now: Timestamp,
@@ -51,7 +51,7 @@ impl Timeline<'_> {
                     div {
                         p.what {
                             a.name href=(paths::version(self.key, event.seq_num)) { (event.event_type) }
-                            @if self.snapshots.contains(&event.seq_num) { span.tag title="A snapshot of this version is stored" { "snapshot" } }
+                            @if self.snapshot == Some(event.seq_num) { span.tag title="A snapshot of this version is stored" { "snapshot" } }
                             span.when { @if let Some(actor) = &event.meta.actor { "by " (actor) " · " } (time::relative(event.occurred_at, self.now)) }
                         }
                         p.data { (json::line(&personal::shown(event.data.text()), MAX_LINE)) }

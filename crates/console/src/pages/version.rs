@@ -39,8 +39,6 @@ pub(crate) struct Version {
     pub(crate) current: u64,
     /// The version of the latest snapshot that this code reads; 0 without one.
     pub(crate) snapshot: u64,
-    /// The version of the latest kept snapshot up to the shown version; 0 without one.
-    pub(crate) kept: u64,
     /// Whether the number of events does not matter.
     pub(crate) at_any_cost: bool,
 }
@@ -51,9 +49,7 @@ impl Version {
         if full_history {
             return version;
         }
-        let snapshot = if self.snapshot <= version { self.snapshot } else { 0 };
-        let kept = if self.kept <= version { self.kept } else { 0 };
-        version - snapshot.max(kept)
+        version - if self.snapshot <= version { self.snapshot } else { 0 }
     }
 }
 
@@ -177,11 +173,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fold_begins_at_the_latest_snapshot_before_the_version() {
-        let version = Version { shown: 250, current: 1_000_050, snapshot: 1_000_000, kept: 200, at_any_cost: false };
+    fn fold_begins_at_a_snapshot_before_the_version() {
+        let version = Version { shown: 250, current: 1_000_050, snapshot: 1_000_000, at_any_cost: false };
         assert_eq!(version.fold_of(1_000_050, false), 50);
-        assert_eq!(version.fold_of(250, false), 50);
-        assert_eq!(version.fold_of(199, false), 199);
+        assert_eq!(version.fold_of(250, false), 250);
         assert_eq!(version.fold_of(1_000_050, true), 1_000_050);
     }
 

@@ -4,11 +4,8 @@ use std::sync::atomic::Ordering;
 
 use axum::body::Body;
 use axum::http::Request;
-use daybook_console::Access;
-use daybook_event_store::StoreSettings;
 use daybook_table::AggregateKey;
 use daybook_test_support::commands::execute;
-use daybook_test_support::table::{TestTable, settings};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -50,21 +47,6 @@ async fn old_version_far_from_a_snapshot_is_folded_only_on_demand() {
 }
 
 #[tokio::test]
-async fn old_version_after_a_kept_snapshot_is_shown_at_once() {
-    let keeping = StoreSettings { snapshot_keep: 5, ..settings() };
-    let bench = Bench::over(TestTable::with(keeping).await, Access::Loopback);
-    let key = bench.fill_account("1", 2_100).await;
-    let (store, model) = (bench.table.direct_store(), bench.registry.get("account").unwrap());
-    store.take_snapshot(model, &key, Timestamp::now()).await.unwrap();
-    bench.append(&key, 2_101..=2_200).await;
-    store.take_snapshot(model, &key, Timestamp::now()).await.unwrap();
-    let page = bench.get("/_console/aggregates/account/1?version=2105").await;
-    assert!(page.body.contains("<del>") && !page.body.contains("would be read and folded"), "{}", page.body);
-    let latest = bench.get("/_console/aggregates/account/1?version=2100").await;
-    assert!(latest.body.contains(">snapshot</span>"), "{}", latest.body);
-}
-
-#[tokio::test]
 async fn each_page_calls_the_table_only_for_what_it_shows() {
     let bench = Bench::start().await;
     bench.fill_account("1", 60).await;
@@ -79,8 +61,8 @@ async fn each_page_calls_the_table_only_for_what_it_shows() {
         ("/search?q=", ""),
         ("/search?q=1", "BatchGetItem 1"),
         ("/search?q=no%20id", ""),
-        // The last version, a page of events, the kept snapshots, and two queries for each of two states.
-        ("/aggregates/account/1", "Query 7"),
+        // The last version, a page of events, and two queries for each of two states.
+        ("/aggregates/account/1", "Query 6"),
         ("/aggregates/account/none", "Query 1"),
         // The event, its messages, and the metadata.
         ("/aggregates/account/1/events/1", "Query 3"),

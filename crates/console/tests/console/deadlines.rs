@@ -27,8 +27,8 @@ async fn aggregate_has_the_deadlines_of_the_shown_version_and_their_states_at_th
     bench.operations();
     let page = bench.get(path).await.body;
     assert!(page.contains(&due) && page.contains("<td><code>Expire</code></td><td>pending</td>"), "{page}");
-    // The last version, a page of events, the kept snapshots, two queries for the state, and the deadlines; the messages.
-    assert_eq!(bench.operations(), "BatchGetItem 1, Query 6");
+    // The last version, a page of events, two queries for the state, and the deadlines; the messages.
+    assert_eq!(bench.operations(), "BatchGetItem 1, Query 5");
 
     let store = bench.table.direct_store();
     assert!(store.mark_deadline(&stored, DeadlineMark::Failed("<b>a bug</b>")).await.unwrap());

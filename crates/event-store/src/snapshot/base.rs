@@ -18,31 +18,20 @@ impl EventStream<'_> {
         let Some(row) = self.latest_snapshot().await? else { return Ok(before_first) };
         match self.usable(row).await? {
             Some(folded) => Ok(folded),
-            None => Ok(self.usable_kept_snapshot(keys::MAX_SEQ_NUM).await?.unwrap_or(before_first)),
+            None => Ok(self.usable_kept_snapshot().await?.unwrap_or(before_first)),
         }
     }
 
-    /// The state that a fold up to event `version` starts from: the latest usable snapshot that is not beyond it.
+    /// The state that a fold up to event `version` starts from: that of the snapshot, unless it is beyond the event.
     pub(crate) async fn base_at(&self, version: u64) -> Result<Folded, StoreError> {
-        let before_first = self.model.before_first_event();
-        if self.model.full_history() || version == 0 {
-            return Ok(before_first);
+        if !self.model.full_history() && version > 0 {
+            let base = self.base().await?;
+            // No event after a snapshot of that version is read, so nothing else would show that its event does not exist.
+            if base.version() < version || (base.version() == version && !self.is_ahead(version).await?) {
+                return Ok(base);
+            }
         }
-        let mut nearest = self.usable_kept_snapshot(version).await?.unwrap_or(before_first);
-        // If older snapshots are kept, no snapshot is nearer than this one. Otherwise the latest one may be.
-        if version - nearest.version() >= self.store.settings.snapshot_every {
-            let latest = match self.latest_snapshot().await? {
-                Some(row) => self.usable(row).await?,
-                None => None,
-            };
-            let nearer = latest.filter(|folded| (nearest.version()..=version).contains(&folded.version()));
-            nearest = nearer.unwrap_or(nearest);
-        }
-        // No event after this snapshot is read, so nothing else would show that its event does not exist.
-        if nearest.version() == version && self.is_ahead(version).await? {
-            return Ok(self.model.before_first_event());
-        }
-        Ok(nearest)
+        Ok(self.model.before_first_event())
     }
 
     async fn latest_snapshot(&self) -> Result<Option<Item>, StoreError> {
@@ -50,35 +39,23 @@ impl EventStream<'_> {
         Ok(output.map_err(|error| StoreError::of_call("read a snapshot", error))?.item)
     }
 
-    /// The latest usable kept snapshot up to event `version`.
-    async fn usable_kept_snapshot(&self, version: u64) -> Result<Option<Folded>, StoreError> {
-        let of_call = |error| StoreError::of_call("read a kept snapshot", error);
-        let latest = self.kept_snapshots(version).limit(1).send().await.map_err(of_call)?;
-        let Some(row) = latest.items.unwrap_or_default().pop() else { return Ok(None) };
-        if let Some(folded) = self.usable(row).await? {
-            return Ok(Some(folded));
-        }
-        // If the latest kept snapshot is unusable, another release usually took it, and several others before it. Pages
-        // of 1 MB skip these; the search ends at the first usable one.
+    /// The latest usable kept snapshot. Usually another release took the others.
+    async fn usable_kept_snapshot(&self) -> Result<Option<Folded>, StoreError> {
         let own = AttributeValue::N(self.model.state_version().to_string());
-        let mut others = self
-            .kept_snapshots(version)
-            .filter_expression(format!("{} = :own", attributes::STATE_VERSION))
-            .expression_attribute_values(":own", own)
-            .into_paginator()
-            .items()
-            .send();
-        while let Some(row) = others.next().await {
-            if let Some(folded) = self.usable(row.map_err(of_call)?).await? {
+        let kept = self.kept_snapshots().filter_expression(format!("{} = :own", attributes::STATE_VERSION));
+        let mut kept = kept.expression_attribute_values(":own", own).into_paginator().items().send();
+        while let Some(row) = kept.next().await {
+            let row = row.map_err(|error| StoreError::of_call("read a kept snapshot", error))?;
+            if let Some(folded) = self.usable(row).await? {
                 return Ok(Some(folded));
             }
         }
         Ok(None)
     }
 
-    /// The kept snapshots up to event `version`, the latest first.
-    pub(crate) fn kept_snapshots(&self, version: u64) -> QueryFluentBuilder {
-        let (first, last) = (keys::kept_snapshot_sk(0), keys::kept_snapshot_sk(version));
+    /// The kept snapshots, the latest first.
+    pub(crate) fn kept_snapshots(&self) -> QueryFluentBuilder {
+        let (first, last) = (keys::kept_snapshot_sk(0), keys::kept_snapshot_sk(keys::MAX_SEQ_NUM));
         self.store.rows_between(self.key, first, last).scan_index_forward(false)
     }
 

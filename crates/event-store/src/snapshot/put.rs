@@ -5,10 +5,9 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 use daybook_table::{SnapshotItem, attributes, keys};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::codec::StoredSnapshot;
-use super::retention::{is_expired, rollback_expiry};
 use crate::checksum;
 use crate::error::StoreError;
 use crate::event_stream::EventStream;
@@ -17,6 +16,10 @@ use crate::item::Item;
 /// Maximum attempts to replace an existing snapshot while other runs replace it too. After that, the snapshot of the
 /// other run is as good.
 const ATTEMPTS: usize = 3;
+
+/// The time for which a snapshot of another state version is kept for the release that took it: longer than a gradual
+/// deployment takes, or the decision to roll it back.
+const ROLLBACK_TIME: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// The snapshots of its own state version that a snapshot replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +47,7 @@ impl EventStream<'_> {
             .expression_attribute_values(":stateVersion", AttributeValue::N(snapshot.state_version.to_string()));
         let Some(mut existing) = put_or_existing(put).await? else { return Ok(true) };
         for _ in 0..ATTEMPTS {
-            if !self.may_replace(&existing, snapshot, now).await? {
+            if !self.may_replace(&existing, snapshot.last_seq_num, now).await? {
                 return Ok(false);
             }
             match put_or_existing(self.put_over(self.snapshot_row(snapshot)?, &existing)).await? {
@@ -57,16 +60,11 @@ impl EventStream<'_> {
 
     /// Whether an existing snapshot may be replaced, because this release cannot use it. One that another release can
     /// use is copied to the kept snapshots first.
-    async fn may_replace(&self, existing: &Item, snapshot: &SnapshotItem, now: Timestamp) -> Result<bool, StoreError> {
-        let version = snapshot.last_seq_num;
+    async fn may_replace(&self, existing: &Item, version: u64, now: Timestamp) -> Result<bool, StoreError> {
         match self.decode_snapshot(existing.clone()).await? {
             StoredSnapshot::Usable(folded) if folded.version() > version => self.is_ahead(folded.version()).await,
             StoredSnapshot::Usable(_) => Ok(false),
             StoredSnapshot::OfOtherStateVersion { version: other, .. } if other > version => self.is_ahead(other).await,
-            // Among the kept snapshots, each release keeps its own until they expire.
-            StoredSnapshot::OfOtherStateVersion { .. } if snapshot.sk != keys::SNAPSHOT => {
-                Ok(is_expired(existing, now))
-            }
             StoredSnapshot::OfOtherStateVersion { version: other, .. } => {
                 self.copy_to_kept(existing.clone(), other, now).await?;
                 Ok(true)
@@ -96,8 +94,9 @@ impl EventStream<'_> {
         if !checksum::is_valid(&snapshot) {
             return Ok(());
         }
+        let until = (now + ROLLBACK_TIME).as_second();
         snapshot.insert(attributes::SK.to_owned(), AttributeValue::S(keys::kept_snapshot_sk(version)));
-        snapshot.insert(attributes::TTL.to_owned(), AttributeValue::N(rollback_expiry(now).to_string()));
+        snapshot.insert(attributes::TTL.to_owned(), AttributeValue::N(until.to_string()));
         let own = AttributeValue::N(self.model.state_version().to_string());
         let put = self
             .put(checksum::seal(snapshot))
@@ -116,7 +115,7 @@ impl EventStream<'_> {
     }
 
     /// Puts a snapshot over the existing one that was read, and over no other.
-    pub(crate) fn put_over(&self, item: Item, existing: &Item) -> PutItemFluentBuilder {
+    fn put_over(&self, item: Item, existing: &Item) -> PutItemFluentBuilder {
         let (unchanged, values) = unchanged(existing);
         // A snapshot that was deleted in the meantime has not become newer.
         self.put(item)
@@ -126,7 +125,7 @@ impl EventStream<'_> {
 }
 
 /// The condition that a snapshot is the one that was read, and its values.
-pub(crate) fn unchanged(existing: &Item) -> (String, Item) {
+fn unchanged(existing: &Item) -> (String, Item) {
     let names = [attributes::LAST_SEQ_NUM, attributes::STATE_VERSION, attributes::TAKEN_AT];
     let condition = names.map(|name| match existing.get(name) {
         None => format!("attribute_not_exists({name})"),
@@ -137,7 +136,7 @@ pub(crate) fn unchanged(existing: &Item) -> (String, Item) {
 }
 
 /// `None` when the item was put; the existing item when the condition failed.
-pub(crate) async fn put_or_existing(put: PutItemFluentBuilder) -> Result<Option<Item>, StoreError> {
+async fn put_or_existing(put: PutItemFluentBuilder) -> Result<Option<Item>, StoreError> {
     let Err(error) = put.send().await else { return Ok(None) };
     match error.as_service_error() {
         Some(PutItemError::ConditionalCheckFailedException(failed)) => {

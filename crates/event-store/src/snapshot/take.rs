@@ -57,20 +57,14 @@ impl EventStream<'_> {
             return Ok(SnapshotOutcome::NotNeeded);
         }
         let latest = self.encode_snapshot(loaded, now).await?;
-        // The largest form of the item: as a kept snapshot with a TTL.
+        // The largest form of the item: as a kept snapshot.
         let sk = keys::kept_snapshot_sk(version);
-        let retired = SnapshotItem { sk, ttl: Some(now.as_second()), ..latest.clone() };
-        let bytes = limits::item_size(&self.snapshot_row(&retired)?);
+        let kept = SnapshotItem { sk, ttl: Some(now.as_second()), ..latest.clone() };
+        let bytes = limits::item_size(&self.snapshot_row(&kept)?);
         if bytes > limits::MAX_ITEM {
             return Ok(SnapshotOutcome::TooLarge { bytes });
         }
-        let kept = SnapshotItem { ttl: None, ..retired };
-        // The kept copy is put first: if it were put second, a crash between the two would lose it permanently.
-        if self.store.settings.snapshot_keep > 0 {
-            self.put_snapshot(&kept, replaces, now).await?;
-        }
         let stored = self.put_snapshot(&latest, replaces, now).await?;
-        self.retire_snapshots(&kept.sk, now).await?;
         Ok(if stored { SnapshotOutcome::Taken { version } } else { SnapshotOutcome::NotNewer })
     }
 }

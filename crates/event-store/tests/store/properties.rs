@@ -53,7 +53,7 @@ async fn append(store: &EventStore, notebook: &Subject, lines: &[usize]) -> Vec<
 
 async fn run(steps: Vec<Step>) {
     let table = TestTable::new().await;
-    let settings = StoreSettings { snapshot_every: 3, snapshot_keep: 2, ..settings() };
+    let settings = StoreSettings { snapshot_every: 3, ..settings() };
     // A cache for one notebook, as long as that is short.
     let store = || table.store_with(settings.clone()).with_cache(Cache::bounded(1, 2_000));
     let stores = [store(), store()];
@@ -185,7 +185,7 @@ fn case() -> impl Strategy<Value = Case> {
 
 async fn load_during_an_append(case: Case) {
     let table = TestTable::new().await;
-    let with = StoreSettings { snapshot_every: 3, snapshot_keep: 1, ..settings() };
+    let with = StoreSettings { snapshot_every: 3, ..settings() };
     let (writer, reader) = (table.store_with(with.clone()), table.store_with(with));
     let notebook = Subject::of::<Notebook>("1");
     let take = async || writer.take_snapshot(notebook.model(), &notebook.key, now()).await.unwrap();

@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
 use crate::error::OperatorError;
-use crate::listing::{Listing, Position};
+use crate::listing::{Cursor, Listing};
 use crate::pacing::Pacer;
 use crate::projections::visit::{STOPPED, Visited, Visitor};
 use crate::projections::{version, views_error};
@@ -124,10 +124,11 @@ pub async fn rebuild(
             let since = lead(&visitor, &mut progress).await.map_err(&error)?;
             wait_for_projector(stack, &queue, since, options.wait_for_projector).await?;
         }
-        let listing = selection.list(&store, &stack.registry, &progress.position).map_err(|error| match error {
-            OperatorError::Usage(text) => OperatorError::Usage(format!("{text}; --restart begins anew")),
-            other => other,
-        })?;
+        let listing =
+            selection.list(&store, &stack.registry, progress.after.as_ref()).map_err(|error| match error {
+                OperatorError::Usage(text) => OperatorError::Usage(format!("{text}; --restart begins anew")),
+                other => other,
+            })?;
         let walked = walk(stack, &visitor, listing, &mut progress, &meter, &mut report).await;
         progress.usage += meter.take();
         if walked.is_err() || stack.interrupt.is_cancelled() {
@@ -237,8 +238,8 @@ async fn walk(
 #[serde(rename_all = "camelCase")]
 pub struct RebuildProgress {
     pass: Pass,
-    /// Up to where the aggregates of the pass are done.
-    position: Position,
+    /// Up to where the aggregates of the pass are done; `None` at its beginning.
+    after: Option<Cursor>,
     pub counts: RebuildCounts,
     pub usage: CallUsage,
 }
@@ -285,7 +286,7 @@ impl RebuildProgress {
 
     fn begin_check(&mut self) {
         self.pass = Pass::Check;
-        self.position = Position::default();
+        self.after = None;
         self.counts = RebuildCounts { checked: 0, suspended: 0, unreadable: 0, ..self.counts };
     }
 
@@ -295,7 +296,8 @@ impl RebuildProgress {
         *of_pass += visited.aggregates.iter().filter(|listed| listed.key.is_some()).count() as u64;
         self.counts.sent += visited.sent;
         self.counts.messages += visited.messages;
-        visited.aggregates.iter().for_each(|listed| self.position.advance(listed));
+        let cursor = visited.aggregates.iter().rev().find_map(|listed| listed.cursor.clone());
+        self.after = cursor.or(self.after.take());
         // The second pass finds them again.
         if self.pass == Pass::Fill {
             return Vec::new();

@@ -2,10 +2,8 @@
 //!
 //! Invariant: memory is bounded by two batches, one that is sent and one that is read, and by the reads under way.
 
-use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::rc::Rc;
 
 use daybook_admin::{AdminCalls, EventMessages, IndexEntry, PublishedEvent};
 use daybook_event_store::{EventStore, StoreError, UnreadableRow};
@@ -23,13 +21,9 @@ const MAX_ROWS: usize = 5_000;
 /// A batch is complete as soon as its details have this many bytes.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
+/// Concurrent reads, and the events of each.
 const CONCURRENCY: usize = 16;
-
-/// The bytes that one read should return. Large rows are therefore read in small numbers.
-const READ_BYTES: usize = 1024 * 1024;
-
-const READ_ROWS: usize = 100;
-const READ_EVENTS: usize = 100;
+const READ_EVENTS: usize = 25;
 
 #[derive(Debug)]
 pub(super) struct ReadEvent {
@@ -50,10 +44,11 @@ pub(super) struct Batch {
     pub(super) error: Option<StoreError>,
 }
 
-struct Group {
+/// What is read together. The last part of a chunk has its unreadable rows and its end, and no events.
+#[derive(Default)]
+struct Part {
     unreadable: Vec<UnreadableRow>,
     events: Vec<(Ulid, PublishedEvent)>,
-    /// Set on the last group of a chunk.
     through: Option<Ulid>,
 }
 
@@ -70,17 +65,12 @@ impl<'a> Batches<'a> {
         rate: NonZeroU32,
         interrupt: &'a Interrupt,
     ) -> Self {
-        let sizes = Rc::new(RowSizes::default());
-        let groups = Groups { window, events: VecDeque::new(), unreadable: Vec::new(), through: Ulid::nil() };
-        let of_reads = Rc::clone(&sizes);
-        let groups = stream::try_unfold(groups, move |mut groups| {
-            let sizes = Rc::clone(&sizes);
-            async move {
-                let group = if interrupt.is_cancelled() { None } else { groups.next(&sizes).await? };
-                Ok::<_, StoreError>(group.map(|group| (group, groups)))
-            }
+        let chunks = stream::try_unfold(window, move |mut window| async move {
+            let chunk = if interrupt.is_cancelled() { None } else { window.next_chunk().await? };
+            let parts = chunk.map(|chunk| stream::iter(parts(chunk).into_iter().map(Ok::<_, StoreError>)));
+            Ok::<_, StoreError>(parts.map(|parts| (parts, window)))
         });
-        let reads = groups.map_ok(move |group| read(store, group, Rc::clone(&of_reads))).try_buffered(CONCURRENCY);
+        let reads = chunks.try_flatten().map_ok(move |part| read(store, part)).try_buffered(CONCURRENCY);
         let max_rows = usize::try_from(rate.get()).unwrap_or(MAX_ROWS).clamp(10, MAX_ROWS);
         Self { reads: reads.boxed_local(), max_rows }
     }
@@ -92,86 +82,27 @@ impl<'a> Batches<'a> {
         while rows < self.max_rows && bytes < MAX_BYTES {
             match self.reads.next().await {
                 Some(Ok(read)) => {
-                    let (more_rows, more_bytes) = read.size();
-                    (rows, bytes) = (rows + more_rows, bytes + more_bytes);
+                    for row in read.events.iter().flat_map(|event| &event.messages.rows) {
+                        (rows, bytes) = (rows + 1, bytes + row.detail.len());
+                    }
                     batch.unreadable.extend(read.unreadable);
                     batch.events.extend(read.events);
                     batch.through = read.through;
                 }
-                Some(Err(error)) => {
-                    batch.error = Some(error);
-                    batch.is_last = true;
-                    break;
-                }
-                None => {
-                    batch.is_last = true;
-                    break;
-                }
+                Some(Err(error)) => return Batch { error: Some(error), is_last: true, ..batch },
+                None => return Batch { is_last: true, ..batch },
             }
         }
         batch
     }
 }
 
-impl Batch {
-    fn size(&self) -> (usize, usize) {
-        let rows = self.events.iter().flat_map(|event| &event.messages.rows);
-        rows.fold((0, 0), |(rows, bytes), row| (rows + 1, bytes + row.detail.len()))
-    }
-}
-
-struct RowSizes {
-    rows: Cell<usize>,
-    bytes: Cell<usize>,
-}
-
-impl Default for RowSizes {
-    /// The first reads are small, because the size of the rows is not known yet.
-    fn default() -> Self {
-        Self { rows: Cell::new(1), bytes: Cell::new(READ_BYTES / 10) }
-    }
-}
-
-impl RowSizes {
-    fn add(&self, (rows, bytes): (usize, usize)) {
-        self.rows.set(self.rows.get() + rows);
-        self.bytes.set(self.bytes.get() + bytes);
-    }
-
-    fn rows_of_a_read(&self) -> usize {
-        (READ_BYTES.saturating_mul(self.rows.get()) / self.bytes.get().max(1)).clamp(2, READ_ROWS)
-    }
-}
-
-/// The events of a window, cut into groups.
-struct Groups<'a> {
-    window: WindowReader<'a>,
-    /// The events of the chunk that are in no group yet.
-    events: VecDeque<(Ulid, PublishedEvent)>,
-    /// The unreadable rows of the chunk, for its first group.
-    unreadable: Vec<UnreadableRow>,
-    /// The end of the chunk, for its last group.
-    through: Ulid,
-}
-
-impl Groups<'_> {
-    async fn next(&mut self, sizes: &RowSizes) -> Result<Option<Group>, StoreError> {
-        if self.events.is_empty() {
-            let Some(Chunk { events, unreadable, through }) = self.window.next_chunk().await? else { return Ok(None) };
-            self.events = with_counts(events).collect();
-            (self.unreadable, self.through) = (unreadable, through);
-        }
-        let max_rows = sizes.rows_of_a_read();
-        let mut group = Group { unreadable: std::mem::take(&mut self.unreadable), events: Vec::new(), through: None };
-        let mut rows = 0;
-        while rows < max_rows && group.events.len() < READ_EVENTS {
-            let Some(event) = self.events.pop_front() else { break };
-            rows += event.1.count().unwrap_or(1);
-            group.events.push(event);
-        }
-        group.through = self.events.is_empty().then_some(self.through);
-        Ok(Some(group))
-    }
+fn parts(Chunk { events, unreadable, through }: Chunk) -> Vec<Part> {
+    let events: Vec<_> = with_counts(events).collect();
+    let part = |events: &[_]| Part { events: events.to_vec(), ..Part::default() };
+    let mut parts: Vec<_> = events.chunks(READ_EVENTS).map(part).collect();
+    parts.push(Part { unreadable, events: Vec::new(), through: Some(through) });
+    parts
 }
 
 /// The events with the numbers of messages before them, as far as the chunk contains the event before each.
@@ -184,15 +115,12 @@ fn with_counts(events: Vec<IndexEntry>) -> impl Iterator<Item = (Ulid, Published
     })
 }
 
-async fn read(store: &EventStore, group: Group, sizes: Rc<RowSizes>) -> Result<Batch, StoreError> {
-    let (ids, events): (Vec<_>, Vec<_>) = group.events.into_iter().unzip();
+async fn read(store: &EventStore, Part { unreadable, events, through }: Part) -> Result<Batch, StoreError> {
+    let (ids, events): (Vec<_>, Vec<_>) = events.into_iter().unzip();
     let messages = store.admin().messages_of(&events).await?;
     let events = ids.into_iter().zip(events).zip(messages).map(|((event_id, event), messages)| {
         let PublishedEvent { aggregate, seq_num, .. } = event;
         ReadEvent { event_id, aggregate, seq_num, messages }
     });
-    let read =
-        Batch { unreadable: group.unreadable, events: events.collect(), through: group.through, ..Batch::default() };
-    sizes.add(read.size());
-    Ok(read)
+    Ok(Batch { unreadable, events: events.collect(), through, ..Batch::default() })
 }

@@ -41,14 +41,12 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) async fn new() -> Self {
-        Self::with(EVERY, 0).await
+        Self::with(EVERY).await
     }
 
-    /// A table whose writers mark a snapshot as due every `snapshot_every` events, and that stores `keep` older
-    /// snapshots.
-    pub(crate) async fn with(snapshot_every: u64, keep: u64) -> Self {
-        let snapshot_keep = usize::try_from(keep).unwrap();
-        let table = TestTable::with(StoreSettings { snapshot_every, snapshot_keep, ..settings() }).await;
+    /// A table whose writers mark a snapshot as due every `snapshot_every` events.
+    pub(crate) async fn with(snapshot_every: u64) -> Self {
+        let table = TestTable::with(StoreSettings { snapshot_every, ..settings() }).await;
         let store = table.direct_store();
         Self { table, registry: registry(), store }
     }
