@@ -54,8 +54,7 @@ pub trait StackSource: Send + Sync {
         absent()
     }
 
-    /// The alarms of a stack on AWS.
-    fn alarms(&self) -> Reply<'_, Vec<Alarm>> {
+    fn health(&self) -> Reply<'_, Health> {
         absent()
     }
 }
@@ -279,6 +278,14 @@ pub struct RelayMapping {
     pub id: String,
     pub state: String,
     pub last_result: String,
+}
+
+/// The alarms of a stack on AWS, and the requests to its API.
+#[derive(Debug)]
+pub struct Health {
+    pub alarms: Vec<Alarm>,
+    /// The requests of each of the last 60 minutes, the earliest first; empty if the stack has no alarm on its API.
+    pub traffic: Vec<Minute>,
 }
 
 /// An alarm with the figures of the last three hours.

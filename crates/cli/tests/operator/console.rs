@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::json;
 
@@ -244,20 +245,27 @@ async fn page_of_messages_reads_a_page_of_each_partition_and_continues_where_it_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_shows_what_the_alarms_watch_and_those_that_are_raised_first() {
+async fn health_shows_what_the_alarms_watch_and_those_that_are_raised_first_and_the_requests_of_the_last_hour() {
     let of_metric = json!({
         "AlarmName": "prod-messages-late", "AlarmDescription": "Messages are late.", "StateValue": "OK", "StateReason": "",
         "Namespace": "AWS/Lambda", "MetricName": "IteratorAge", "Dimensions": [{"Name": "FunctionName", "Value": "f"}],
         "Statistic": "Maximum", "Period": 60, "Threshold": 60000.0, "ComparisonOperator": "GreaterThanThreshold",
     });
-    let expression =
-        json!([{"Id": "e", "Expression": "FILL(m, 0)"}, {"Id": "m", "ReturnData": false, "MetricStat": {}}]);
+    let of_api =
+        json!({"Namespace": "AWS/ApiGateway", "MetricName": "Count", "Dimensions": [{"Name": "ApiId", "Value": "a"}]});
+    let expression = json!([{"Id": "e", "Expression": "FILL(m, 0)"}, {"Id": "m", "ReturnData": false, "MetricStat": {"Metric": of_api}}]);
     let of_expression = json!({
         "AlarmName": "prod-records-retried", "AlarmDescription": "<b>Retried</b>.", "StateValue": "ALARM",
         "StateReason": "3 datapoints", "Metrics": expression, "Threshold": 0.0,
         "ComparisonOperator": "GreaterThanThreshold",
     });
-    let aws = Aws { alarms: json!([of_metric, of_expression]), ..healthy() };
+    // The minute before the current one, and an earlier one. Another minute may begin meanwhile.
+    let minutes = [1, 30].map(|ago| (Timestamp::now().as_second() / 60 - ago) * 60);
+    let traffic = json!([
+        {"Id": "count", "Timestamps": minutes, "Values": [7.0, 40.0]},
+        {"Id": "latency", "Timestamps": minutes, "Values": [12.5, 31.0]},
+    ]);
+    let aws = Aws { alarms: json!([of_metric, of_expression]), traffic, ..healthy() };
     let (mut setup, _server) = stack(&aws).await;
     setup
         .served(SERVE, async |console| {
@@ -277,10 +285,23 @@ async fn health_shows_what_the_alarms_watch_and_those_that_are_raised_first() {
     let names = calls[0]["AlarmNames"].as_array().unwrap();
     assert!(names.len() == 39 && names.contains(&json!("prod-messages-late")), "{names:?}");
     let mut queries: Vec<_> = calls[1..].iter().map(|request| request["MetricDataQueries"].clone()).collect();
+    let of_requests = queries.pop().unwrap();
+    for (query, name, statistic) in [(&of_requests[0], "Count", "Sum"), (&of_requests[1], "Latency", "p50")] {
+        let metric = json!({"Namespace": "AWS/ApiGateway", "MetricName": name, "Dimensions": of_api["Dimensions"]});
+        assert_eq!(query["MetricStat"], json!({"Metric": metric, "Period": 60, "Stat": statistic}));
+    }
+    let chart = |name: &str, most: &str| {
+        let chart = page.split_once(&format!("<figcaption>{name}: ")).unwrap().1.split("</figure>").next().unwrap();
+        assert!(chart.contains(&format!("most <strong>{most}</strong>")), "{chart}");
+        // The other minutes have no requests.
+        assert_eq!((chart.matches("<rect").count(), chart.matches("height=\"0\"").count()), (60, 58), "{chart}");
+    };
+    chart("Per minute", "40");
+    chart("Median milliseconds", "31");
     queries.sort_by_key(|queries| queries[0]["Id"] != "e");
     assert_eq!(queries[0], expression);
     assert_eq!(queries[1][0]["MetricStat"]["Metric"]["Dimensions"][0]["Value"], "f");
-    assert_eq!((&queries[1][0]["MetricStat"]["Stat"], calls.len()), (&json!("Maximum"), 3));
+    assert_eq!((&queries[1][0]["MetricStat"]["Stat"], calls.len()), (&json!("Maximum"), 4));
 }
 
 #[tokio::test(flavor = "multi_thread")]

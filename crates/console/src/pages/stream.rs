@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::{deadlines, positions, projections};
-use crate::chart::bars;
+use crate::chart::requests;
 use crate::console::Console;
 use crate::frame::{Failure, Page};
 use crate::request::PageQuery;
@@ -35,13 +35,7 @@ pub(crate) async fn page(
         (queues_markup(&queues))
         (rules_markup(&rules))
         (discarded_markup(&discarded))
-        section {
-            h2 { "Requests in the last hour" }
-            div.cards {
-                (bars("Per minute", &traffic.iter().map(|minute| minute.requests as f64).collect::<Vec<_>>()))
-                (bars("Median milliseconds", &traffic.iter().map(|minute| minute.median_ms).collect::<Vec<_>>()))
-            }
-        }
+        (requests(&traffic))
         section {
             h2 { "Used since the start" }
             dl.numbers { @for (name, value) in numbers(&usage) { div { dt { (name) } dd { (value) } } } }
