@@ -84,7 +84,7 @@ async fn checkpoint_of_a_run_with_other_options_is_rejected() {
     for (line, reason) in [
         ("verify --type todo", r#"types was []; in this one it is ["todo"]"#),
         ("verify --scan", "scan was false; in this one it is true"),
-        ("verify --event-type-shards 3", "EVENT_TYPE_SHARDS was 2; in this one it is 3"),
+        ("EVENT_TYPE_SHARDS=3 verify", "EVENT_TYPE_SHARDS was 2; in this one it is 3"),
         ("snapshot rebuild", r#"command was "verify"; in this one it is "snapshot rebuild""#),
     ] {
         let error = run(line).await.unwrap_err();
