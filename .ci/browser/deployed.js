@@ -102,9 +102,9 @@ async function readOnly() {
   await open('/model');
   await shows('does not know the rules of the bus');
   await look('deployed-model');
-  await open('/messages?type=order');
+  await open('/events?type=order');
   await shows('OrderShipped');
-  await look('deployed-messages');
+  await look('deployed-events');
   await open('/dead-letters');
   await shows('messages in the queue\n1');
   await look('deployed-dead-letter-messages');
@@ -162,7 +162,7 @@ async function onNetwork() {
   assert.equal((await open(`?token=${token}`)).status(), 200);
   assert.ok(!page.url().includes(token), page.url());
   await follow('header.top nav a:nth-child(3)');
-  await shows('Messages');
+  await shows('Events');
   await end({ serving });
 }
 
