@@ -13,8 +13,10 @@ const alarm = (name, state, threshold, description) => ({
   Namespace: 'AWS/Lambda', MetricName: name, Dimensions: [], Statistic: 'Maximum', Period: 60, Threshold: threshold,
   ComparisonOperator: 'GreaterThanThreshold',
 });
+const ofApi = { Namespace: 'AWS/ApiGateway', MetricName: 'Latency', Dimensions: [{ Name: 'ApiId', Value: 'a1b2c3' }] };
+const SLOW = [{ Id: 'slow', MetricStat: { Metric: { ...ofApi, MetricName: 'api-slow' }, Period: 900, Stat: 'Maximum' } }];
 const ALARMS = [
-  alarm('api-slow', 'OK', 2000, 'One request in a hundred takes longer than two seconds.'),
+  { ...alarm('api-slow', 'OK', 2000, 'One request in a hundred takes longer than two seconds.'), Metrics: SLOW },
   alarm('dead-letter-messages', 'ALARM', 0, 'The dead-letter queue has messages. docs/runbook.md#dead-letter-messages'),
   alarm('messages-late', 'OK', 60000, 'Messages reach the event bus more than a minute late.'),
   alarm('records-dropped', 'INSUFFICIENT_DATA', 0, 'Lambda has dropped records.'),
@@ -32,12 +34,17 @@ const services = createServer(async (request, response) => {
     'dead-letter-messages': (at) => (at > now - 2400 ? 1 : 0),
     'messages-late': (at) => 900 + 600 * Math.sin(at / 900),
     IteratorAge: () => 1200,
-  }[query.MetricDataQueries?.[0].MetricStat.Metric.MetricName];
-  const result = { Timestamps: figures ? times : [], Values: figures ? times.map(figures) : [] };
+    Count: (at) => Math.round(40 + 25 * Math.sin(at / 700)),
+    Latency: (at) => 14 + 4 * Math.sin(at / 400),
+  };
+  const results = (query.MetricDataQueries ?? []).map(({ MetricStat: { Metric } }) => {
+    const figure = figures[Metric.MetricName];
+    return { Timestamps: figure ? times : [], Values: figure ? times.map(figure) : [] };
+  });
   const mapping = { UUID: '5c2e4a71-0d0e-4f6c-9d55-0a3c8f6f1f10', State: 'Enabled', LastProcessingResult: 'OK' };
   let answer = { EventSourceMappings: [mapping] };
   if (target.endsWith('DescribeAlarms')) answer = { MetricAlarms: ALARMS };
-  if (target.endsWith('GetMetricData')) answer = { MetricDataResults: [result] };
+  if (target.endsWith('GetMetricData')) answer = { MetricDataResults: results };
   response.end(JSON.stringify(answer));
 });
 
@@ -95,9 +102,9 @@ async function readOnly() {
   await open('/model');
   await shows('does not know the rules of the bus');
   await look('deployed-model');
-  await open('/messages?type=order');
+  await open('/events?type=order');
   await shows('OrderShipped');
-  await look('deployed-messages');
+  await look('deployed-events');
   await open('/dead-letters');
   await shows('messages in the queue\n1');
   await look('deployed-dead-letter-messages');
@@ -107,6 +114,7 @@ async function readOnly() {
   await look('deployed-stream');
   await open('/health');
   await shows('4 alarms, 1 raised');
+  await shows('Requests in the last hour');
   await look('health');
   // The pages that only the local stack has.
   for (const path of ['/bus', '/correlation', '/faults', '/command/order']) {
@@ -154,7 +162,7 @@ async function onNetwork() {
   assert.equal((await open(`?token=${token}`)).status(), 200);
   assert.ok(!page.url().includes(token), page.url());
   await follow('header.top nav a:nth-child(3)');
-  await shows('Messages');
+  await shows('Events');
   await end({ serving });
 }
 

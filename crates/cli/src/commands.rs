@@ -39,6 +39,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use daybook_local_stack::{DevError, Project};
+use daybook_operations::derived::Derived;
 use daybook_operations::forget::ForgetOptions;
 use daybook_operations::import::ImportOptions;
 use daybook_operations::republish::RepublishOptions;
@@ -188,10 +189,28 @@ impl OperatorCommand {
                 context.run(&stack, false, async |session| console::run(args, session).await).await
             }
             Self::Verify(command) => command.run(context, verify::run).await,
-            Self::Claims(command) => command.run(context).await,
-            Self::Deadlines(command) => command.run(context).await,
-            Self::Dlq(command) => command.run(context).await,
-            Self::Discarded(command) => command.run(context).await,
+            Self::Claims(ClaimsCommand::Rebuild(command)) => {
+                command.run(context, async |args, on| derived::correct(Derived::Claims(&[]), args, on).await).await
+            }
+            Self::Deadlines(DeadlinesCommand::List(command)) => command.run(context, deadlines::list).await,
+            Self::Deadlines(DeadlinesCommand::Retry(command)) => {
+                command.run(context, async |args, on| deadlines::mark_all(args, false, on).await).await
+            }
+            Self::Deadlines(DeadlinesCommand::Drop(command)) => {
+                command.run(context, async |args, on| deadlines::mark_all(args, true, on).await).await
+            }
+            Self::Deadlines(DeadlinesCommand::Rebuild(command)) => {
+                let rows = Derived::Deadlines { sends: true };
+                command.run(context, async |args, on| derived::correct(rows, args, on).await).await
+            }
+            Self::Dlq(DlqCommand::List(command)) => command.run(context, dlq::list).await,
+            Self::Dlq(DlqCommand::Show(command)) => command.run(context, dlq::show).await,
+            Self::Dlq(DlqCommand::Stats(command)) => command.run(context, dlq::stats).await,
+            Self::Dlq(DlqCommand::Export(command)) => command.run(context, dlq::export).await,
+            Self::Dlq(DlqCommand::Redrive(command)) => command.run(context, dlq::redrive).await,
+            Self::Dlq(DlqCommand::Delete(command)) => command.run(context, dlq::delete).await,
+            Self::Discarded(DiscardedCommand::List(command)) => command.run(context, discarded::list).await,
+            Self::Discarded(DiscardedCommand::Redrive(command)) => command.run(context, discarded::redrive).await,
             Self::Relay(RelayCommand::Status(command)) => command.run_on_named(context, relay::status).await,
             Self::Republish(command) => command.run(context, republish::run).await,
             Self::Restore(command) => command.run_on_named(context, restore::run).await,
@@ -204,8 +223,19 @@ impl OperatorCommand {
             Self::Export(command) => command.run(context, export::run).await,
             Self::Import(command) => command.run(context, import::run).await,
             Self::Forget(command) => command.run(context, forget::run).await,
-            Self::Projection(command) => command.run(context).await,
-            Self::Process(command) => command.run(context).await,
+            Self::Projection(ProjectionCommand::Rebuild(command)) => {
+                command.run(context, projection::run_rebuild).await
+            }
+            Self::Projection(ProjectionCommand::Status(command)) => command.run(context, projection::status).await,
+            Self::Projection(ProjectionCommand::Switch(command)) => command.run(context, projection::switch).await,
+            Self::Projection(ProjectionCommand::Drop(command)) => command.run(context, projection::drop_version).await,
+            Self::Projection(ProjectionCommand::Suspended(command)) => {
+                command.run(context, projection::suspended).await
+            }
+            Self::Projection(ProjectionCommand::Resume(command)) => command.run(context, projection::resume).await,
+            Self::Process(ProcessCommand::Suspended(command)) => command.run(context, process::list).await,
+            Self::Process(ProcessCommand::Resume(command)) => command.run(context, process::resume_all).await,
+            Self::Process(ProcessCommand::CatchUp(command)) => command.run(context, process::send_all).await,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use maud::{Markup, html};
 
+use crate::stack::Minute;
+
 const HEIGHT: f64 = 40.0;
 
 /// The width of a bar with its gap.
@@ -21,6 +23,20 @@ pub(crate) fn bars(name: &str, values: &[f64]) -> Markup {
                 @for (index, value) in values.iter().enumerate() {
                     rect x=(x(index)) y=(HEIGHT - height(*value)) width=(STEP - 1.0) height=(height(*value)) {}
                 }
+            }
+        }
+    }
+}
+
+/// The requests to the API in the last hour.
+pub(crate) fn requests(traffic: &[Minute]) -> Markup {
+    let of_each = |figure: fn(&Minute) -> f64| traffic.iter().map(figure).collect::<Vec<_>>();
+    html! {
+        section {
+            h2 { "Requests in the last hour" }
+            div.cards {
+                (bars("Per minute", &of_each(|minute| minute.requests as f64)))
+                (bars("Median milliseconds", &of_each(|minute| minute.median_ms)))
             }
         }
     }

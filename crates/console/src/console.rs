@@ -34,7 +34,7 @@ pub struct Console {
 pub enum StackKind {
     /// The local stack. Its bus stores messages.
     Local { api: Router },
-    /// A stack on AWS. Its bus stores no messages, so the rows of the outbox stand for them.
+    /// A stack on AWS. Its bus stores no messages.
     Deployed {
         table: String,
         /// Whether dead-letter messages are listed, and can be sent again and deleted, and suspended aggregates can be
@@ -65,7 +65,7 @@ impl StackKind {
             Self::Deployed { .. } => &[
                 ("Aggregates", ""),
                 ("Model", "/model"),
-                ("Messages", "/messages"),
+                ("Events", "/events"),
                 ("Dead-letter messages", "/dead-letters"),
                 ("Stream", "/stream"),
                 ("Health", "/health"),

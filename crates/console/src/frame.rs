@@ -133,6 +133,18 @@ pub(crate) fn tabs<'a>(label: &str, tabs: impl Iterator<Item = (&'a str, String)
     }
 }
 
+/// A table. A column whose name begins with `#` has numbers.
+pub(crate) fn table(columns: &[&str], rows: &Markup) -> Markup {
+    html! {
+        div.scroll tabindex="0" { table {
+            thead { tr { @for column in columns {
+                @match column.strip_prefix('#') { Some(name) => th.number { (name) }, None => th { (column) } }
+            } } }
+            tbody { (rows) }
+        } }
+    }
+}
+
 /// The place of a button that copies a text.
 pub(crate) fn copy_button(text: impl std::fmt::Display) -> Markup {
     html! { span data-copy=(text) {} }

@@ -1,31 +1,15 @@
-//! JSON with its numbers and its order of members as they were written, indented, and cut if it is long.
+//! JSON with its numbers and its order of members as they were written, indented.
 
 use maud::{Markup, html};
 
-/// Maximum bytes that a page shows of one value.
-const MAX_SHOWN: usize = 16 * 1024;
-
-/// A value. `whole` is the address of the whole value, for a value that is cut.
-pub(crate) fn block(text: &str, whole: &str) -> Markup {
-    let all = indented(text);
-    let (shown, is_cut) = cut(&all, MAX_SHOWN);
-    html! {
-        pre.json tabindex="0" role="group" aria-label="JSON" { (colored(shown)) @if is_cut { "…" } }
-        @if is_cut {
-            p.hint { "The first " (MAX_SHOWN / 1024) " KB. " a href=(whole) { "Show all " (all.len().div_ceil(1024)) " KB" } }
-        }
-    }
+pub(crate) fn block(text: &str) -> Markup {
+    html! { pre.json tabindex="0" role="group" aria-label="JSON" { (colored(&indented(text))) } }
 }
 
+/// The beginning of a text.
 pub(crate) fn line(text: &str, most: usize) -> Markup {
-    let (shown, is_cut) = cut(text, most);
-    html! { code.line { (shown) @if is_cut { "…" } } }
-}
-
-/// The beginning of a text, and whether there is more.
-fn cut(text: &str, most: usize) -> (&str, bool) {
     let end = text.floor_char_boundary(most);
-    (&text[..end], end < text.len())
+    html! { code.line { (&text[..end]) @if end < text.len() { "…" } } }
 }
 
 enum Token<'a> {
@@ -61,38 +45,38 @@ pub(crate) fn indented(text: &str) -> String {
     for token in tokens(text) {
         let other = match token {
             Token::Text(string) => {
+                begin_line(&mut out, depth);
                 out.push_str(string);
                 continue;
             }
             Token::Other(other) => other,
         };
-        let mut characters = other.chars().filter(|character| !character.is_whitespace()).peekable();
-        while let Some(character) = characters.next() {
+        for character in other.chars().filter(|character| !character.is_whitespace()) {
             match character {
-                '{' | '[' if matches!(characters.peek(), Some('}' | ']')) => out.push(character),
-                '{' | '[' => {
-                    depth += 1;
-                    out.push(character);
-                    new_line(&mut out, depth);
-                }
                 '}' | ']' => {
-                    let is_empty = out.ends_with(['{', '[']);
-                    if !is_empty {
-                        depth = depth.saturating_sub(1);
+                    depth = depth.saturating_sub(1);
+                    if !out.ends_with(['{', '[']) {
                         new_line(&mut out, depth);
                     }
-                    out.push(character);
                 }
-                ',' => {
-                    out.push(',');
-                    new_line(&mut out, depth);
-                }
-                ':' => out.push_str(": "),
-                other => out.push(other),
+                ',' | ':' => {}
+                _ => begin_line(&mut out, depth),
+            }
+            out.push(character);
+            depth += usize::from(matches!(character, '{' | '['));
+            if character == ':' {
+                out.push(' ');
             }
         }
     }
     out
+}
+
+/// Begins a line after what opens or separates members.
+fn begin_line(out: &mut String, depth: usize) {
+    if out.ends_with(['{', '[', ',']) {
+        new_line(out, depth);
+    }
 }
 
 fn new_line(out: &mut String, depth: usize) {
@@ -137,14 +121,7 @@ mod tests {
 
     #[test]
     fn markup_in_a_value_is_text() {
-        let shown = block(r#"{"<b>":"<script>alert(1)</script>"}"#, "/whole").into_string();
+        let shown = block(r#"{"<b>":"<script>alert(1)</script>"}"#).into_string();
         assert!(!shown.contains("<script") && !shown.contains("<b>"), "{shown}");
-    }
-
-    #[test]
-    fn long_value_is_cut_and_links_to_the_whole() {
-        let long = format!("\"{}\"", "é".repeat(MAX_SHOWN));
-        let shown = block(&long, "/whole").into_string();
-        assert!(shown.len() < MAX_SHOWN + 1_000 && shown.contains("href=\"/whole\""), "{}", shown.len());
     }
 }

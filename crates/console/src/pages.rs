@@ -6,7 +6,7 @@
 //!   `raw`: rows and values as they are stored.
 //! - `events`: the latest events.
 //! - `command`: sends a command. `copied_test`: the test that the copy shows.
-//! - `bus`: the messages on the bus. `messages`: the messages in the outbox, for a stack on AWS.
+//! - `bus`: the messages on the bus.
 //! - `view`: the rows of a projection.
 //! - `dead_letters`, `correlation`. `stream`; `projections`, `deadlines`, `positions`: their parts of it. `health`: the alarms of a
 //!   stack on AWS. `faults`.
@@ -25,7 +25,6 @@ pub(crate) mod faults;
 pub(crate) mod health;
 mod latest_events;
 mod live;
-pub(crate) mod messages;
 pub(crate) mod model;
 mod positions;
 pub(crate) mod projections;

@@ -3,15 +3,13 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use axum::extract::path::ErrorKind;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Form, FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
-use serde::de::{self, DeserializeOwned};
-use serde::{Deserialize, Deserializer};
+use serde::de::DeserializeOwned;
 
 use crate::console::Console;
 use crate::frame::Failure;
@@ -22,33 +20,12 @@ pub(crate) struct PagePath<T>(pub(crate) T);
 /// The query of a page. A wrong value in it is an error page of the console.
 pub(crate) struct PageQuery<T>(pub(crate) T);
 
-/// A version of an aggregate, or the number of an event.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(try_from = "String")]
-pub(crate) struct VersionNumber(pub(crate) u64);
-
-#[derive(Deserialize)]
-pub(crate) struct VersionQuery {
-    pub(crate) version: VersionNumber,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(try_from = "String")]
-pub(crate) struct BusPosition(pub(crate) usize);
-
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PagePath<T> {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
-        let path = Path::from_request_parts(parts, state).await.map_err(|rejection| {
-            let cause = match &rejection {
-                PathRejection::FailedToDeserializePathParams(error) => match error.kind() {
-                    ErrorKind::DeserializeError { message, .. } => message.clone(),
-                    kind => kind.to_string(),
-                },
-                _ => rejection.to_string(),
-            };
-            Failure::missing(format!("There is no page {}: {cause}.", parts.uri.path()))
+        let path = Path::from_request_parts(parts, state).await.map_err(|rejection: PathRejection| {
+            Failure::missing(format!("There is no page {}: {}.", parts.uri.path(), rejection.body_text()))
         })?;
         let Path(path) = path;
         Ok(Self(path))
@@ -65,33 +42,6 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for PageQuery<T> {
         })?;
         Ok(Self(query))
     }
-}
-
-impl TryFrom<String> for VersionNumber {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let number = text.parse().map(Self);
-        number.map_err(|_| format!("{text:?} is not a version; a version is the number of an event, counted from 1"))
-    }
-}
-
-impl TryFrom<String> for BusPosition {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let position = text.parse().map(Self);
-        position.map_err(|_| format!("{text:?} is not the position of a message on the bus; they are counted from 1"))
-    }
-}
-
-/// Reads the position of a message on the bus, or an empty text, as an unused field of a form has.
-pub(crate) fn position_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    if !text.is_empty() {
-        BusPosition::try_from(text.clone()).map_err(de::Error::custom)?;
-    }
-    Ok(text)
 }
 
 const TOKEN: &str = "token";

@@ -12,8 +12,8 @@ use crate::console::{Console, StackKind};
 use crate::frame::{Failure, add_frame, assets};
 use crate::guard::guard;
 use crate::pages::{
-    aggregate, aggregates, bus, command, copied_test, correlation, dead_letters, events, faults, health, messages,
-    model, projections, raw, stream, view,
+    aggregate, aggregates, bus, command, copied_test, correlation, dead_letters, events, faults, health, model,
+    projections, raw, stream, view,
 };
 
 /// The pages, all below `/_console`. No aggregate type can have this name.
@@ -29,11 +29,10 @@ pub fn router(console: Console) -> Router {
         .route("/_console/", get(async || Redirect::to("/_console")))
         .route("/_console/model", get(model::page))
         .route("/_console/search", get(aggregates::search))
+        .route("/_console/events", get(events::page))
         .route("/_console/aggregates/{type}/{id}", get(aggregate::page))
-        .route("/_console/aggregates/{type}/{id}/state", get(raw::state))
         .route("/_console/aggregates/{type}/{id}/test", get(copied_test::page))
         .route("/_console/aggregates/{type}/{id}/events/{number}", get(raw::rows))
-        .route("/_console/aggregates/{type}/{id}/events/{number}/data", get(raw::event_data))
         .route("/_console/views/{name}/{version}", get(view::page))
         .route("/_console/views/{name}/{version}/row", get(view::row))
         .merge(of_kind)
@@ -48,7 +47,6 @@ fn local_pages() -> Router<Arc<Console>> {
     Router::new()
         .route("/_console/example", post(command::send_example))
         .route("/_console/command/{type}", get(command::page).post(command::send))
-        .route("/_console/events", get(events::page))
         .route("/_console/events/live", get(events::live))
         .route("/_console/bus", get(bus::page))
         .route("/_console/bus/live", get(bus::live))
@@ -59,10 +57,7 @@ fn local_pages() -> Router<Arc<Console>> {
 }
 
 fn deployed_pages() -> Router<Arc<Console>> {
-    Router::new()
-        .route("/_console/messages", get(messages::page))
-        .route("/_console/stream", get(stream::deployed_page))
-        .route("/_console/health", get(health::page))
+    Router::new().route("/_console/stream", get(stream::deployed_page)).route("/_console/health", get(health::page))
 }
 
 /// The dead-letter messages, with what can be done to them, and what can be done to read models.

@@ -1,12 +1,10 @@
 //! The form of a command, from its JSON Schema, and the command from the form.
 
+use daybook_decider::sample;
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
 use crate::request::PostedForm;
-
-/// Maximum lists and objects in each other for which the form shows an outline.
-const MAX_DEPTH: usize = 4;
 
 const DATA: &str = "data.";
 
@@ -49,7 +47,10 @@ fn command<'a>(schema: &'a Value, variant: &'a Value) -> Option<CommandForm<'a>>
         let target = resolved(schema, property);
         let kind = kind(target);
         let example = match kind {
-            Kind::Json => serde_json::to_string_pretty(&outline(schema, property, MAX_DEPTH)).ok(),
+            Kind::Json => {
+                let given = example(schema, property).cloned().unwrap_or_else(|| sample(property, schema));
+                serde_json::to_string_pretty(&given).ok()
+            }
             _ => example(schema, property).map(|found| found.as_str().map_or_else(|| found.to_string(), str::to_owned)),
         };
         Field {
@@ -68,36 +69,6 @@ fn command<'a>(schema: &'a Value, variant: &'a Value) -> Option<CommandForm<'a>>
 fn example<'a>(root: &'a Value, schema: &'a Value) -> Option<&'a Value> {
     let of = |schema: &'a Value| schema.get("examples").and_then(|examples| examples.get(0)).or(schema.get("default"));
     of(schema).or_else(|| of(resolved(root, schema)))
-}
-
-/// A value that has the form of the schema, made of the examples in it. It has only the required members, and the form of
-/// the first of several variants.
-fn outline(root: &Value, schema: &Value, depth: usize) -> Value {
-    if let Some(example) = example(root, schema) {
-        return example.clone();
-    }
-    let schema = resolved(root, schema);
-    if let Some(only) = schema.get("const") {
-        return only.clone();
-    }
-    let mut variants = schema.get("anyOf").or(schema.get("oneOf")).and_then(Value::as_array).into_iter().flatten();
-    let variant = variants.find(|variant| text(variant, "type") != Some("null"));
-    let members = schema.get("properties").and_then(Value::as_object);
-    let required = members.into_iter().flatten().filter(|(name, _)| is_required(schema, name));
-    match kind(schema) {
-        Kind::Text => "".into(),
-        Kind::Number => 0.into(),
-        Kind::Flag => false.into(),
-        Kind::Choice(names) => names.first().copied().into(),
-        Kind::Json if depth == 0 => Value::Null,
-        Kind::Json if text(schema, "type") == Some("array") => {
-            schema.get("items").map(|items| outline(root, items, depth - 1)).into_iter().collect()
-        }
-        Kind::Json => match variant {
-            Some(variant) if members.is_none() => outline(root, variant, depth - 1),
-            _ => required.map(|(name, member)| (name.clone(), outline(root, member, depth - 1))).collect(),
-        },
-    }
 }
 
 fn is_required(schema: &Value, name: &str) -> bool {
@@ -232,36 +203,6 @@ mod tests {
 
     fn form(fields: &[(&str, &str)]) -> PostedForm {
         PostedForm(fields.iter().map(|(name, value)| (format!("data.{name}"), (*value).to_owned())).collect())
-    }
-
-    #[test]
-    fn list_is_shown_as_an_outline_with_the_examples_of_its_items() {
-        let root = json!({"$defs": {"Item": {"type": "object", "properties": {
-            "id": {"type": "string", "examples": ["coffee"]}, "quantity": {"type": "integer"}, "tags": {"type": "array"},
-            "parts": {"type": "array", "items": {"$ref": "#/$defs/Item"}},
-        }, "required": ["id", "quantity", "tags", "parts"]}}});
-        let outlined = outline(&root, &json!({"type": "array", "items": {"$ref": "#/$defs/Item"}}), 3);
-        assert_eq!(outlined, json!([{"id": "coffee", "quantity": 0, "tags": [], "parts": [null]}]));
-    }
-
-    #[test]
-    fn outline_has_only_the_required_members_and_the_first_of_several_variants() {
-        let root = json!({"$defs": {"Card": {
-            "properties": {
-                "kind": {"type": "string", "const": "card"}, "number": {"type": "string"}, "expiry": {"type": "string"},
-            },
-            "required": ["kind", "number"],
-        }}});
-        let (card, cash) = (json!({"$ref": "#/$defs/Card"}), json!({"properties": {}}));
-        let schema = json!({
-            "properties": {
-                "any": {"anyOf": [card, {"type": "null"}]}, "one": {"oneOf": [card, cash]},
-                "note": {"anyOf": [{"type": "null"}, {"type": "string"}]}, "optional": {"type": "string"},
-            },
-            "required": ["any", "one", "note"],
-        });
-        let outlined_card = json!({"kind": "card", "number": ""});
-        assert_eq!(outline(&root, &schema, 3), json!({"any": outlined_card, "one": outlined_card, "note": ""}));
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub trait StackSource: Send + Sync {
         absent()
     }
 
-    /// What the parts of the local stack wait for, and what it has used.
+    /// What the parts of the local stack wait for, and its latest requests.
     fn stream(&self) -> Reply<'_, StreamState> {
         absent()
     }
@@ -54,8 +54,7 @@ pub trait StackSource: Send + Sync {
         absent()
     }
 
-    /// The alarms of a stack on AWS.
-    fn alarms(&self) -> Reply<'_, Vec<Alarm>> {
+    fn health(&self) -> Reply<'_, Health> {
         absent()
     }
 }
@@ -174,7 +173,7 @@ pub(crate) fn queue_name(queue_url: &str) -> &str {
     queue_url.rsplit(['/', ':']).next().unwrap_or_default()
 }
 
-/// What the parts of the local stack wait for, and what it has used since its start.
+/// What the parts of the local stack wait for, and its latest requests.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct StreamState {
     pub mappings: Vec<Mapping>,
@@ -184,8 +183,6 @@ pub struct StreamState {
     pub discarded: Vec<Value>,
     /// The requests of each of the last 60 minutes, the earliest first.
     pub traffic: Vec<Minute>,
-    /// Counts by name, some of them in objects: `{"apiRequests": 1, "calls": {"Query": 2}}`.
-    pub usage: Value,
 }
 
 /// The requests to the API in a minute, and the median of their durations.
@@ -279,6 +276,14 @@ pub struct RelayMapping {
     pub id: String,
     pub state: String,
     pub last_result: String,
+}
+
+/// The alarms of a stack on AWS, and the requests to its API.
+#[derive(Debug)]
+pub struct Health {
+    pub alarms: Vec<Alarm>,
+    /// The requests of each of the last 60 minutes, the earliest first; empty if the stack has no alarm on its API.
+    pub traffic: Vec<Minute>,
 }
 
 /// An alarm with the figures of the last three hours.

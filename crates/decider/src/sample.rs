@@ -2,11 +2,20 @@
 
 use serde_json::{Map, Value, json};
 
+/// Maximum references that are followed one after the other: a schema may refer to itself.
+const MAX_REFERENCES: u32 = 8;
+
 /// A value that fits a schema: the schema's example, or the simplest value.
 pub fn sample(schema: &Value, root: &Value) -> Value {
+    bounded(schema, root, MAX_REFERENCES)
+}
+
+fn bounded(schema: &Value, root: &Value, references: u32) -> Value {
+    let sample = |schema: &Value| bounded(schema, root, references);
     if let Some(reference) = schema["$ref"].as_str() {
         let target = root.pointer(reference.trim_start_matches('#'));
-        return target.map(|target| sample(target, root)).unwrap_or_default();
+        let left = references.checked_sub(1);
+        return target.zip(left).map(|(target, left)| bounded(target, root, left)).unwrap_or_default();
     }
     for given in [&schema["examples"][0], &schema["const"], &schema["enum"][0]] {
         if !given.is_null() {
@@ -15,17 +24,17 @@ pub fn sample(schema: &Value, root: &Value) -> Value {
     }
     for choice in ["oneOf", "anyOf", "allOf"] {
         if schema[choice][0].is_object() {
-            return sample(&schema[choice][0], root);
+            return sample(&schema[choice][0]);
         }
     }
     let kind = schema["type"].as_str().or_else(|| schema["type"][0].as_str());
     match kind {
         Some("object") => {
             let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            let members = required.map(|name| (name.to_owned(), sample(&schema["properties"][name], root)));
+            let members = required.map(|name| (name.to_owned(), sample(&schema["properties"][name])));
             members.collect::<Map<_, _>>().into()
         }
-        Some("array") => json!([sample(&schema["items"], root)]),
+        Some("array") => json!([sample(&schema["items"])]),
         Some("string") => match schema["format"].as_str() {
             Some("date-time") => json!("2026-01-01T00:00:00Z"),
             Some("date") => json!("2026-01-01"),
@@ -34,5 +43,20 @@ pub fn sample(schema: &Value, root: &Value) -> Value {
         Some("integer" | "number") => json!(schema["minimum"].as_i64().unwrap_or_default().max(1)),
         Some("boolean") => json!(true),
         _ => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schema_that_refers_to_itself_has_a_sample() {
+        let node = json!({
+            "type": "object", "properties": {"parts": {"type": "array", "items": {"$ref": "#/$defs/Node"}}},
+            "required": ["parts"],
+        });
+        let root = json!({"$defs": {"Node": node}});
+        assert!(sample(&node, &root)["parts"][0]["parts"].is_array());
     }
 }

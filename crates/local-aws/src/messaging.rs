@@ -26,7 +26,7 @@ mod sqs;
 pub use bus::{Bus, Delivered, PutEventsCall, PutEventsResultEntry, WaitingMessage};
 pub use daybook_event_pattern::EventPattern;
 pub use deliveries::QueueTarget;
-pub use faults::{CallFault, DeliveryFault, EntryFault, Faults, FunctionFault, Rule, ViewFaults};
+pub use faults::{CallFault, DeliveryFault, EntryFault, Faults, FunctionFault, Rule};
 pub use search::{BusMessage, BusPart, MessageQuery};
 pub use sqs::{QueueMessage, ReceivedMessage, TargetOutcome, TargetRecord};
 

@@ -12,7 +12,7 @@ use daybook_console::stack::{
 use daybook_local_aws::messaging::WaitingMessage;
 use daybook_stream_relay::{DeadLetter, Resend, ResendOutcome, clients};
 
-use crate::endpoints::{StackParts, json};
+use crate::endpoints::StackParts;
 
 /// The rate at which dead-letter messages are sent again.
 const REDRIVE_RATE: NonZeroU32 = NonZeroU32::MIN.saturating_add(999);
@@ -54,7 +54,6 @@ impl StackParts {
             rules: self.rules.all(),
             discarded: self.discarded.all(),
             traffic: self.functions.traffic.minutes(),
-            usage: json(self.usage()),
         }
     }
 
@@ -88,7 +87,7 @@ impl StackParts {
         let mut waiting = Vec::new();
         let rejected = match action {
             ControlAction::Nothing => None,
-            ControlAction::SetFaults(faults) => self.set_faults(faults).await.err(),
+            ControlAction::SetFaults(faults) => self.set_faults(faults).err(),
             ControlAction::MoveClock(by) => self.move_clock(&by).await.err().map(|(_, reason)| reason),
             ControlAction::WaitUntilIdle => {
                 if !self.is_idle_within(IDLE_PATIENCE, || self.waiting().is_empty()).await {

@@ -104,8 +104,10 @@ struct MoveJson {
 pub(crate) fn router(parts: StackParts) -> Router {
     type Parts = State<StackParts>;
     let set_faults = async |State(parts): Parts, Json(faults): Json<Value>| {
-        let set = parts.set_faults(faults).await;
-        set.map(|()| StatusCode::NO_CONTENT).map_err(|error| (StatusCode::UNPROCESSABLE_ENTITY, error))
+        parts
+            .set_faults(faults)
+            .map(|()| StatusCode::NO_CONTENT)
+            .map_err(|error| (StatusCode::UNPROCESSABLE_ENTITY, error))
     };
     let usage = async |State(parts): Parts| {
         parts.meter.add(parts.functions.take_usage().await);
@@ -157,11 +159,6 @@ fn dead_letters(bus: &Bus) -> Vec<QueueMessageJson> {
     bus.dead_letters().into_iter().map(message).collect()
 }
 
-/// A value whose names are strings, as JSON.
-pub(crate) fn json(value: impl Serialize) -> Value {
-    serde_json::to_value(value).unwrap_or_default()
-}
-
 impl StackParts {
     /// What the stack has used since its start, without the calls that the functions have not reported yet.
     pub(crate) fn usage(&self) -> Usage {
@@ -175,11 +172,10 @@ impl StackParts {
     }
 
     /// Replaces all faults, or returns why they are not valid.
-    pub(crate) async fn set_faults(&self, faults: Value) -> Result<(), String> {
+    pub(crate) fn set_faults(&self, faults: Value) -> Result<(), String> {
         let given = Faults::deserialize(&faults).map_err(|error| error.to_string())?;
         *self.set_faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
         self.mappings.pause(given.paused.iter().map(|function| function.name()).collect());
-        self.functions.replace_view_faults(&given.views).await;
         self.bus.set_faults(given);
         Ok(())
     }

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use daybook_admin::AdminCalls;
+use daybook_command_handler::openapi::samples;
 use daybook_command_handler::{Api, ApiSettings, gateway, router};
-use daybook_decider::{Registry, sample};
+use daybook_decider::Registry;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
@@ -100,21 +101,18 @@ fn add_creations(registry: &Registry, folder: &Path) -> Result<(), Box<dyn Error
     }
     for model in registry.iter().filter(|model| model.sources().is_empty() && !sent.contains(model.type_name())) {
         let (name, path) = (model.type_name(), format!("/{}", model.type_name()));
-        let schema = Value::from(model.schemas().command.clone());
-        let mut commands = schema["oneOf"].as_array().into_iter().flatten().map(|command| &command["properties"]);
-        let creation = commands.find(|command| command["command"]["const"] == model.commands().create);
-        let Some(creation) = creation else { continue };
+        let creation = samples(model).into_iter().find(|sample| sample["command"] == model.commands().create);
         let file = folder.join(format!("{name}{CREATION}"));
-        let Value::Object(mut body) = sample(&creation["data"], &schema) else { continue };
-        if file.exists() {
+        let body = creation.map(|mut creation| creation["data"].take());
+        let Some(mut body) = body.filter(|body| body.is_object() && !file.exists()) else {
             continue;
-        }
-        body.insert("id".to_owned(), format!("{name}-1").into());
+        };
+        body["id"] = format!("{name}-1").into();
         let event = json!({
             "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "",
             "headers": {"content-type": "application/json"},
             "requestContext": {"http": {"method": "POST", "path": path, "protocol": "HTTP/1.1"}, "stage": "$default"},
-            "body": Value::Object(body).to_string(), "isBase64Encoded": false,
+            "body": body.to_string(), "isBase64Encoded": false,
         });
         fs::write(&file, format!("{event:#}\n"))?;
     }

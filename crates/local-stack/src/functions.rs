@@ -16,7 +16,6 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use daybook_event_source_mapping::InvocationOutcome;
 use daybook_local_aws::clock::{Ahead, LocalClock};
-use daybook_local_aws::messaging::ViewFaults;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -27,7 +26,7 @@ use tower::ServiceExt;
 use crate::servers::{CallFailure, call, problem};
 use crate::usage::{Traffic, Usage};
 
-pub(crate) use code::{ConsoleSettings, FunctionSettings, queue_of_projector, queue_of_reactor, start};
+pub(crate) use code::{ConsoleSettings, FunctionSettings, start};
 
 /// How long a request of the stack may take. Functions that have come to a standstill can still be replaced.
 const STACK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -67,16 +66,12 @@ impl Functions {
         }
     }
 
-    /// Uses another version from now on, with the faults that are not used up, and a clock that is as far ahead. Returns the
-    /// calls that the old version has counted.
+    /// Uses another version from now on, with a clock that is as far ahead. Returns the calls that the old version has counted.
     ///
     /// Calls that have begun continue with the old version. Later ones wait for them, because a feed shows when it is
     /// complete by the decisions in flight of its own process. They do not wait for functions that have come to a standstill.
     pub(crate) async fn replace(&self, version: Version, clock: &LocalClock) -> Usage {
         let _calls = timeout(STACK_TIMEOUT, self.calls.write()).await;
-        let next = Self::new(version.clone(), None);
-        let left = self.replace_view_faults(&ViewFaults::default()).await;
-        next.replace_view_faults(&left).await;
         let usage = self.take_usage().await;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = version;
         // It may have been moved while the new process started.
@@ -127,11 +122,6 @@ impl Functions {
     /// The calls that the functions have counted since this was called last.
     pub(crate) async fn take_usage(&self) -> Usage {
         self.request_json(Method::POST, "/usage", &()).await
-    }
-
-    /// Replaces the faults of the calls to the views table. Returns those that were left.
-    pub(crate) async fn replace_view_faults(&self, faults: &ViewFaults) -> ViewFaults {
-        self.request_json(Method::PUT, "/view-faults", faults).await
     }
 
     /// Moves the clock of functions that run in another process, so that it is this far ahead.

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::functions::Function;
-use crate::rule_function::{RuleFunction, RuleStates, batch, unprocessed};
+use crate::rule_function::{RuleFunction, batch, unprocessed};
 
 /// `BatchSize` of the mappings of the projector and the reactor.
 const BATCH_SIZE: usize = 10;
@@ -31,7 +31,7 @@ pub(crate) struct QueueWorker {
 
 pub(crate) enum QueueFunction {
     OfStack(Function),
-    OfRule(Arc<RuleFunction>, RuleStates),
+    OfRule(Arc<RuleFunction>),
 }
 
 impl QueueWorker {
@@ -39,7 +39,7 @@ impl QueueWorker {
     pub(crate) async fn run(self) {
         let batch_size = match &self.function {
             QueueFunction::OfStack(_) => BATCH_SIZE,
-            QueueFunction::OfRule(function, _) => function.batch_size(),
+            QueueFunction::OfRule(function) => function.batch_size(),
         };
         // A message stays hidden while the function may be processing it.
         let hidden = self.timeout + AFTER_TIMEOUT;
@@ -63,11 +63,7 @@ impl QueueWorker {
     async fn invoke(&self, messages: &[ReceivedMessage]) {
         let failed = match &self.function {
             QueueFunction::OfStack(function) => self.process(function, messages).await,
-            QueueFunction::OfRule(function, states) => {
-                let result = function.process(&self.queue, messages).await;
-                states.count(&self.queue, &result);
-                result
-            }
+            QueueFunction::OfRule(function) => function.process(&self.queue, messages).await,
         };
         if let Err(error) = &failed {
             tracing::error!(queue = self.queue, error, "the function of the queue failed");

@@ -15,21 +15,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::servers::{call, forwarding_to};
-use crate::usage::{Usage, UsageMeter};
 
 const SEND_ATTEMPTS: u32 = 3;
 
 pub(crate) struct RemoteStack {
     stack: Router,
-    /// Counts the calls of the functions in this process.
-    meter: UsageMeter,
     /// The queue of the projector; `None` if there are no read models.
     changes: Option<Queue>,
 }
 
 impl RemoteStack {
-    pub(crate) fn new(address: SocketAddr, meter: UsageMeter, changes: Option<Queue>) -> Self {
-        Self { stack: forwarding_to(address), meter, changes }
+    pub(crate) fn new(address: SocketAddr, changes: Option<Queue>) -> Self {
+        Self { stack: forwarding_to(address), changes }
     }
 
     async fn ask<T: DeserializeOwned>(&self, part: &str, question: impl Serialize) -> Result<T, StackError> {
@@ -59,12 +56,7 @@ impl StackSource for RemoteStack {
     }
 
     fn stream(&self) -> Reply<'_, StreamState> {
-        Box::pin(async {
-            let state: StreamState = self.ask("stream", ()).await?;
-            let mut total: Usage = serde_json::from_value(state.usage).unwrap_or_default();
-            total += self.meter.usage();
-            Ok(StreamState { usage: serde_json::to_value(total).unwrap_or_default(), ..state })
-        })
+        Box::pin(self.ask("stream", ()))
     }
 
     fn controls(&self, action: ControlAction) -> Reply<'_, Controls> {

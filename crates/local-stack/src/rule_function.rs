@@ -2,7 +2,7 @@
 //! of their invocations.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -18,28 +18,19 @@ use crate::rule_option::{FunctionCode, FunctionOption, RuleOption};
 /// The rules, for the endpoint that shows them. Clones share them.
 #[derive(Clone)]
 pub(crate) struct RuleStates {
-    bus: Bus,
-    rules: Arc<[RuleOption]>,
-    /// The invocations of the function of each queue.
-    functions: Arc<Mutex<BTreeMap<String, FunctionState>>>,
-    by_name: Arc<Mutex<BTreeMap<String, Arc<RuleFunction>>>>,
+    pub(crate) bus: Bus,
+    pub(crate) rules: Arc<[RuleOption]>,
+    /// The function of each queue.
+    pub(crate) functions: Arc<BTreeMap<String, Arc<RuleFunction>>>,
 }
 
 impl RuleStates {
-    pub(crate) fn new(bus: Bus, rules: &[RuleOption]) -> Self {
-        Self { bus, rules: rules.into(), functions: Arc::default(), by_name: Arc::default() }
-    }
-
     pub(crate) fn all(&self) -> Vec<Rule> {
-        let functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let rule = |rule: &RuleOption| {
             let (visible, hidden) = self.bus.message_counts(&rule.queue);
             let dead_letter_queue = format!("{}-dlq", rule.queue);
             let (dead, dead_hidden) = self.bus.message_counts(&dead_letter_queue);
-            let function = rule.function.as_ref().map(|function| FunctionState {
-                name: function.code.name(),
-                ..functions.get(&rule.queue).cloned().unwrap_or_default()
-            });
+            let function = self.functions.get(&rule.queue).map(|function| function.state().clone());
             let (rule, pattern, queue) = (rule.text.clone(), rule.json.clone(), rule.queue.clone());
             let dead_letters = dead + dead_hidden;
             Rule { rule, pattern, queue, visible, hidden, dead_letter_queue, dead_letters, function }
@@ -47,34 +38,11 @@ impl RuleStates {
         self.rules.iter().map(rule).collect()
     }
 
-    pub(crate) fn add(&self, function: RuleFunction) -> Arc<RuleFunction> {
-        let function = Arc::new(function);
-        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
-        by_name.insert(function.name.clone(), function.clone());
-        function
-    }
-
     /// Invokes a function with an event that comes from no queue. Returns its response.
     pub(crate) async fn invoke(&self, name: &str, event: String) -> Result<String, (StatusCode, String)> {
-        let function = self.by_name.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        let function = self.functions.values().find(|function| function.name == name);
         let function = function.ok_or_else(|| (StatusCode::NOT_FOUND, format!("no rule has a function {name}")))?;
         function.invoke(event).await.map_err(|error| (StatusCode::BAD_GATEWAY, error))
-    }
-
-    pub(crate) fn count(&self, queue: &str, result: &Result<Vec<&ReceivedMessage>, String>) {
-        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = functions.entry(queue.to_owned()).or_default();
-        state.invocations += 1;
-        match result {
-            Ok(failed) if failed.is_empty() => {}
-            Ok(failed) => {
-                state.last_error = Some(format!("it reported {} messages in batchItemFailures", failed.len()))
-            }
-            Err(error) => {
-                state.failures += 1;
-                state.last_error = Some(error.clone());
-            }
-        }
     }
 }
 
@@ -84,6 +52,8 @@ pub(crate) struct RuleFunction {
     takes_batches: bool,
     timeout: Duration,
     bus: Bus,
+    /// What is known of its invocations with messages.
+    state: Mutex<FunctionState>,
 }
 
 enum Code {
@@ -109,15 +79,42 @@ impl RuleFunction {
             })),
             FunctionCode::Url(url) => Code::Url(HttpClient::new(url, None), url.clone()),
         };
-        Self { name, code, takes_batches: *takes_batches, timeout, bus }
+        let state = Mutex::new(FunctionState { name: name.clone(), ..FunctionState::default() });
+        Self { name, code, takes_batches: *takes_batches, timeout, bus, state }
     }
 
     pub(crate) fn batch_size(&self) -> usize {
         if self.takes_batches { 10 } else { 1 }
     }
 
-    /// Invokes the function with messages of a queue. Returns those that it did not process.
+    fn state(&self) -> MutexGuard<'_, FunctionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Invokes the function with messages of a queue, and counts that. Returns those that it did not process.
     pub(crate) async fn process<'a>(
+        &self,
+        queue: &str,
+        messages: &'a [ReceivedMessage],
+    ) -> Result<Vec<&'a ReceivedMessage>, String> {
+        let result = self.invoke_with(queue, messages).await;
+        let mut state = self.state();
+        state.invocations += 1;
+        match &result {
+            Ok(failed) if failed.is_empty() => {}
+            Ok(failed) => {
+                state.last_error = Some(format!("it reported {} messages in batchItemFailures", failed.len()));
+            }
+            Err(error) => {
+                state.failures += 1;
+                state.last_error = Some(error.clone());
+            }
+        }
+        drop(state);
+        result
+    }
+
+    async fn invoke_with<'a>(
         &self,
         queue: &str,
         messages: &'a [ReceivedMessage],

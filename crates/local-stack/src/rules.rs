@@ -1,6 +1,7 @@
 //! The rules of the stack's bus, with a queue and a worker for each function.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use daybook_function_runtime::aws_config_at;
@@ -35,7 +36,6 @@ pub(crate) fn start(
     stop: &CancellationToken,
 ) -> Result<RuleStates, DevError> {
     let bus = services.bus.clone();
-    let states = RuleStates::new(bus.clone(), rules);
     let environment = function_environment(services);
     let mut queues: BTreeMap<&str, &RuleOption> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate() {
@@ -46,14 +46,16 @@ pub(crate) fn start(
         let target = QueueTarget { queue: &rule.queue, max_receives: rule.max_receives() };
         bus.create_rule(event_bus, &format!("dev-{index}"), rule.pattern.clone(), &target);
     }
+    let mut functions = BTreeMap::new();
     for (queue, rule) in queues {
         let Some(function) = &rule.function else { continue };
         // A variable of this process names the table of the stack, which is no table for a consumer.
         let table = rule.table_name().map(|table| ("TABLE_NAME".to_owned(), table));
         let environment: Vec<_> = environment.iter().cloned().chain(table).collect();
-        let function = RuleFunction::new(function, timeout, environment, bus.clone());
+        let function = Arc::new(RuleFunction::new(function, timeout, environment, bus.clone()));
+        functions.insert(queue.to_owned(), function.clone());
         let worker = QueueWorker {
-            function: QueueFunction::OfRule(states.add(function), states.clone()),
+            function: QueueFunction::OfRule(function),
             queue: queue.to_owned(),
             timeout,
             bus: bus.clone(),
@@ -61,7 +63,7 @@ pub(crate) fn start(
         };
         workers.spawn(worker.run());
     }
-    Ok(states)
+    Ok(RuleStates { bus, rules: rules.into(), functions: Arc::new(functions) })
 }
 
 /// The variables with which a function reaches the services of the stack. The region and the credentials of this process come

@@ -29,18 +29,17 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{console, endpoints, functions, rules};
+use super::{console, endpoints, functions, rules, tick_worker};
 use crate::args::{DevArgs, Project};
 use crate::endpoints::StackParts;
 use crate::error::DevError;
-use crate::functions::{ConsoleSettings, FunctionSettings, Functions, queue_of_projector, queue_of_reactor};
+use crate::functions::{ConsoleSettings, FunctionSettings, Functions};
 use crate::local_api::admit_this_machine;
 use crate::mapping_worker::{MappingStates, MappingWorker, StreamCheckpoint};
 use crate::queue_worker::{QueueFunction, QueueWorker};
 use crate::restart::{Rebuilder, Restarts};
 use crate::servers::{address_here, listen, read_whole};
-use crate::services::{Services, environment_of, function_of};
-use crate::tick_worker::TickWorker;
+use crate::services::{Services, function_of};
 use crate::usage::UsageMeter;
 
 /// The parameter for a key of one's own, which the stack always has, and its value.
@@ -100,21 +99,20 @@ impl Stack {
         };
         let states = MappingStates::new(services.clock.clone());
         let mappings = Mappings { template: &template, services: &services, functions: &functions, stop: &stop_signal };
-        let table_name = environment_of(&settings.command_handler).required("TABLE_NAME")?;
+        let table_name = settings.environment("command-handler").required("TABLE_NAME")?;
         mappings.start_streams(&table_name, &states, &meter, &mut workers)?;
-        if let Some(queue) = queue_of_projector(&settings.stream_relay) {
+        if let Some(queue) = settings.queue_of_projector() {
             workers.spawn(mappings.queue("projector", &queue)?.run());
         }
         let ticks = Arc::new(Notify::new());
-        if let Some(queue) = queue_of_reactor(&settings.stream_relay) {
+        if let Some(queue) = settings.queue_of_reactor() {
             let worker = mappings.queue("reactor", &queue)?;
-            let (reactor, moved) = (functions.function("reactor"), ticks.clone());
-            let tick = TickWorker { reactor, timeout: worker.timeout, moved, stop: stop_signal.clone() };
+            let reactor = functions.function("reactor");
+            workers.spawn(tick_worker::run(reactor, worker.timeout, ticks.clone(), stop_signal.clone()));
             workers.spawn(worker.run());
-            workers.spawn(tick.run());
         }
         let timeout = Duration::from_secs(args.function_timeout.into());
-        let relay = RelaySettings::read(&environment_of(&settings.stream_relay))?;
+        let relay = RelaySettings::read(&settings.environment("stream-relay"))?;
         rules::create_tables(&args.rules, &services).await?;
         let rules = rules::start(&args.rules, timeout, &services, &relay.event_bus_name, &mut workers, &stop_signal)?;
 
@@ -239,7 +237,7 @@ async fn create_resources(
     meter: &UsageMeter,
 ) -> Result<(), DevError> {
     let dynamodb = meter.metered(&aws_config_at(&services.dynamodb_url()));
-    let environment = environment_of(&settings.command_handler);
+    let environment = settings.environment("command-handler");
     EventStore::new(&dynamodb, StoreSettings::read(&environment)?).admin().create_table().await?;
     if let Some(views_table) = daybook_command_handler::views_table(&environment) {
         ViewStore::new(&dynamodb, views_table).create_table().await?;
@@ -247,11 +245,10 @@ async fn create_resources(
     if let Some(keys_table) = environment.optional("KEYS_TABLE_NAME") {
         services.database.create_table(&keys_table, PK).map_err(|error| DevError::KeysTable(error.into()))?;
     }
-    let relay = RelaySettings::read(&environment_of(&settings.stream_relay))?;
+    let relay = RelaySettings::read(&settings.environment("stream-relay"))?;
     services.bus.create_event_bus(&relay.event_bus_name);
     services.bus.create_queue(&relay.dlq_url);
-    let queues = [queue_of_projector(&settings.stream_relay), queue_of_reactor(&settings.stream_relay)];
-    for queue in queues.into_iter().flatten() {
+    for queue in [settings.queue_of_projector(), settings.queue_of_reactor()].into_iter().flatten() {
         services.bus.create_work_queue(&queue);
     }
     Ok(())

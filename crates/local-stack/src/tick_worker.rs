@@ -12,27 +12,18 @@ use crate::functions::Function;
 const TICK: &str = r#"{"tick":true}"#;
 const EACH: Duration = Duration::from_mins(1);
 
-pub(crate) struct TickWorker {
-    pub(crate) reactor: Function,
-    pub(crate) timeout: Duration,
-    /// Is notified when the clock was moved.
-    pub(crate) moved: Arc<Notify>,
-    pub(crate) stop: CancellationToken,
-}
-
-impl TickWorker {
-    /// Invokes the reactor until the stack stops. The function logs why an invocation has failed; the next one does the same.
-    pub(crate) async fn run(self) {
-        loop {
-            tokio::select! {
-                _ = self.reactor.invoke(TICK.to_owned(), self.timeout, None) => {}
-                () = self.stop.cancelled() => return,
-            }
-            tokio::select! {
-                () = sleep(EACH) => {}
-                () = self.moved.notified() => {}
-                () = self.stop.cancelled() => return,
-            }
+/// Invokes the reactor until the stack stops; `moved` is notified when the clock was moved. The function logs why an invocation has
+/// failed; the next one does the same.
+pub(crate) async fn run(reactor: Function, timeout: Duration, moved: Arc<Notify>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            _ = reactor.invoke(TICK.to_owned(), timeout, None) => {}
+            () = stop.cancelled() => return,
+        }
+        tokio::select! {
+            () = sleep(EACH) => {}
+            () = moved.notified() => {}
+            () = stop.cancelled() => return,
         }
     }
 }

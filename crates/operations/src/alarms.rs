@@ -1,6 +1,8 @@
-//! The alarms of a deployed stack, and the figures that they watch.
+//! The alarms of a deployed stack, the figures that they watch, and the requests to its API.
 
-use daybook_console::stack::Alarm;
+use std::collections::BTreeMap;
+
+use daybook_console::stack::{Alarm, Health, Minute};
 use futures_util::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -25,13 +27,16 @@ pub fn alarm_names() -> impl Iterator<Item = &'static str> {
     ALARMS.split_whitespace()
 }
 
-/// How far back the figures are read.
+/// How far back the figures of alarms are read.
 const WINDOW: SignedDuration = SignedDuration::from_hours(3);
 
 const CONCURRENCY: usize = 8;
 
-/// The alarms of the stack that exist, each with its figures. It makes one call, and one for each alarm.
-pub async fn alarm_figures(cloudwatch: &SignedCalls, stack_name: &str) -> Result<Vec<Alarm>, OperatorError> {
+const MINUTES: i64 = 60;
+
+/// The alarms of the stack that exist, each with its figures, and the requests to its API. It makes one call, one for each alarm,
+/// and one for the requests.
+pub async fn health(cloudwatch: &SignedCalls, stack_name: &str) -> Result<Health, OperatorError> {
     let names = alarm_names().chain(ALARMS_OF_PARTS.split_whitespace()).map(|name| format!("{stack_name}-{name}"));
     let request = json!({"AlarmNames": names.collect::<Vec<_>>(), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
     let response = cloudwatch.post("DescribeAlarms", &request).await?;
@@ -40,24 +45,55 @@ pub async fn alarm_figures(cloudwatch: &SignedCalls, stack_name: &str) -> Result
     for some in alarms.chunks(CONCURRENCY) {
         all.extend(try_join_all(some.iter().map(|alarm| figures(cloudwatch, stack_name, alarm))).await?);
     }
-    Ok(all)
+    // No setting names the API, but alarms watch it.
+    let watched = alarms.iter().flat_map(|alarm| alarm["Metrics"].as_array().into_iter().flatten());
+    let mut metrics = watched.map(|query| &query["MetricStat"]["Metric"]);
+    let traffic = match metrics.find(|metric| metric["Namespace"] == "AWS/ApiGateway") {
+        Some(of_api) => traffic(cloudwatch, &of_api["Dimensions"]).await?,
+        None => Vec::new(),
+    };
+    Ok(Health { alarms: all, traffic })
 }
 
-/// The values of the first query within the window, the latest first, each with its time in seconds since 1970.
+/// The requests in each of the last minutes. CloudWatch returns nothing for a minute without requests.
+async fn traffic(cloudwatch: &SignedCalls, dimensions: &Value) -> Result<Vec<Minute>, OperatorError> {
+    let query = |name: &str, statistic: &str| {
+        let metric = json!({"Namespace": "AWS/ApiGateway", "MetricName": name, "Dimensions": dimensions});
+        json!({"Id": name.to_lowercase(), "MetricStat": {"Metric": metric, "Period": 60, "Stat": statistic}})
+    };
+    let queries = json!([query("Count", "Sum"), query("Latency", "p50")]);
+    let found = values(cloudwatch, SignedDuration::from_mins(MINUTES), queries).await?;
+    #[expect(clippy::cast_possible_truncation, reason = "minutes since 1970")]
+    let by_minute = |figures: &[(f64, f64)]| -> BTreeMap<_, _> {
+        figures.iter().map(|(value, at)| ((at / 60.0) as i64, *value)).collect()
+    };
+    let [counts, medians] = [0, 1].map(|query| found.get(query).map(|figures| by_minute(figures)).unwrap_or_default());
+    let now = Timestamp::now().as_second() / 60;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of requests")]
+    let minute = |at: i64| Minute {
+        requests: counts.get(&at).map_or(0, |count| *count as usize),
+        median_ms: medians.get(&at).copied().unwrap_or_default(),
+    };
+    Ok((now - MINUTES..now).map(minute).collect())
+}
+
+/// For each query its values within the window, the latest first, each with its time in seconds since 1970.
 pub(crate) async fn values(
     cloudwatch: &SignedCalls,
     window: SignedDuration,
     queries: Value,
-) -> Result<Vec<(f64, f64)>, OperatorError> {
+) -> Result<Vec<Vec<(f64, f64)>>, OperatorError> {
     let now = Timestamp::now();
     let request = json!({
         "StartTime": (now - window).as_second(), "EndTime": now.as_second(), "ScanBy": "TimestampDescending",
         "MetricDataQueries": queries,
     });
     let response = cloudwatch.post("GetMetricData", &request).await?;
-    let found = &response["MetricDataResults"][0];
-    let numbers = |name: &str| found[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
-    Ok(numbers("Values").zip(numbers("Timestamps")).collect())
+    let found = response["MetricDataResults"].as_array().into_iter().flatten().map(|found| {
+        let numbers = |name: &str| found[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
+        numbers("Values").zip(numbers("Timestamps")).collect()
+    });
+    Ok(found.collect())
 }
 
 async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> Result<Alarm, OperatorError> {
@@ -71,7 +107,7 @@ async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> R
         reason: text("StateReason"),
         threshold: alarm["Threshold"].as_f64(),
         comparison: text("ComparisonOperator"),
-        values: values.into_iter().rev().map(|(value, _)| value).collect(),
+        values: values.first().into_iter().flatten().rev().map(|(value, _)| *value).collect(),
     })
 }
 

@@ -13,8 +13,8 @@ pub enum OperatorError {
     /// An argument is not valid.
     #[error("{0}")]
     Usage(String),
-    #[error("{error}; the stack's output OperatorEnvironment has it{or_give}")]
-    Setting { or_give: String, error: SettingError },
+    #[error("{0}; the stack's output OperatorEnvironment has it")]
+    Setting(SettingError),
     #[error(transparent)]
     Registration(#[from] RegistrationError),
     #[error(transparent)]

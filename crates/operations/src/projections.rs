@@ -251,8 +251,8 @@ fn version<'a>(
 fn views_error(doing: &str) -> impl Fn(StoreError) -> OperatorError {
     move |source| {
         if source.is_missing_table() {
-            let cause = "the views table does not exist: check VIEWS_TABLE_NAME or --views-table, AWS_REGION and \
-                         AWS_ENDPOINT_URL_DYNAMODB";
+            let cause =
+                "the views table does not exist: check VIEWS_TABLE_NAME, AWS_REGION and AWS_ENDPOINT_URL_DYNAMODB";
             return OperatorError::Failed(cause.to_owned());
         }
         OperatorError::store(doing)(source)

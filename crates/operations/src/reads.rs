@@ -55,8 +55,7 @@ struct EventLine<'a> {
 
 impl StackReads {
     pub async fn connect(stack: &Stack, required: SettingNames) -> Result<Self, OperatorError> {
-        let settings = ApiSettings::read(&Environment::default())
-            .map_err(|error| OperatorError::Setting { or_give: String::new(), error })?;
+        let settings = ApiSettings::read(&Environment::default()).map_err(OperatorError::Setting)?;
         let store = stack.store(required).await?;
         let reads = OperatorReads::new(stack.registry.clone(), stack.store(required).await?, settings);
         Ok(Self { reads, store })

@@ -120,7 +120,7 @@ pub async fn check_shards(store: &EventStore, event_types: &[&str]) -> Result<()
     let (given, least) = (store.settings().event_type_shards, shard + 1);
     Err(OperatorError::Usage(format!(
         "EVENT_TYPE_SHARDS is {given}, but the table's index has events in the partition {partition}, so the functions write \
-         with {least} or more: set EVENT_TYPE_SHARDS, or --event-type-shards, to the value of the functions, which the \
-         stack's output OperatorEnvironment contains"
+         with {least} or more: set EVENT_TYPE_SHARDS to the value of the functions, which the stack's \
+         output OperatorEnvironment contains"
     )))
 }

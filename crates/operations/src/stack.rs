@@ -68,7 +68,7 @@ impl Stack {
     }
 
     fn read<T>(&self, read: impl FnOnce(&Environment) -> Result<T, SettingError>) -> Result<T, OperatorError> {
-        read(&self.environment).map_err(|error| OperatorError::Setting { or_give: String::new(), error })
+        read(&self.environment).map_err(OperatorError::Setting)
     }
 
     pub fn required(&self, name: &'static str) -> Result<String, OperatorError> {

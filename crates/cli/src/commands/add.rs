@@ -53,24 +53,21 @@ impl AddCommand {
     /// Adds it to the project that contains the current folder.
     pub(super) fn run(&self, project: Project) -> Result<Exit, ScaffoldError> {
         let folder = &find_project()?;
+        let of_aggregate =
+            |name: &ItemName| registration("app/aggregates/src/lib.rs", "registry", "Ok(registry)", name);
         let added = match self {
             Self::Aggregate { name } => {
                 let name = ItemName::new(name)?;
-                add_files(folder, &aggregate_files(&name), Some(&registration_of_aggregate(&name)))?
+                add_files(folder, &aggregate_files(&name), Some(&of_aggregate(&name)))?
             }
             Self::Process { name, of } => {
                 let name = ItemName::new(name)?;
                 let sources = of.iter().map(|source| followed(source, project)).collect::<Result<Vec<_>, _>>()?;
-                add_files(folder, &process_files(&name, &sources), Some(&registration_of_aggregate(&name)))?
+                add_files(folder, &process_files(&name, &sources), Some(&of_aggregate(&name)))?
             }
             Self::Projection { name, of } => {
                 let (name, of) = (ItemName::new(name)?, followed(of, project)?);
-                let registration = Registration {
-                    file: "app/projections/src/lib.rs",
-                    line: format!("let projections = projections.with::<{}::{}>()?;", name.module(), name.type_name()),
-                    module: name.module(),
-                    anchor: "Ok(projections)",
-                };
+                let registration = registration("app/projections/src/lib.rs", "projections", "Ok(projections)", &name);
                 add_files(folder, &projection_files(&name, &of), Some(&registration))?
             }
             Self::Consumer { name, of } => {
@@ -128,13 +125,10 @@ impl AddCommand {
     }
 }
 
-fn registration_of_aggregate(name: &ItemName) -> Registration {
-    Registration {
-        file: "app/aggregates/src/lib.rs",
-        line: format!("let registry = registry.with::<{}::{}>()?;", name.module(), name.type_name()),
-        module: name.module(),
-        anchor: "Ok(registry)",
-    }
+/// The registration in a file, before the anchor, which returns the variable.
+fn registration(file: &'static str, variable: &str, anchor: &'static str, name: &ItemName) -> Registration {
+    let line = format!("let {variable} = {variable}.with::<{}::{}>()?;", name.module(), name.type_name());
+    Registration { file, line, module: name.module(), anchor }
 }
 
 fn followed(name: &str, project: Project) -> Result<ItemName, ScaffoldError> {

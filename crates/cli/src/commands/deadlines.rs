@@ -3,14 +3,13 @@
 use clap::{Args, Subcommand};
 use daybook_event_store::StoredDeadline;
 use daybook_operations::deadlines::{find, mark};
-use daybook_operations::derived::Derived;
 use daybook_operations::marking::{MarkOptions, RowSelection};
 use daybook_table::{DeadlineItem, DeadlineState};
 use serde_json::{Value, json};
 
-use super::derived::{RebuildArgs, correct};
+use super::derived::RebuildArgs;
 use super::marking::{finish, more_text, outcome, print_unreadable};
-use crate::operator::{Ended, OnStack, OperatorContext, Session};
+use crate::operator::{Ended, OnStack, Session};
 
 /// List deadlines and the dispatches of processes, retry failed ones or drop them, and correct those of a type.
 ///
@@ -49,20 +48,7 @@ pub struct DeadlinesListArgs {
     failed: bool,
 }
 
-impl DeadlinesCommand {
-    pub(super) async fn run(self, context: &mut OperatorContext) -> Ended {
-        match self {
-            Self::List(command) => command.run(context, list).await,
-            Self::Retry(command) => command.run(context, async |args, on| mark_all(args, false, on).await).await,
-            Self::Drop(command) => command.run(context, async |args, on| mark_all(args, true, on).await).await,
-            Self::Rebuild(command) => {
-                command.run(context, async |args, on| correct(Derived::Deadlines { sends: true }, args, on).await).await
-            }
-        }
-    }
-}
-
-async fn list(
+pub(super) async fn list(
     DeadlinesListArgs { selection, failed }: DeadlinesListArgs,
     Session { stack, mut out }: Session<'_>,
 ) -> Ended {
@@ -77,7 +63,7 @@ async fn list(
     out.finish(&text, &json!({"deadlines": listed, "unreadable": unreadable, "more": more}), None, unreadable == 0)
 }
 
-async fn mark_all(options: MarkOptions, drops: bool, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn mark_all(options: MarkOptions, drops: bool, Session { stack, mut out }: Session<'_>) -> Ended {
     let words = if drops { ["would-drop", "dropped", "drops"] } else { ["would-retry", "retried", "retries"] };
     let marked = mark(&stack, &options, drops, |deadline, marked| {
         let (json, text) = described(deadline);

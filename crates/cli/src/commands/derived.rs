@@ -9,7 +9,7 @@ use daybook_operations::selection::Selection;
 use daybook_operations::walk::{WalkOptions, Walked};
 use serde_json::json;
 
-use crate::operator::{Ended, OnStack, OperatorContext, Session};
+use crate::operator::{Ended, OnStack, Session};
 
 /// Correct which aggregates have unique values.
 #[derive(Clone, Debug, Subcommand)]
@@ -36,13 +36,6 @@ pub struct RebuildArgs {
     /// Maximum aggregates processed concurrently.
     #[arg(long, value_name = "N", default_value = "8")]
     concurrency: NonZeroUsize,
-}
-
-impl ClaimsCommand {
-    pub(super) async fn run(self, context: &mut OperatorContext) -> Ended {
-        let Self::Rebuild(command) = self;
-        command.run(context, async |args, session| correct(Derived::Claims(&[]), args, session).await).await
-    }
 }
 
 /// Corrects rows of a type.

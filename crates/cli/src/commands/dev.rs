@@ -8,7 +8,8 @@ use clap::Args;
 use daybook_local_aws::clock::Ahead;
 use daybook_local_stack::termination::TerminationSignals;
 use daybook_local_stack::{DevArgs, DevError, Project, RestartArgs, RuleOption, Stack, rule_warnings, serve};
-use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::operator::Exit;
 use crate::operator::local::Findable;
@@ -53,23 +54,30 @@ pub(super) async fn run(args: DevCommandArgs, project: Project) -> Result<Exit, 
         eprintln!("daybook: operator commands will not find this stack by themselves: {error}");
         None
     });
-    let mut output = Output::start(io::stdout());
-    output.print(&greeting(&stack, &rules));
+    // A thread writes: a reader that is slow, or does not read, does not keep the stack from running and from stopping.
+    let (lines, printed) = mpsc::channel::<String>();
+    let mut writing = spawn_blocking(move || printed.iter().try_for_each(|line| writeln!(io::stdout(), "{line}")));
+    // Fails after the output has failed, which ends the loop.
+    let print = |line: String| drop(lines.send(line));
+    print(greeting(&stack, &rules));
     for warning in rule_warnings(&rules, &registry) {
-        output.print(&format!("  Warning   --rule {warning}"));
+        print(format!("  Warning   --rule {warning}"));
     }
     let written = loop {
         tokio::select! {
             () = signals.next() => break Ok(()),
-            written = &mut output.written => break written.unwrap_or(Ok(())),
+            written = &mut writing => break written.unwrap_or(Ok(())),
             Some(message) = stack.next_message() => {
-                output.print(&format!("{} {} {}", message.detail_type, message.resources.join(" "), message.detail));
+                print(format!("{} {} {}", message.detail_type, message.resources.join(" "), message.detail));
             }
         }
     };
     drop(findable);
     stack.stop().await;
-    output.finish().await;
+    drop(lines);
+    if !writing.is_finished() {
+        drop(timeout(OUTPUT_GRACE, writing).await);
+    }
     Ok(Exit::of_output(written)?)
 }
 
@@ -106,42 +114,6 @@ fn greeting(stack: &Stack, rules: &[RuleOption]) -> String {
         lines.push(format!("  Clock     {ahead} ahead of the machine's"));
     }
     lines.join("\n")
-}
-
-/// Standard output, written by a thread of its own: a reader that is slow, or does not read, does not keep the stack from
-/// running and from stopping.
-struct Output {
-    lines: Option<mpsc::Sender<String>>,
-    /// The result, as soon as the output has failed or ended.
-    written: oneshot::Receiver<io::Result<()>>,
-}
-
-impl Output {
-    fn start(mut out: impl Write + Send + 'static) -> Self {
-        let (lines, printed) = mpsc::channel::<String>();
-        let (result, written) = oneshot::channel();
-        std::thread::spawn(move || {
-            let ended = printed.into_iter().try_for_each(|line| writeln!(out, "{line}"));
-            // Nobody waits for the result of an output that took too long.
-            drop(result.send(ended));
-        });
-        Self { lines: Some(lines), written }
-    }
-
-    fn print(&self, line: &str) {
-        if let Some(lines) = &self.lines {
-            // Fails after the output has failed; `written` reports it.
-            drop(lines.send(line.to_owned()));
-        }
-    }
-
-    /// Waits a moment until all lines are written.
-    async fn finish(&mut self) {
-        self.lines = None;
-        if !self.written.is_terminated() {
-            drop(tokio::time::timeout(OUTPUT_GRACE, &mut self.written).await);
-        }
-    }
 }
 
 #[cfg(test)]

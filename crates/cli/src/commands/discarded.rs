@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use daybook_operations::discarded::{self, DiscardedCounts, DiscardedOptions, Redriving};
 use serde_json::json;
 
-use crate::operator::{Ended, OnStack, OperatorContext, Session};
+use crate::operator::{Ended, OnStack, Session};
 
 /// Read the records that an event source mapping discarded to the bucket, and send their messages.
 #[derive(Clone, Debug, Subcommand)]
@@ -21,16 +21,7 @@ pub enum DiscardedCommand {
 #[derive(Clone, Copy, Debug, Args)]
 pub struct DiscardedListArgs {}
 
-impl DiscardedCommand {
-    pub(super) async fn run(self, context: &mut OperatorContext) -> Ended {
-        match self {
-            Self::List(command) => command.run(context, list).await,
-            Self::Redrive(command) => command.run(context, redrive).await,
-        }
-    }
-}
-
-async fn list(_: DiscardedListArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn list(_: DiscardedListArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let (mut listed, mut messages, mut unreadable) = (0, 0, 0);
     let read = discarded::list(&stack, |object| {
         listed += 1;
@@ -45,7 +36,7 @@ async fn list(_: DiscardedListArgs, Session { stack, mut out }: Session<'_>) -> 
     out.finish(&text, &summary, next, unreadable == 0)
 }
 
-async fn redrive(options: DiscardedOptions, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn redrive(options: DiscardedOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let redriven = discarded::redrive(&stack, &options, |object, found| {
         let (outcome, why) = match found {
             Redriving::Message(message, outcome) => {

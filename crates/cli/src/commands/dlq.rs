@@ -13,7 +13,7 @@ use daybook_operations::stack::DEAD_LETTERS;
 use jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 
-use crate::operator::{Ended, Exit, OnStack, OperatorContext, OperatorError, Session};
+use crate::operator::{Ended, Exit, OnStack, OperatorError, Session};
 
 /// Read the messages that the relay could not send, send them again, or delete them.
 ///
@@ -25,7 +25,11 @@ use crate::operator::{Ended, Exit, OnStack, OperatorContext, OperatorError, Sess
 pub enum DlqCommand {
     List(OnStack<DlqListArgs>),
     Show(OnStack<DlqShowArgs>),
-    Stats(OnStack<DlqStatsArgs>),
+    /// Count the messages of the dead-letter queue by error, by aggregate type, by message type and by age.
+    ///
+    /// The age is the time since SQS received the message; SQS deletes a message after 14 days. If SQS counts more messages than the
+    /// command received, it prints how many are missing, and ends with status 1.
+    Stats(OnStack<MessageFilter>),
     Export(OnStack<DlqExportArgs>),
     Redrive(OnStack<RedriveOptions>),
     Delete(OnStack<DlqDeleteArgs>),
@@ -59,16 +63,6 @@ pub struct DlqShowArgs {
     limit: Option<usize>,
 }
 
-/// Count the messages of the dead-letter queue by error, by aggregate type, by message type and by age.
-///
-/// The age is the time since SQS received the message; SQS deletes a message after 14 days. If SQS counts more messages than the
-/// command received, it prints how many are missing, and ends with status 1.
-#[derive(Clone, Debug, Args)]
-pub struct DlqStatsArgs {
-    #[command(flatten)]
-    filter: MessageFilter,
-}
-
 /// Write messages of the dead-letter queue to a file, one JSON object per line, with body and attributes.
 ///
 /// Use it before `dlq delete`, so that nothing is lost. The body is the text that SQS holds, unchanged. The messages stay in
@@ -98,20 +92,7 @@ pub struct DlqDeleteArgs {
     yes: bool,
 }
 
-impl DlqCommand {
-    pub(super) async fn run(self, context: &mut OperatorContext) -> Ended {
-        match self {
-            Self::List(command) => command.run(context, list).await,
-            Self::Show(command) => command.run(context, show).await,
-            Self::Stats(command) => command.run(context, stats).await,
-            Self::Export(command) => command.run(context, export).await,
-            Self::Redrive(command) => command.run(context, redrive).await,
-            Self::Delete(command) => command.run(context, delete).await,
-        }
-    }
-}
-
-async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let reading = dead_letters::read(&stack, &args.filter, args.limit, |_| Ok(())).await?;
     let (messages, seen, before, not_seen) = (reading.messages, reading.seen, reading.before, reading.not_seen);
     messages.iter().try_for_each(|message| out.print(message.json(), message.to_string()))?;
@@ -132,7 +113,7 @@ async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> End
     out.finish(&text, &summary, next, !not_seen.any())
 }
 
-async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ids = args.id.iter().cloned().collect();
     let filter = MessageFilter { ids, unreadable: args.unreadable, ..MessageFilter::default() };
     let mut found = 0;
@@ -170,8 +151,8 @@ const AGES: [(i64, &str); 4] = [(1, "under-1h"), (24, "1h-to-1d"), (7 * 24, "1d-
 /// The value of a message that contains no outbox message.
 const UNSENDABLE: &str = "unsendable";
 
-async fn stats(args: DlqStatsArgs, Session { stack, mut out }: Session<'_>) -> Ended {
-    let reading = dead_letters::read(&stack, &args.filter, None, |_| Ok(())).await?;
+pub(super) async fn stats(filter: MessageFilter, Session { stack, mut out }: Session<'_>) -> Ended {
+    let reading = dead_letters::read(&stack, &filter, None, |_| Ok(())).await?;
     let (selected, seen, not_seen, now) = (&reading.messages, reading.seen, reading.not_seen, Timestamp::now());
     let mut counts: BTreeMap<(usize, &str), usize> = BTreeMap::new();
     for message in selected {
@@ -203,7 +184,7 @@ fn values(message: &DeadLetterMessage, now: Timestamp) -> [&str; 4] {
     }
 }
 
-async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let path = args.file.display();
     let failed = |source| OperatorError::File { doing: format!("cannot write the file {path}"), source };
     // A wrong setting creates no file.
@@ -230,7 +211,7 @@ async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) ->
     out.finish(&text, &summary, next, !not_seen.any())
 }
 
-async fn redrive(options: RedriveOptions, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn redrive(options: RedriveOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let redriven = dead_letters::redrive(&stack, &options, |message, outcome| {
         let text = message.content.as_ref().map_or_else(|_| message.to_string(), |content| content.label.to_string());
         out.print_message(outcome, message.json(), &text)
@@ -258,7 +239,7 @@ async fn redrive(options: RedriveOptions, Session { stack, mut out }: Session<'_
     failure.map_or(Ok(exit), Err)
 }
 
-async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let DlqDeleteArgs { mut ids, mut filter, yes } = args;
     filter.ids.append(&mut ids);
     let deletion = dead_letters::delete(&stack, &filter, yes, |message, outcome| {

@@ -1,6 +1,6 @@
 //! `daybook process`: the events that processes could not handle.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use daybook_event_store::StoredPosition;
 use daybook_operations::catch_up::{CatchUpCounts, CatchUpOptions, catch_up};
 use daybook_operations::marking::RowSelection;
@@ -8,7 +8,7 @@ use daybook_operations::processes::{ResumeOptions, resume, suspended};
 use serde_json::{Value, json};
 
 use super::marking::{finish, more_text, outcome, print_unreadable};
-use crate::operator::{Ended, OnStack, OperatorContext, Session};
+use crate::operator::{Ended, OnStack, Session};
 
 /// List the aggregates whose events processes cannot handle, and resume them; send those whose events they did not get.
 ///
@@ -17,7 +17,11 @@ use crate::operator::{Ended, OnStack, OperatorContext, Session};
 /// are listed and retried by `daybook deadlines`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ProcessCommand {
-    Suspended(OnStack<ProcessSuspendedArgs>),
+    /// List the suspended positions, those first that have been for the longest time.
+    ///
+    /// A line contains the aggregate, the type of the processes, the number of the event that cannot be handled, since when, and why. The
+    /// exit status is 1 if there are any.
+    Suspended(OnStack<RowSelection>),
     /// Resume suspended positions, after the code or the event was corrected and deployed.
     ///
     /// A dry run by default; `--yes` executes it. The processes get the events in order, from the one on that could not be handled.
@@ -28,28 +32,8 @@ pub enum ProcessCommand {
     CatchUp(OnStack<CatchUpOptions>),
 }
 
-/// List the suspended positions, those first that have been for the longest time.
-///
-/// A line contains the aggregate, the type of the processes, the number of the event that cannot be handled, since when, and why. The
-/// exit status is 1 if there are any.
-#[derive(Clone, Debug, Args)]
-pub struct ProcessSuspendedArgs {
-    #[command(flatten)]
-    selection: RowSelection,
-}
-
-impl ProcessCommand {
-    pub(super) async fn run(self, context: &mut OperatorContext) -> Ended {
-        match self {
-            Self::Suspended(command) => command.run(context, list).await,
-            Self::Resume(command) => command.run(context, resume_all).await,
-            Self::CatchUp(command) => command.run(context, send_all).await,
-        }
-    }
-}
-
-async fn list(args: ProcessSuspendedArgs, Session { stack, mut out }: Session<'_>) -> Ended {
-    let found = suspended(&stack, &args.selection).await?;
+pub(super) async fn list(selection: RowSelection, Session { stack, mut out }: Session<'_>) -> Ended {
+    let found = suspended(&stack, &selection).await?;
     for position in &found.positions {
         let (json, text) = described(position);
         out.print_outcome("suspended", json, &text)?;
@@ -61,7 +45,7 @@ async fn list(args: ProcessSuspendedArgs, Session { stack, mut out }: Session<'_
     out.finish(&text, &counts, None, listed + unreadable == 0)
 }
 
-async fn resume_all(options: ResumeOptions, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn resume_all(options: ResumeOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let words = if options.skip { ["would-skip", "skipped", "skips"] } else { ["would-resume", "resumed", "resumes"] };
     let resuming = resume(&stack, &options, |position, marked| {
         let (json, text) = described(position);
@@ -71,7 +55,7 @@ async fn resume_all(options: ResumeOptions, Session { stack, mut out }: Session<
     finish(words, ["suspended", "positions"], &counts, Session { stack, out })
 }
 
-async fn send_all(options: CatchUpOptions, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn send_all(options: CatchUpOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let outcome = if options.sends { "sent" } else { "would-send" };
     let caught_up = catch_up(&stack, &options, |aggregate, events| match events {
         Ok(events) => {

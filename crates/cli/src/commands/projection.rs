@@ -12,7 +12,7 @@ use daybook_view_store::View;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::operator::{Ended, Exit, OnStack, OperatorContext, Session};
+use crate::operator::{Ended, Exit, OnStack, Session};
 
 /// Fill a view, switch its readers to another version, and resume suspended aggregates.
 ///
@@ -98,20 +98,7 @@ pub struct ProjectionResumeArgs {
     aggregates: Vec<AggregateName>,
 }
 
-impl ProjectionCommand {
-    pub(super) async fn run(self, context: &mut OperatorContext) -> Ended {
-        match self {
-            Self::Rebuild(command) => command.run(context, run_rebuild).await,
-            Self::Status(command) => command.run(context, status).await,
-            Self::Switch(command) => command.run(context, switch).await,
-            Self::Drop(command) => command.run(context, drop_version).await,
-            Self::Suspended(command) => command.run(context, suspended).await,
-            Self::Resume(command) => command.run(context, resume).await,
-        }
-    }
-}
-
-async fn run_rebuild(options: RebuildOptions, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn run_rebuild(options: RebuildOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let rebuilt = rebuild(&stack, &options, |view, found| {
         let Finding { kind, name, reason } = found;
         let json = json!({
@@ -145,7 +132,7 @@ async fn run_rebuild(options: RebuildOptions, Session { stack, mut out }: Sessio
     })
 }
 
-async fn status(args: ProjectionStatusArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn status(args: ProjectionStatusArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let (versions, waiting) = projections::status(&stack, &args.names).await?;
     for status in &versions {
         let (json, text) = version_line(status);
@@ -192,7 +179,7 @@ fn version_line(status: &VersionStatus) -> (Value, String) {
     (json, text)
 }
 
-async fn switch(args: ProjectionSwitchArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn switch(args: ProjectionSwitchArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ProjectionSwitchArgs { name, version, force } = args;
     let summary = |from: u32, read: u32| json!({ "projection": name, "from": from, "read": read });
     match projections::switch(&stack, &name, version, force).await? {
@@ -213,7 +200,7 @@ async fn switch(args: ProjectionSwitchArgs, Session { stack, mut out }: Session<
     }
 }
 
-async fn drop_version(args: ProjectionDropArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn drop_version(args: ProjectionDropArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ProjectionDropArgs { name, version, yes, rate } = args;
     let view = View::new(name, version);
     let summary = |items: u64| json!({ "dryRun": !yes, "items": items });
@@ -234,7 +221,7 @@ async fn drop_version(args: ProjectionDropArgs, Session { stack, mut out }: Sess
     out.finish(&text, &summary(items), next, true)
 }
 
-async fn suspended(_: ProjectionSuspendedArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn suspended(_: ProjectionSuspendedArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let suspended = projections::suspended(&stack).await?;
     for found in &suspended {
         let (view, aggregate, seq_num, reason) = (&found.view, &found.aggregate, found.seq_num, &found.reason);
@@ -248,7 +235,7 @@ async fn suspended(_: ProjectionSuspendedArgs, Session { stack, mut out }: Sessi
     out.finish(&format!("{count} aggregates are suspended"), &json!({ "suspended": count }), None, count == 0)
 }
 
-async fn resume(args: ProjectionResumeArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn resume(args: ProjectionResumeArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let mut resumed = 0_u64;
     let resuming = projections::resume(&stack, &args.aggregates, |view, aggregate| {
         resumed += 1;

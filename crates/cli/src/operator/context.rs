@@ -70,7 +70,7 @@ impl OperatorContext {
         Ok(())
     }
 
-    /// Runs a command on the stack that options and variables name, and explains its error.
+    /// Runs a command on the stack that options and variables name.
     pub(crate) async fn run(
         &mut self,
         args: &StackArgs,
@@ -86,7 +86,7 @@ impl OperatorContext {
         match Box::pin(command(session)).await {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
             Err(OperatorError::Store { source, .. }) if source.is_missing_table() => Err(stack.missing_table().await),
-            ended => ended.map_err(|error| args.explain(error, environment)),
+            ended => ended,
         }
     }
 }

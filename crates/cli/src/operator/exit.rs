@@ -53,6 +53,6 @@ pub trait ErrorExit {
 
 impl ErrorExit for OperatorError {
     fn exit_code(&self) -> u8 {
-        if matches!(self, Self::Usage(_) | Self::Setting { .. }) { 2 } else { 3 }
+        if matches!(self, Self::Usage(_) | Self::Setting(_)) { 2 } else { 3 }
     }
 }

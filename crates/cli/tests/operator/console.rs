@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::json;
 
@@ -60,12 +61,10 @@ async fn pages_of_a_deployed_stack_read_and_change_nothing() {
                 ("/aggregates/todo/1", ">in the outbox</span>"),
                 ("/aggregates/todo/1?version=2", "<ins><code class=\"line\">&quot;1/1&quot;</code></ins>"),
                 ("/aggregates/todo/1/events/1", "EVENT#000000000001"),
-                ("/aggregates/todo/1/events/1/data", "\"title\": \"1/0\""),
-                ("/aggregates/todo/1/state?version=3", "\"title\": \"1/2\""),
                 ("/aggregates/todo/1/test?version=2", "given::&lt;Subject&gt;"),
                 ("/aggregates/todo/none", "There is no such aggregate."),
-                ("/messages?type=todo", "href=\"/_console/aggregates/todo/1?version=3\">todo/1</a>"),
-                ("/messages?type=todo", "<strong>TodoUpdated</strong>"),
+                ("/events?type=todo", "href=\"/_console/aggregates/todo/1?version=3\">todo/1 3</a>"),
+                ("/events?type=todo", "<strong>TodoUpdated</strong>"),
                 ("/dead-letters", "<dt>messages in the queue</dt><dd>6</dd>"),
                 ("/stream", "<code>dlq</code></td><td class=\"number\">6</td>"),
             ] {
@@ -73,6 +72,7 @@ async fn pages_of_a_deployed_stack_read_and_change_nothing() {
                 assert!(page.contains(expected), "{path} has no {expected:?}: {page}");
                 // Nothing leads to a page that this console does not have, and nothing sends a form but the search.
                 for absent in [
+                    "data-live",
                     "/_console/bus",
                     "/_console/command",
                     "/_console/correlation",
@@ -220,7 +220,7 @@ async fn console_on_another_address_than_loopback_requires_the_token_that_it_pri
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn page_of_messages_reads_a_page_of_each_partition_and_continues_where_it_ends() {
+async fn page_of_events_reads_a_page_of_each_partition_and_continues_where_it_ends() {
     let setup = Setup::new().await;
     setup.todo("many", 300).await;
     let read_units = async |path: &str| {
@@ -233,31 +233,38 @@ async fn page_of_messages_reads_a_page_of_each_partition_and_continues_where_it_
             })
             .await
     };
-    let (first, units) = read_units("/messages?type=todo").await;
-    assert!(first.contains("version=300\">") && !first.contains("version=280\">"), "{first}");
+    let (first, units) = read_units("/events?type=todo").await;
+    assert!(first.contains("version=300\">") && !first.contains("version=250\">"), "{first}");
     assert!(units < 60.0, "{units}");
     let older = first.split_once("rel=\"next\" href=\"/_console").unwrap().1.split('"').next().unwrap();
     let (second, _) = read_units(&older.replace("&amp;", "&")).await;
     assert!(
-        second.contains("version=280\">") && second.contains("version=261\">") && !second.contains("version=300\">")
+        second.contains("version=250\">") && second.contains("version=201\">") && !second.contains("version=300\">")
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_shows_what_the_alarms_watch_and_those_that_are_raised_first() {
+async fn health_shows_what_the_alarms_watch_and_those_that_are_raised_first_and_the_requests_of_the_last_hour() {
     let of_metric = json!({
         "AlarmName": "prod-messages-late", "AlarmDescription": "Messages are late.", "StateValue": "OK", "StateReason": "",
         "Namespace": "AWS/Lambda", "MetricName": "IteratorAge", "Dimensions": [{"Name": "FunctionName", "Value": "f"}],
         "Statistic": "Maximum", "Period": 60, "Threshold": 60000.0, "ComparisonOperator": "GreaterThanThreshold",
     });
-    let expression =
-        json!([{"Id": "e", "Expression": "FILL(m, 0)"}, {"Id": "m", "ReturnData": false, "MetricStat": {}}]);
+    let of_api =
+        json!({"Namespace": "AWS/ApiGateway", "MetricName": "Count", "Dimensions": [{"Name": "ApiId", "Value": "a"}]});
+    let expression = json!([{"Id": "e", "Expression": "FILL(m, 0)"}, {"Id": "m", "ReturnData": false, "MetricStat": {"Metric": of_api}}]);
     let of_expression = json!({
         "AlarmName": "prod-records-retried", "AlarmDescription": "<b>Retried</b>.", "StateValue": "ALARM",
         "StateReason": "3 datapoints", "Metrics": expression, "Threshold": 0.0,
         "ComparisonOperator": "GreaterThanThreshold",
     });
-    let aws = Aws { alarms: json!([of_metric, of_expression]), ..healthy() };
+    // The minute before the current one, and an earlier one. Another minute may begin meanwhile.
+    let minutes = [1, 30].map(|ago| (Timestamp::now().as_second() / 60 - ago) * 60);
+    let traffic = json!([
+        {"Id": "count", "Timestamps": minutes, "Values": [7.0, 40.0]},
+        {"Id": "latency", "Timestamps": minutes, "Values": [12.5, 31.0]},
+    ]);
+    let aws = Aws { alarms: json!([of_metric, of_expression]), traffic, ..healthy() };
     let (mut setup, _server) = stack(&aws).await;
     setup
         .served(SERVE, async |console| {
@@ -277,10 +284,23 @@ async fn health_shows_what_the_alarms_watch_and_those_that_are_raised_first() {
     let names = calls[0]["AlarmNames"].as_array().unwrap();
     assert!(names.len() == 39 && names.contains(&json!("prod-messages-late")), "{names:?}");
     let mut queries: Vec<_> = calls[1..].iter().map(|request| request["MetricDataQueries"].clone()).collect();
+    let of_requests = queries.pop().unwrap();
+    for (query, name, statistic) in [(&of_requests[0], "Count", "Sum"), (&of_requests[1], "Latency", "p50")] {
+        let metric = json!({"Namespace": "AWS/ApiGateway", "MetricName": name, "Dimensions": of_api["Dimensions"]});
+        assert_eq!(query["MetricStat"], json!({"Metric": metric, "Period": 60, "Stat": statistic}));
+    }
+    let chart = |name: &str, most: &str| {
+        let chart = page.split_once(&format!("<figcaption>{name}: ")).unwrap().1.split("</figure>").next().unwrap();
+        assert!(chart.contains(&format!("most <strong>{most}</strong>")), "{chart}");
+        // The other minutes have no requests.
+        assert_eq!((chart.matches("<rect").count(), chart.matches("height=\"0\"").count()), (60, 58), "{chart}");
+    };
+    chart("Per minute", "40");
+    chart("Median milliseconds", "31");
     queries.sort_by_key(|queries| queries[0]["Id"] != "e");
     assert_eq!(queries[0], expression);
     assert_eq!(queries[1][0]["MetricStat"]["Metric"]["Dimensions"][0]["Value"], "f");
-    assert_eq!((&queries[1][0]["MetricStat"]["Stat"], calls.len()), (&json!("Maximum"), 3));
+    assert_eq!((&queries[1][0]["MetricStat"]["Stat"], calls.len()), (&json!("Maximum"), 4));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -318,7 +338,7 @@ async fn part_that_a_page_does_not_show_is_not_needed_for_it() {
         })
         .await;
     let changes = setup.queue_url().replace("dlq", "none");
-    let line = format!("{SERVE} --changes-queue-url {changes}");
+    let line = format!("CHANGES_QUEUE_URL={changes} {SERVE}");
     setup
         .served(&line, async |console| {
             let stream = page(&format!("{console}/stream")).await;

@@ -86,7 +86,7 @@ async fn list_has_the_earliest_deadlines_first_or_those_of_an_aggregate() {
     let summary: Value = serde_json::from_str(&lines[1]).unwrap();
     assert_eq!(summary, json!({"summary": {"deadlines": 1, "unreadable": 0, "more": false}}));
 
-    let few = "deadlines list --event-type-shards 1";
+    let few = "EVENT_TYPE_SHARDS=1 deadlines list";
     assert_eq!(setup.daybook(few).await.ended.unwrap_err().exit_code(), 2);
 }
 

@@ -126,7 +126,7 @@ async fn redrive_deletes_no_object_with_a_rejected_message_and_none_with_keep() 
 #[tokio::test]
 async fn redrive_with_a_bus_that_accepts_nothing_or_does_not_exist_deletes_nothing() {
     let (setup, bucket, _server, _rows) = discarded().await;
-    let printed = setup.daybook("discarded redrive --yes --event-bus nope").await;
+    let printed = setup.daybook("EVENT_BUS_NAME=nope discarded redrive --yes").await;
     assert!(matches!(&printed.ended, Err(OperatorError::NoSuchBus(_))), "{printed:?}");
     setup.fail(json!({"putEvents": [{"http": 403, "code": "AccessDeniedException", "forever": true}]}));
     let printed = setup.daybook("discarded redrive --yes").await;
@@ -221,7 +221,8 @@ async fn list_reads_all_pages_of_the_bucket() {
 async fn bucket_that_does_not_exist_is_reported() {
     let (setup, _bucket, _server, _rows) = discarded().await;
     for command in ["list", "redrive", "redrive --yes"] {
-        let error = setup.daybook(&format!("discarded {command} --discarded-bucket nope")).await.ended.unwrap_err();
+        let error =
+            setup.daybook(&format!("DISCARDED_RECORDS_BUCKET=nope discarded {command}")).await.ended.unwrap_err();
         assert!(error.to_string().contains("NoSuchBucket") && error.exit_code() == 3, "{error}");
     }
 }

@@ -269,7 +269,7 @@ async fn queue_that_rejects_a_call_is_reported_in_one_line() {
 #[tokio::test]
 async fn redrive_to_a_bus_that_does_not_exist_sends_and_deletes_nothing() {
     let (setup, ..) = setup().await;
-    let printed = setup.daybook("dlq redrive --yes --event-bus nope").await;
+    let printed = setup.daybook("EVENT_BUS_NAME=nope dlq redrive --yes").await;
     assert_eq!(printed.lines, [""; 0]);
     let error = printed.ended.unwrap_err();
     assert_eq!(
@@ -301,7 +301,7 @@ async fn redrive_with_a_failed_bus_check_sends_nothing_unless_the_check_is_not_p
 async fn queue_that_does_not_exist_is_reported() {
     let setup = Setup::new().await;
     for command in ["list", "redrive", "redrive --yes"] {
-        let error = setup.daybook(&format!("dlq {command} --dlq-url {}x", setup.queue_url())).await.ended.unwrap_err();
+        let error = setup.daybook(&format!("DLQ_URL={}x dlq {command}", setup.queue_url())).await.ended.unwrap_err();
         assert!(error.to_string().contains("QueueDoesNotExist: The specified queue does not exist."), "{error}");
     }
 }

@@ -185,6 +185,6 @@ async fn feed_with_too_few_shards_is_a_usage_error() {
     for id in 0..8 {
         setup.todo(&id.to_string(), 1).await;
     }
-    let error = setup.daybook("feed --event-type-shards 1").await.ended.unwrap_err();
+    let error = setup.daybook("EVENT_TYPE_SHARDS=1 feed").await.ended.unwrap_err();
     assert!(error.to_string().starts_with("EVENT_TYPE_SHARDS is 1") && error.exit_code() == 2, "{error}");
 }

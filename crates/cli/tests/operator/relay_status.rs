@@ -18,6 +18,8 @@ use crate::support::Setup;
 pub(crate) struct Aws {
     pub(crate) mapping: Value,
     pub(crate) ages: Value,
+    /// The figures of the requests to the API.
+    pub(crate) traffic: Value,
     pub(crate) alarms: Value,
     /// The pages of log lines.
     pub(crate) logs: Vec<Value>,
@@ -36,7 +38,10 @@ impl Aws {
         let response = match headers.get("x-amz-target").map(|target| target.to_str().unwrap()) {
             None => json!({"EventSourceMappings": [self.mapping]}),
             Some("GraniteServiceVersion20100801.DescribeAlarms") => json!({ "MetricAlarms": self.alarms }),
-            Some("GraniteServiceVersion20100801.GetMetricData") => json!({"MetricDataResults": [self.ages]}),
+            Some("GraniteServiceVersion20100801.GetMetricData") => {
+                let of_api = request["MetricDataQueries"][0]["MetricStat"]["Metric"]["Namespace"] == "AWS/ApiGateway";
+                json!({ "MetricDataResults": if of_api { &self.traffic } else { &self.ages } })
+            }
             Some("Logs_20140328.FilterLogEvents") => {
                 let page = request["nextToken"].as_str().map_or(0, |token| token.parse().unwrap());
                 let mut response = json!({ "events": self.logs[page] });
@@ -54,7 +59,8 @@ impl Aws {
 pub(crate) fn healthy() -> Aws {
     Aws {
         mapping: json!({"UUID": "u-1", "State": "Enabled", "LastProcessingResult": "OK"}),
-        ages: json!({"Id": "age", "Timestamps": [Timestamp::now().as_second()], "Values": [1200.0]}),
+        ages: json!([{"Id": "age", "Timestamps": [Timestamp::now().as_second()], "Values": [1200.0]}]),
+        traffic: json!([]),
         alarms: json!([]),
         logs: vec![json!([])],
         failures: Arc::default(),
@@ -117,7 +123,7 @@ async fn status_of_a_working_relay_is_clean_and_its_calls_are_signed() {
 async fn status_of_a_relay_that_does_not_work_is_a_finding() {
     let disabled = json!({"UUID": "u-1", "State": "Disabled", "LastProcessingResult": "OK"});
     let failing = json!({"UUID": "u-1", "State": "Enabled", "LastProcessingResult": "PROBLEM: Function call failed"});
-    let late = json!({"Id": "age", "Timestamps": [1_795_222_923], "Values": [61_000.0]});
+    let late = json!([{"Id": "age", "Timestamps": [1_795_222_923], "Values": [61_000.0]}]);
     for (aws, expected) in [
         (Aws { mapping: disabled, ..healthy() }, "1 mappings, 1 of them not working"),
         (Aws { mapping: failing, ..healthy() }, "1 mappings, 1 of them not working"),
@@ -132,7 +138,7 @@ async fn status_of_a_relay_that_does_not_work_is_a_finding() {
 #[tokio::test]
 async fn status_lists_the_messages_of_all_pages_of_the_log() {
     let logs = vec![json!([unsettled("m1 m2"), {"timestamp": 1, "message": "no JSON"}]), json!([unsettled("m2 m3")])];
-    let aws = Aws { logs, ages: json!({"Values": []}), ..healthy() };
+    let aws = Aws { logs, ages: json!([{"Values": []}]), ..healthy() };
     let (setup, _server) = stack(&aws).await;
     let lines = setup.daybook("relay status --json").await.expect(Exit::Clean);
     let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -433,7 +433,7 @@ impl Setup {
 #[tokio::test]
 async fn republish_to_a_bus_that_does_not_exist_sends_nothing() {
     let setup = setup().await;
-    let printed = setup.daybook(&format!("{ALWAYS} --yes --event-bus nope")).await;
+    let printed = setup.daybook(&format!("EVENT_BUS_NAME=nope {ALWAYS} --yes")).await;
     assert_eq!(printed.lines, [""; 0]);
     let error = printed.ended.unwrap_err();
     assert!(error.to_string().starts_with("the event bus \"nope\" does not exist"), "{error}");

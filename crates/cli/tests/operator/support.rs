@@ -283,7 +283,11 @@ pub(crate) async fn daybook_in(environment: Environment, line: &str, lines: usiz
 
 async fn run_command(environment: Environment, projections: fn() -> Registered, line: &str, screen: Screen) -> Printed {
     let words = shlex::split(line).unwrap();
-    let command = Line::try_parse_from(std::iter::once("daybook".to_owned()).chain(words)).unwrap().command;
+    // As in a shell: `NAME=value COMMAND`.
+    let settings = words.iter().map_while(|word| word.split_once('=')).collect::<Vec<_>>();
+    let environment = settings.iter().fold(environment, |given, (name, value)| given.with(name, (*value).to_owned()));
+    let words = std::iter::once("daybook").chain(words[settings.len()..].iter().map(String::as_str));
+    let command = Line::try_parse_from(words).unwrap().command;
     let mut context = OperatorContext {
         environment,
         registry: aggregates::registry().unwrap(),

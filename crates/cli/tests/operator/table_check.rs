@@ -19,19 +19,19 @@ async fn commands_with_too_few_event_type_shards_end_with_status_2() {
     }
     for command in COMMANDS {
         for shards in [1, 2, 7] {
-            let printed = setup.daybook(&format!("{command} --event-type-shards {shards}")).await;
+            let printed = setup.daybook(&format!("EVENT_TYPE_SHARDS={shards} {command}")).await;
             let error = printed.ended.expect_err(command);
             assert_eq!((error.exit_code(), printed.lines), (2, vec![]), "{command}");
             let text = error.to_string();
             let begins = format!(
                 "EVENT_TYPE_SHARDS is {shards}, but the table's index has events in the partition TodoCreated#7, so the \
-                 functions write with 8 or more: set EVENT_TYPE_SHARDS, or --event-type-shards, to"
+                 functions write with 8 or more: set EVENT_TYPE_SHARDS to"
             );
             assert!(text.starts_with(&begins), "{text}");
         }
         // A higher value only costs more queries.
         for shards in [8, 64] {
-            setup.daybook(&format!("{command} --event-type-shards {shards}")).await.expect(Exit::Clean);
+            setup.daybook(&format!("EVENT_TYPE_SHARDS={shards} {command}")).await.expect(Exit::Clean);
         }
     }
 }
@@ -43,7 +43,7 @@ async fn check_costs_one_query_for_each_other_partition_once_per_command() {
     setup.todo("1", 1).await;
     for (shards, expected) in [(1, 64), (60, 4)] {
         setup.table.proxy.take_calls();
-        setup.daybook(&format!("verify --type todo --event-type-shards {shards}")).await.expect(Exit::Clean);
+        setup.daybook(&format!("EVENT_TYPE_SHARDS={shards} verify --type todo")).await.expect(Exit::Clean);
         let calls = setup.table.proxy.take_calls();
         let is_check = |limit: &serde_json::Value| *limit == 1;
         assert_eq!(calls.iter().filter(|call| is_check(&call.request["Limit"])).count(), expected);

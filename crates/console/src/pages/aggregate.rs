@@ -18,7 +18,7 @@ use crate::console::Console;
 use crate::frame::{Failure, Page, copy_button};
 use crate::pages::timeline::{EventFates, fates_of_events};
 use crate::pages::version::{Change, changes_markup};
-use crate::request::{PagePath, PageQuery, VersionNumber};
+use crate::request::{PagePath, PageQuery};
 use crate::{json, paths};
 
 /// Events on a page of the timeline.
@@ -27,9 +27,9 @@ pub(crate) const PAGE: u64 = 30;
 #[derive(Deserialize)]
 pub(crate) struct AggregateQuery {
     /// The version to show; the latest by default.
-    version: Option<VersionNumber>,
+    version: Option<u64>,
     /// The last event of the timeline; the shown version by default, or the latest if both are on one page.
-    until: Option<VersionNumber>,
+    until: Option<u64>,
     /// Fold as many events as it takes.
     #[serde(default)]
     fold: bool,
@@ -69,12 +69,12 @@ pub(crate) async fn page(
         return Ok(missing(&console, model, &key));
     }
     let current = progress.version;
-    let shown = query.version.map_or(current, |VersionNumber(version)| version);
+    let shown = query.version.unwrap_or(current);
     if !(1..=current).contains(&shown) {
         return Err(Failure::missing(format!("{key} has no version {shown}: its versions are 1 to {current}.")));
     }
     let until_shown = if current - shown < PAGE { current } else { shown };
-    let until = query.until.map_or(until_shown, |VersionNumber(until)| until).clamp(1, current);
+    let until = query.until.unwrap_or(until_shown).clamp(1, current);
     let from = until.saturating_sub(PAGE);
     // One event more shows how many messages were before the first one.
     let after = from.saturating_sub(1);
@@ -211,7 +211,7 @@ fn slider(shown: &Shown<'_>) -> Markup {
 
 fn state_panel(console: &Console, shown: &Shown<'_>, state: &StateAt, event: Option<&RecordedEvent>) -> Markup {
     let Shown { key, version, .. } = shown;
-    let details = html! { @if let Some(event) = event { (event_details(console, key, event)) } };
+    let details = html! { @if let Some(event) = event { (event_details(console, event)) } };
     html! {
         @match state {
             StateAt::Known { state, claims, deadlines, changes, is_deleted } => {
@@ -225,7 +225,7 @@ fn state_panel(console: &Console, shown: &Shown<'_>, state: &StateAt, event: Opt
                 }
                 (deadlines::of_aggregate(deadlines, console.store.now()))
                 h3 { "State" }
-                (json::block(state, &format!("{}/state?version={}", paths::aggregate(key), version.shown)))
+                (json::block(state))
             }
             StateAt::Unreadable { error, event: failed } => {
                 div.notice.bad role="alert" {

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use super::live;
 use crate::console::Console;
 use crate::frame::{Failure, Page};
-use crate::request::{BusPosition, PageQuery, position_or_empty};
+use crate::request::PageQuery;
 use crate::stack::MessageMetadata;
 use crate::{json, paths, time};
 
@@ -37,8 +37,7 @@ pub(crate) struct BusFilter {
     /// Only those of an aggregate, or of a type.
     aggregate: String,
     containing: String,
-    #[serde(deserialize_with = "position_or_empty")]
-    before: String,
+    before: Option<usize>,
 }
 
 impl BusFilter {
@@ -49,7 +48,7 @@ impl BusFilter {
             aggregate: aggregate.map(|wanted| if wanted.contains('/') { wanted } else { format!("{wanted}/") }),
             message_type: given(&self.message_type),
             containing: given(&self.containing),
-            before: self.before.parse().ok(),
+            before: self.before,
             ..MessageQuery::default()
         }
     }
@@ -74,7 +73,7 @@ pub(crate) async fn page(
     PageQuery(filter): PageQuery<BusFilter>,
 ) -> Result<Page, Failure> {
     let part = console.stack.messages(MessageQuery { limit: Some(PAGE), ..filter.query() }).await?;
-    let is_first_page = filter.before.is_empty();
+    let is_first_page = filter.before.is_none();
     let arriving = filter.address("/bus/live", "after", part.last);
     // The bus compares only the latest messages with a filter. Older ones are a page further.
     let is_cut = part.searched_from > 1;
@@ -110,13 +109,13 @@ pub(crate) async fn page(
 
 #[derive(Deserialize)]
 pub(crate) struct LiveQuery {
-    after: BusPosition,
+    after: usize,
 }
 
 /// Streams the messages after a position that the filter selects.
 pub(crate) async fn live(
     State(console): State<Arc<Console>>,
-    PageQuery(LiveQuery { after: BusPosition(after) }): PageQuery<LiveQuery>,
+    PageQuery(LiveQuery { after }): PageQuery<LiveQuery>,
     PageQuery(filter): PageQuery<BusFilter>,
     headers: HeaderMap,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {

@@ -280,7 +280,7 @@ fn result(response: &Response<String>, key: Option<&AggregateKey>, curl: &str, t
                 @if let Some(etag) = etag { " · ETag " code { (etag) } }
                 @if let Some(key) = key { " · " a href=(paths::aggregate(key)) { "Show " (key) } }
             }
-            (json::block(response.body(), "#response"))
+            (json::block(response.body()))
             h2 { "The same with curl" }
             div.copy { pre.source.shell tabindex="0" role="group" aria-label="curl" { (curl) } }
             @if let Some(test) = test {

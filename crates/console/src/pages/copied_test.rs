@@ -9,13 +9,14 @@ use daybook_event_store::{LoadOptions, LoadPolicy};
 use daybook_table::AggregateKey;
 use heck::ToSnakeCase;
 use maud::{Markup, html};
+use serde::Deserialize;
 
 use crate::console::Console;
 use crate::frame::{Failure, Page};
 use crate::pages::aggregate::aggregate;
 use crate::pages::timeline::published;
 use crate::paths;
-use crate::request::{PagePath, PageQuery, VersionNumber, VersionQuery};
+use crate::request::{PagePath, PageQuery};
 
 /// Maximum events that a test is given.
 const MAX_GIVEN: usize = 200;
@@ -30,11 +31,16 @@ pub(crate) struct Decided<'a> {
     pub(crate) rejection: Option<&'a str>,
 }
 
+#[derive(Deserialize)]
+pub(crate) struct TestQuery {
+    version: u64,
+}
+
 /// Shows the test of the state at a version.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     PagePath(path): PagePath<(String, String)>,
-    PageQuery(VersionQuery { version: VersionNumber(version) }): PageQuery<VersionQuery>,
+    PageQuery(TestQuery { version }): PageQuery<TestQuery>,
 ) -> Result<Page, Failure> {
     let (model, key) = aggregate(&console, path)?;
     let content = html! {

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use crate::console::Console;
+use crate::frame::table;
 use crate::{paths, time};
 
 /// Maximum deadlines of each state on page *Stream*.
@@ -78,15 +79,13 @@ fn listed(failed: &FoundDeadlines, pending: &FoundDeadlines, now: Timestamp) -> 
         @if failed.deadlines.is_empty() && pending.deadlines.is_empty() {
             p.empty { "None is pending, and none has failed." }
         } @else {
-            div.scroll tabindex="0" { table {
-                thead { tr { th { "Aggregate" } th { "Name" } th { "Due" } th { "State" } } }
-                tbody { @for deadline in failed.deadlines.iter().chain(&pending.deadlines) {
-                    tr data-row {
-                        td { a href=(paths::aggregate(&deadline.aggregate)) { (deadline.aggregate) } } td { (deadline.item.name()) }
-                        td { (time::relative(deadline.due, now)) } td { (state(deadline, now)) }
-                    }
-                } }
-            } }
+            @let columns = ["Aggregate", "Name", "Due", "State"];
+            (table(&columns, &html! { @for deadline in failed.deadlines.iter().chain(&pending.deadlines) {
+                tr data-row {
+                    td { a href=(paths::aggregate(&deadline.aggregate)) { (deadline.aggregate) } } td { (deadline.item.name()) }
+                    td { (time::relative(deadline.due, now)) } td { (state(deadline, now)) }
+                }
+            } }))
         }
         @if failed.more || pending.more { p.hint { "The earliest " (LISTED) " of each state. " code { "daybook deadlines list" } " lists all." } }
         @if unreadable > 0 { p.notice.bad role="alert" { (unreadable) " rows cannot be read. " code { "daybook deadlines list" } " lists them." } }

@@ -17,7 +17,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use ulid::Ulid;
 
-use super::latest_events::{latest_events, pages};
+use super::latest_events::{LatestEvents, latest_events, pages, position};
 use super::live;
 use crate::console::{CONCURRENCY, Console};
 use crate::frame::{Failure, Page};
@@ -38,6 +38,8 @@ pub(crate) struct EventFilter {
     of_type: String,
     /// A text in the name or the data.
     containing: String,
+    /// Only events before this one.
+    before: Option<String>,
 }
 
 impl EventFilter {
@@ -50,13 +52,14 @@ impl EventFilter {
         event.event_type.contains(wanted) || personal::shown(event.data.text()).contains(wanted)
     }
 
-    /// The latest events of the type in the index.
-    async fn latest(&self, console: &Console) -> Result<Vec<IndexEntry>, Failure> {
+    /// The latest events of the type in the index, before the one that the filter names.
+    async fn latest(&self, console: &Console) -> Result<LatestEvents, Failure> {
+        let before = self.before.as_deref().map(position).transpose()?;
         let is_wanted = |of_type: &str| self.of_type.is_empty() || self.of_type == of_type;
         let models = console.registry.iter().filter(|model| is_wanted(model.type_name()));
         let partitions: Vec<_> = models.flat_map(|model| console.partitions_of_events(model)).collect();
-        let pages = pages(console, &partitions, None, PAGE).await?;
-        Ok(latest_events(pages.iter(), PAGE, |entry| is_wanted(&entry.aggregate.aggregate_type)).events)
+        let pages = pages(console, &partitions, before, PAGE).await?;
+        Ok(latest_events(pages.iter(), PAGE, |entry| is_wanted(&entry.aggregate.aggregate_type)))
     }
 
     /// Those of the events that the filter selects.
@@ -75,16 +78,22 @@ impl EventFilter {
 
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
-    PageQuery(filter): PageQuery<EventFilter>,
+    PageQuery(mut filter): PageQuery<EventFilter>,
 ) -> Result<Page, Failure> {
-    let latest = filter.latest(&console).await?;
-    let events = filter.read(&console, latest.into_iter()).await?;
+    if filter.of_type.is_empty() && !console.is_local() {
+        // On AWS, each index partition of all types would be read.
+        filter.of_type = console.registry.iter().next().map(Model::type_name).unwrap_or_default().to_owned();
+    }
+    let LatestEvents { events, next } = filter.latest(&console).await?;
+    let events = filter.read(&console, events.into_iter()).await?;
+    let is_live = console.is_local() && filter.before.is_none();
+    let older = next.map(|before| format!("{}&before={before}", filter.address("/events")));
     let content = html! {
         h1 { "Events" }
-        p.facts { "The latest " (PAGE) " events" @if !filter.containing.is_empty() { ", those of them that contain the text" } "." }
+        p.facts { (PAGE) " events, the latest first" @if !filter.containing.is_empty() { ": those of them that contain the text" } "." }
         form.filters action=(paths::page("/events")) {
             label { "Aggregate type" select name="type" {
-                option value="" { "all" }
+                @if console.is_local() { option value="" { "all" } }
                 @for name in console.registry.iter().map(Model::type_name) {
                     option value=(name) selected[name == filter.of_type] { (name) }
                 }
@@ -92,12 +101,13 @@ pub(crate) async fn page(
             label { "Containing" input name="containing" value=(filter.containing) placeholder="any text of the event" spellcheck="false"; }
             button { "Filter" }
         }
-        (live::controls(&filter.address("/events/live"), "events"))
+        @if is_live { (live::controls(&filter.address("/events/live"), "events")) }
         @if events.is_empty() { p.empty { "There is no such event." } }
         div.scroll tabindex="0" { table {
             thead { tr { th { "Event" } th { "Aggregate" } th { "Data" } th { "At" } } }
             tbody data-rows { @for event in &events { (row(event, console.store.now())) } }
         } }
+        @if let Some(older) = older { p { a rel="next" href=(older) { "Older events" } } }
     };
     Ok(Page::new("Events", "Events", content))
 }
@@ -146,7 +156,7 @@ async fn arrived(
     filter: &EventFilter,
     seen: &mut Option<BTreeSet<Ulid>>,
 ) -> Result<Arrived, Failure> {
-    let latest = filter.latest(console).await?;
+    let latest = filter.latest(console).await?.events;
     // An event may get its place before one that is in the index already.
     let ids: BTreeSet<_> = latest.iter().map(|entry| entry.event_id).collect();
     let last = ids.last().copied().unwrap_or_default();

@@ -25,7 +25,7 @@ struct Switch {
     fault: fn() -> Value,
 }
 
-const SWITCHES: [Switch; 9] = [
+const SWITCHES: [Switch; 8] = [
     Switch {
         name: "relay",
         label: "The relay is paused",
@@ -74,13 +74,6 @@ const SWITCHES: [Switch; 9] = [
         effect: "Each invocation with messages ends before its first call. Deadlines and processes are late.",
         member: "reactor",
         fault: || json!([{"killAfterMs": 0, "forever": true}]),
-    },
-    Switch {
-        name: "views",
-        label: "The table of the read models throttles",
-        effect: "Each write of a view fails and is retried.",
-        member: "views",
-        fault: || json!({"TransactWriteItems": [{"code": "ThrottlingException", "forever": true}]}),
     },
     Switch {
         name: "slow-bus",

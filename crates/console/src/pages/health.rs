@@ -1,23 +1,26 @@
-//! *Health*: what the alarms of a stack on AWS watch, with its figures. The dashboard of the stack has more.
+//! *Health*: the requests to a stack on AWS, and what its alarms watch, with its figures. The dashboard of the stack has more.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use maud::{Markup, html};
 
-use crate::chart::{bars, number};
+use crate::chart::{bars, number, requests};
 use crate::console::Console;
 use crate::frame::{Failure, Page};
-use crate::stack::Alarm;
+use crate::stack::{Alarm, Health};
 
-/// Shows the alarms: first those that are raised.
+/// Shows the requests and the alarms: first those that are raised.
 pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
-    let alarms = console.stack.alarms().await;
+    let health = console.stack.health().await;
     let content = html! {
         h1 { "Health" }
-        @match alarms {
-            Err(error) => p.notice.warn { "The alarms cannot be read: " (error) },
-            Ok(alarms) => (alarms_markup(alarms)),
+        @match health {
+            Err(error) => p.notice.warn { "The figures cannot be read: " (error) },
+            Ok(Health { alarms, traffic }) => {
+                (alarms_markup(alarms))
+                @if !traffic.is_empty() { (requests(&traffic)) }
+            }
         }
     };
     Ok(Page::new("Health", "Health", content))

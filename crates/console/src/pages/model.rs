@@ -135,9 +135,9 @@ impl Diagram<'_> {
         html! {
             @for (event, message) in rows {
                 tr {
-                    td { @match event { Some(event) => strong { (self.event(of_type, event)) }, None => span.hint { "not known" } } }
+                    td { @match event { Some("") => {} Some(event) => strong { (event_link(of_type, event)) }, None => span.hint { "not known" } } }
                     td { @match message {
-                        Some(message) => (self.message(of_type, message)),
+                        Some(message) => (self.message(message)),
                         None if event.is_some_and(|event| self.flows.messages.contains_key(event)) => span.hint { "no message" },
                         None => span.hint { "not known" },
                     } }
@@ -162,20 +162,17 @@ impl Diagram<'_> {
         }
     }
 
-    /// An event, on the local stack with a link to its latest ones.
-    fn event(&self, of_type: &str, event: &str) -> Markup {
-        let address = paths::with_query(&paths::page("/events"), &[("type", of_type), ("containing", event)]);
-        html! { @if self.console.is_local() && !event.is_empty() { a href=(address) { (event) } } @else { (event) } }
+    /// A message type, on the local stack with a link to its latest messages.
+    fn message(&self, message: &str) -> Markup {
+        let address = paths::with_query(&paths::page("/bus"), &[("type", message)]);
+        html! { @if self.console.is_local() { a href=(address) { (message) } } @else { (message) } }
     }
+}
 
-    /// A message type, with a link to its latest messages.
-    fn message(&self, of_type: &str, message: &str) -> Markup {
-        let address = match self.console.is_local() {
-            true => paths::with_query(&paths::page("/bus"), &[("type", message)]),
-            false => paths::with_query(&paths::page("/messages"), &[("type", of_type)]),
-        };
-        html! { a href=(address) { (message) } }
-    }
+/// An event, with a link to its latest ones.
+fn event_link(of_type: &str, event: &str) -> Markup {
+    let address = paths::with_query(&paths::page("/events"), &[("type", of_type), ("containing", event)]);
+    html! { a href=(address) { (event) } }
 }
 
 /// The word for the kind of a link, of those for input, a dispatch, a sent command and a deadline.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use crate::console::Console;
+use crate::frame::table;
 use crate::{paths, time};
 
 /// Maximum positions on the page.
@@ -33,21 +34,18 @@ fn listed(found: &FoundPositions, now: Timestamp) -> Markup {
         @if found.positions.is_empty() {
             p.empty { "None is suspended." }
         } @else {
-            div.scroll tabindex="0" { table {
-                thead { tr { th { "Events of" } th { "Process" } th { "Suspended" } } }
-                tbody { @for position in &found.positions {
-                    @let (item, event) = (&position.item, position.item.seq_num + 1);
-                    tr data-row {
-                        td { a href={ (paths::aggregate(&position.source)) "/events/" (event) } { (position.source) " " (event) } }
-                        td { (item.process_type()) }
-                        td {
-                            span.bad { "suspended" }
-                            @if let Some(since) = item.gsi1sk.as_deref().and_then(|at| at.parse().ok()) { " " (time::relative(since, now)) }
-                            @if let Some(error) = &item.error { br; span.hint { (error) } }
-                        }
+            (table(&["Events of", "Process", "Suspended"], &html! { @for position in &found.positions {
+                @let (item, event) = (&position.item, position.item.seq_num + 1);
+                tr data-row {
+                    td { a href={ (paths::aggregate(&position.source)) "/events/" (event) } { (position.source) " " (event) } }
+                    td { (item.process_type()) }
+                    td {
+                        span.bad { "suspended" }
+                        @if let Some(since) = item.gsi1sk.as_deref().and_then(|at| at.parse().ok()) { " " (time::relative(since, now)) }
+                        @if let Some(error) = &item.error { br; span.hint { (error) } }
                     }
-                } }
-            } }
+                }
+            } }))
         }
         @if found.more { p.hint { "The first " (LISTED) ". " code { "daybook process suspended" } " lists all." } }
         @if unreadable > 0 { p.notice.bad role="alert" { (unreadable) " rows cannot be read. " code { "daybook process suspended" } " lists them." } }

@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use super::latest_events::{LatestEvents, latest_events, pages};
 use crate::console::{Console, Views};
-use crate::frame::Failure;
+use crate::frame::{Failure, table};
 use crate::request::{self, PostedForm};
 use crate::stack::StackError;
 use crate::{paths, time};
@@ -84,12 +84,7 @@ pub(crate) async fn section(console: &Console, Done { resumed }: Done) -> Markup
                 Err(error) => p.notice.warn { "The views cannot be read: " (with_causes(error)) },
                 Ok(lags) if lags.is_empty() => p.empty { "There are none." },
                 Ok(lags) => {
-                    div.scroll tabindex="0" { table {
-                        thead { tr {
-                            th { "Projection" } th { "Follows" } th.number { "Not folded" } th.number { "Lag" } th.number { "Suspended" }
-                        } }
-                        tbody { @for lag in lags { (row(lag)) } }
-                    } }
+                    (table(&["Projection", "Follows", "#Not folded", "#Lag", "#Suspended"], &html! { @for lag in lags { (row(lag)) } }))
                     p.hint {
                         "The latest " (COMPARED) " events of each followed type are compared with the view. The lag is the age of the "
                         "oldest of them that it does not contain. " code { "daybook projection suspended" } " lists all suspended aggregates."

@@ -1,4 +1,4 @@
-//! Rows and values as they are stored, on demand.
+//! Rows and messages as they are stored, on demand.
 
 use std::sync::Arc;
 
@@ -6,8 +6,6 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use daybook_admin::AdminCalls;
-use daybook_decider::personal;
-use daybook_event_store::{LoadOptions, LoadPolicy};
 use daybook_local_aws::messaging::MessageQuery;
 use daybook_table::attributes;
 use maud::html;
@@ -15,56 +13,33 @@ use maud::html;
 use super::aggregate::aggregate;
 use crate::console::Console;
 use crate::frame::{Failure, Page};
-use crate::request::{BusPosition, PagePath, PageQuery, VersionNumber, VersionQuery};
+use crate::request::PagePath;
 use crate::stack::DeadLetterAction;
 use crate::{json, paths};
 
 /// Shows the rows of an event: the event, its messages, and the metadata.
 pub(crate) async fn rows(
     State(console): State<Arc<Console>>,
-    PagePath((of_type, id, VersionNumber(number))): PagePath<(String, String, VersionNumber)>,
+    PagePath((of_type, id, number)): PagePath<(String, String, u64)>,
 ) -> Result<Page, Failure> {
     let (_, key) = aggregate(&console, (of_type, id))?;
     let rows = console.store.admin().rows_of_event(&key, number).await?;
-    let whole = format!("{}/events/{number}/data", paths::aggregate(&key));
     let content = html! {
         h1 { "Rows of event " (number) }
         p.facts { a href=(paths::version(&key, number)) { (key) " at version " (number) } }
         @if rows.is_empty() { p.empty { "There are none." } }
         @for row in &rows {
             h2 { code { (row[attributes::SK].as_str().unwrap_or("?")) } }
-            (json::block(&row.to_string(), &whole))
+            (json::block(&row.to_string()))
         }
     };
     Ok(Page::new(format!("{key} event {number}"), "Aggregates", content))
 }
 
-pub(crate) async fn event_data(
-    State(console): State<Arc<Console>>,
-    PagePath((of_type, id, VersionNumber(number))): PagePath<(String, String, VersionNumber)>,
-) -> Result<Response, Failure> {
-    let (_, key) = aggregate(&console, (of_type, id))?;
-    let after = number.checked_sub(1).ok_or_else(|| Failure::missing("Events are counted from 1."))?;
-    let events = console.store.events(&key, after, 1).await?;
-    let event =
-        events.items.first().ok_or_else(|| Failure::missing(format!("{key} has no readable event {number}.")))?;
-    Ok(plain(&personal::shown(event.data.text())))
-}
-
-pub(crate) async fn state(
-    State(console): State<Arc<Console>>,
-    PagePath(path): PagePath<(String, String)>,
-    PageQuery(VersionQuery { version: VersionNumber(version) }): PageQuery<VersionQuery>,
-) -> Result<Response, Failure> {
-    let (model, key) = aggregate(&console, path)?;
-    let options = LoadOptions { policy: LoadPolicy::Incremental, at_least: 0, at: Some(version) };
-    Ok(plain(&personal::shown(console.store.load_with(model, &key, options).await?.state.text())))
-}
-
 /// The whole detail of a message on the bus.
 pub(crate) async fn bus_message(
     State(console): State<Arc<Console>>,
-    PagePath(BusPosition(position)): PagePath<BusPosition>,
+    PagePath(position): PagePath<usize>,
 ) -> Result<Response, Failure> {
     let (after, before) = (Some(position.saturating_sub(1)), Some(position.saturating_add(1)));
     let part = console.stack.messages(MessageQuery { after, before, ..MessageQuery::default() }).await?;

@@ -4,27 +4,26 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use heck::ToSnakeCase;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
 use super::{deadlines, positions, projections};
-use crate::chart::bars;
+use crate::chart::requests;
 use crate::console::Console;
-use crate::frame::{Failure, Page};
+use crate::frame::{Failure, Page, table};
 use crate::request::PageQuery;
 use crate::stack::{
     Mapping, Queue, QueuePurpose, Relay, RelayMapping, Rule, RuleFunction, Shard, StackError, StreamState,
 };
 use crate::{json, time};
 
-/// Shows the mappings, the queues, the rules, the discarded records, and what the stack has used.
+/// Shows the mappings, the queues, the rules, the discarded records, and the latest requests.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     PageQuery(done): PageQuery<projections::Done>,
 ) -> Result<Page, Failure> {
-    let StreamState { mappings, queues, rules, discarded, traffic, usage } = console.stack.stream().await?;
+    let StreamState { mappings, queues, rules, discarded, traffic } = console.stack.stream().await?;
     let content = html! {
         h1 { "Stream" }
         p.facts { "What each function waits for." }
@@ -35,17 +34,7 @@ pub(crate) async fn page(
         (queues_markup(&queues))
         (rules_markup(&rules))
         (discarded_markup(&discarded))
-        section {
-            h2 { "Requests in the last hour" }
-            div.cards {
-                (bars("Per minute", &traffic.iter().map(|minute| minute.requests as f64).collect::<Vec<_>>()))
-                (bars("Median milliseconds", &traffic.iter().map(|minute| minute.median_ms).collect::<Vec<_>>()))
-            }
-        }
-        section {
-            h2 { "Used since the start" }
-            dl.numbers { @for (name, value) in numbers(&usage) { div { dt { (name) } dd { (value) } } } }
-        }
+        (requests(&traffic))
     };
     Ok(Page::new("Stream", "Stream", content))
 }
@@ -84,16 +73,14 @@ fn relay_markup(relay: &Result<Relay, StackError>) -> Markup {
     html! {
         section {
             h2 { "Relay" }
-            div.scroll tabindex="0" { table {
-                thead { tr { th { "Mapping" } th { "State" } th { "Last result" } } }
-                tbody { @for RelayMapping { id, state, last_result } in &relay.mappings {
-                    tr data-row {
-                        td { code.short title=(id) { (id) } }
-                        td { @if state == "Enabled" { (state) } @else { span.bad { (state) } } }
-                        td { @if last_result.starts_with("PROBLEM") { span.bad { (last_result) } } @else { (last_result) } }
-                    }
-                } }
-            } }
+            @let columns = ["Mapping", "State", "Last result"];
+            (table(&columns, &html! { @for RelayMapping { id, state, last_result } in &relay.mappings {
+                tr data-row {
+                    td { code.short title=(id) { (id) } }
+                    td { @if state == "Enabled" { (state) } @else { span.bad { (state) } } }
+                    td { @if last_result.starts_with("PROBLEM") { span.bad { (last_result) } } @else { (last_result) } }
+                }
+            } }))
             @if relay.mappings.is_empty() { p.notice.bad role="alert" { "The relay has no event source mapping: nobody sends the messages." } }
             p.facts {
                 @match (relay.iterator_age_ms, at) {
@@ -110,20 +97,17 @@ fn mappings_markup(mappings: &[Mapping]) -> Markup {
     html! {
         section {
             h2 { "Functions behind the table's stream" }
-            div.scroll tabindex="0" { table {
-                thead { tr { th { "Function" } th { "Mapping" } th { "Shard" } th.number { "Waiting" } th.number { "Oldest" } th { "Last result" } } }
-                tbody {
-                    @for mapping in mappings {
-                        @for shard in &mapping.shards { (shard_row(mapping, shard)) }
-                        @if mapping.shards.is_empty() {
-                            tr data-row {
-                                td { strong { (mapping.function) } } td { (mapping.mapping) }
-                                td colspan="4" { span.hint { @if mapping.enabled { "has read no shard yet" } @else { "is turned off" } } }
-                            }
+            (table(&["Function", "Mapping", "Shard", "#Waiting", "#Oldest", "Last result"], &html! {
+                @for mapping in mappings {
+                    @for shard in &mapping.shards { (shard_row(mapping, shard)) }
+                    @if mapping.shards.is_empty() {
+                        tr data-row {
+                            td { strong { (mapping.function) } } td { (mapping.mapping) }
+                            td colspan="4" { span.hint { @if mapping.enabled { "has read no shard yet" } @else { "is turned off" } } }
                         }
                     }
                 }
-            } }
+            }))
         }
     }
 }
@@ -145,22 +129,19 @@ fn queues_markup(queues: &[Queue]) -> Markup {
     html! {
         section {
             h2 { "Queues" }
-            div.scroll tabindex="0" { table {
-                thead { tr { th { "Queue" } th.number { "Waiting" } th.number { "Being processed" } th { "For" } } }
-                tbody {
-                    @for queue in queues {
-                        tr data-row {
-                            td { code { (queue.queue) } } td.number { (queue.visible) } td.number { (queue.hidden) }
-                            td { @match queue.purpose {
-                                QueuePurpose::DeadLetters => "messages that could not be delivered",
-                                QueuePurpose::Changes => "the read models: aggregates with events that are not folded yet",
-                                QueuePurpose::Reactions => "the reactor: deadlines that are due or soon will be, and changes of aggregates for processes",
-                                QueuePurpose::Rule => "a rule of the bus",
-                            } }
-                        }
+            (table(&["Queue", "#Waiting", "#Being processed", "For"], &html! {
+                @for queue in queues {
+                    tr data-row {
+                        td { code { (queue.queue) } } td.number { (queue.visible) } td.number { (queue.hidden) }
+                        td { @match queue.purpose {
+                            QueuePurpose::DeadLetters => "messages that could not be delivered",
+                            QueuePurpose::Changes => "the read models: aggregates with events that are not folded yet",
+                            QueuePurpose::Reactions => "the reactor: deadlines that are due or soon will be, and changes of aggregates for processes",
+                            QueuePurpose::Rule => "a rule of the bus",
+                        } }
                     }
                 }
-            } }
+            }))
         }
     }
 }
@@ -172,12 +153,7 @@ fn rules_markup(rules: &[Rule]) -> Markup {
             @if rules.is_empty() {
                 p.empty { "There are none. " code { "--rule 'order/* -> queue:billing'" } " sends the messages of orders to a queue." }
             } @else {
-                div.scroll tabindex="0" { table {
-                    thead { tr {
-                        th { "Rule" } th { "Queue" } th.number { "Waiting" } th.number { "Being processed" } th.number { "Dead-letter messages" } th { "Function" }
-                    } }
-                    tbody { @for rule in rules { (rule_row(rule)) } }
-                } }
+                (table(&["Rule", "Queue", "#Waiting", "#Being processed", "#Dead-letter messages", "Function"], &html! { @for rule in rules { (rule_row(rule)) } }))
             }
         }
     }
@@ -206,33 +182,8 @@ fn discarded_markup(discarded: &[Value]) -> Markup {
                 p.empty { "There are none: no function has failed for longer than its mapping retries." }
             } @else {
                 p.facts { (discarded.len()) " batches of records were discarded. " code { "daybook discarded redrive" } " sends their messages." }
-                @for record in discarded.iter().rev().take(20) { (json::block(&record.to_string(), "")) }
+                @for record in discarded.iter().rev().take(20) { (json::block(&record.to_string())) }
             }
         }
-    }
-}
-
-/// The members of the usage as words and numbers.
-fn numbers(usage: &Value) -> Vec<(String, String)> {
-    let mut numbers = Vec::new();
-    for (name, value) in usage.as_object().into_iter().flatten() {
-        match value {
-            Value::Object(parts) => {
-                let part = |(part, count): (&String, &Value)| (format!("{}: {part}", words(name)), count.to_string());
-                numbers.extend(parts.iter().map(part));
-            }
-            Value::Null => {}
-            value => numbers.push((words(name), value.to_string())),
-        }
-    }
-    numbers
-}
-
-/// A name in camel case as words: `apiRequests` becomes `API requests`.
-fn words(name: &str) -> String {
-    let words = name.to_snake_case().replace('_', " ");
-    match words.strip_prefix("api ") {
-        Some(rest) => format!("API {rest}"),
-        None => words[..1].to_uppercase() + &words[1..],
     }
 }

@@ -137,7 +137,7 @@ fn target_markup(target: &TargetRecord) -> Markup {
 }
 
 /// Who sent the command of an event, and why.
-pub(crate) fn event_details(console: &Console, key: &AggregateKey, event: &RecordedEvent) -> Markup {
+pub(crate) fn event_details(console: &Console, event: &RecordedEvent) -> Markup {
     // The pages that these ids lead to need what reached the bus.
     let is_linked = console.is_local();
     let Meta { actor, source_ip, correlation_id, causation_id, traceparent, .. } = &event.meta;
@@ -163,7 +163,7 @@ pub(crate) fn event_details(console: &Console, key: &AggregateKey, event: &Recor
             @if !event.together.is_empty() { dt { "Together with" } dd { (together(event)) } }
             @if let Some(trace) = traceparent { dt { "Trace" } dd { code { (trace) } (copy_button(trace)) } }
             dt { "Data" }
-            dd { (json::block(&personal::shown(event.data.text()), &format!("{}/events/{}/data", paths::aggregate(key), event.seq_num))) }
+            dd { (json::block(&personal::shown(event.data.text()))) }
         }
     }
 }

@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::latest_events::{latest_events, pages};
 use super::version::{changes, changes_markup};
 use crate::console::{CONCURRENCY, Console};
-use crate::frame::{Failure, Page, tabs};
+use crate::frame::{Failure, Page, table, tabs};
 use crate::request::{PagePath, PageQuery};
 use crate::{json, paths, time};
 
@@ -100,12 +100,9 @@ pub(crate) async fn page(
             @if !prefix.is_empty() { a href=(address) { "Clear" } }
         }
         @if rows.is_empty() { p.empty { "There is no such row." } } @else {
-            div.scroll tabindex="0" { table {
-                thead { tr { th { "Key" } th { "Row" } } }
-                tbody { @for (key, row) in &rows {
-                    tr data-row { td { a href=(paths::view_row(&shown.view, key)) { (key) } } td.data { (json::line(row, 300)) } }
-                } }
-            } }
+            (table(&["Key", "Row"], &html! { @for (key, row) in &rows {
+                tr data-row { td { a href=(paths::view_row(&shown.view, key)) { (key) } } td.data { (json::line(row, 300)) } }
+            } }))
         }
         @if let Some(next) = next { p { a rel="next" href=(next) { "More rows" } } }
     }))
@@ -126,7 +123,7 @@ pub(crate) async fn row(
         div.split {
             section aria-label="Events" { (folded.as_ref().map_or_else(too_many, |folded| folded.markup(&shown, stored.as_deref()))) }
             aside.panel aria-label="Row" {
-                @match &stored { Some(row) => (json::block(row, "")), None => p.empty { "There is no such row." } }
+                @match &stored { Some(row) => (json::block(row)), None => p.empty { "There is no such row." } }
             }
         }
     }))

@@ -66,8 +66,6 @@ async fn each_page_calls_the_table_only_for_what_it_shows() {
         ("/aggregates/account/none", "Query 1"),
         // The event, its messages, and the metadata.
         ("/aggregates/account/1/events/1", "Query 3"),
-        ("/aggregates/account/1/events/1/data", "Query 1"),
-        ("/aggregates/account/1/state?version=3", "Query 2"),
         ("/aggregates/account/1/test?version=3", "Query 3"),
         // The deadlines that have failed, those that are pending, and the positions that are suspended.
         ("/stream", "Query 3"),

@@ -47,8 +47,6 @@ async fn each_version_shows_its_state_and_who_caused_it() {
     assert_eq!(missing.status(), 404);
     let missing = missing.text().await.unwrap();
     assert!(missing.contains("account/7 has no version 99: its versions are 1 to 41."), "{missing}");
-    let whole = visit.page("/aggregates/account/7/state?version=3").await;
-    assert!(whole.body.contains("\"balance\": 3"), "{}", whole.body);
     let rows = visit.page("/aggregates/account/7/events/1").await;
     rows.has("EVENT#000000000001").has("#METADATA").has("&quot;AGGREGATE#account#7&quot;");
     visit.stop().await;
@@ -78,29 +76,21 @@ async fn list_of_a_type_is_in_pages_and_begins_with_the_latest() {
     first.has("todo/t54").has("todo/t05").lacks("todo/t04");
     let older = first.between("<a rel=\"next\" href=\"/_console", "\"").replace("&amp;", "&");
     visit.page(&older).await.has("todo/t04").has("todo/t00").lacks("todo/t05");
-    // A text in the states: those of the page are searched, and the page says so.
-    visit.post("/todo", &[], &json!({"id": "other", "title": "<b>", "message": "m"})).await;
-    let found = visit.page("?type=todo&containing=%22title%22%3A%22%3Cb%3E%22").await;
-    found.has("todo/other").lacks("todo/t54").lacks("<b>").has("56 aggregates were loaded and searched");
-    visit.page("?type=todo&containing=nowhere").await.has("There are none").lacks("Create one with a command");
-    visit.page("?type=order").await.has("Create one with a command").lacks("State contains");
+    visit.page("?type=order").await.has("Create one with a command");
     assert_eq!(visit.get("?type=none").await.status(), 404);
     visit.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_version_in_an_address_has_an_error_page_that_explains_a_version() {
+async fn wrong_version_in_an_address_has_an_error_page() {
     let visit = Visit::start().await;
     visit.create_todo("1", "t").await;
-    let not_a_version =
-        "version: &quot;abc&quot; is not a version; a version is the number of an event, counted from 1.";
     for (query, reason) in [
-        ("?version=abc", not_a_version),
-        ("/state?version=abc", not_a_version),
-        ("/test?version=abc", not_a_version),
-        ("?until=-1", "until: &quot;-1&quot; is not a version;"),
-        ("?version=%3Cb%3E", "version: &quot;&lt;b&gt;&quot; is not a version;"),
-        ("/state", "missing field `version`"),
+        ("?version=abc", "version: invalid digit found in string"),
+        ("/test?version=abc", "version: invalid digit found in string"),
+        ("?until=-1", "until: invalid digit found in string"),
+        ("?version=%3Cb%3E", "version: invalid digit found in string"),
+        ("/test", "missing field `version`"),
     ] {
         let response = visit.get(&format!("/aggregates/todo/1{query}")).await;
         assert_eq!(response.status(), 400, "{query}");
@@ -116,18 +106,13 @@ async fn wrong_version_in_an_address_has_an_error_page_that_explains_a_version()
 async fn wrong_value_in_an_address_has_an_error_page_of_the_console() {
     let visit = Visit::start().await;
     visit.create_todo("1", "t").await;
-    let not_a_position = "is not the position of a message on the bus; they are counted from 1.";
     for (path, status, reason) in [
-        ("/bus/abc", 404, not_a_position),
-        ("/bus?before=abc", 400, not_a_position),
-        ("/bus/live?after=abc", 400, not_a_position),
-        (
-            "/aggregates/todo/1/events/abc",
-            404,
-            "There is no page /_console/aggregates/todo/1/events/abc: &quot;abc&quot;",
-        ),
-        ("/aggregates/todo/1/events/-1/data", 404, "is not a version; a version is the number of an event"),
-        ("/aggregates/todo/1/events/99999999999999999999", 404, "is not a version;"),
+        ("/bus/abc", 404, "There is no page /_console/bus/abc: Invalid URL: Cannot parse `abc`"),
+        ("/bus?before=abc", 400, "before: invalid digit found in string"),
+        ("/bus/live?after=abc", 400, "after: invalid digit found in string"),
+        ("/aggregates/todo/1/events/abc", 404, "with value `abc`"),
+        ("/aggregates/todo/1/events/99999999999999999999", 404, "with value `99999999999999999999`"),
+        ("/events?before=abc", 400, "the position in the list"),
         ("/aggregates/todo/%FF", 404, "Invalid UTF-8 in `id`"),
         ("/command/%FF", 404, "Invalid UTF-8 in `type`"),
         ("/dead-letters/%FF", 404, "Invalid UTF-8 in `id`"),
@@ -142,7 +127,6 @@ async fn wrong_value_in_an_address_has_an_error_page_of_the_console() {
         assert!(page.contains(title) && page.contains("<!DOCTYPE html>"), "{path}: {page}");
         assert!(page.contains(reason), "{path}: {page}");
     }
-    visit.page_with("/bus?before=&type=", "TodoCreated").await;
     visit.stop().await;
 }
 

@@ -1,8 +1,8 @@
 //! The injected faults of the local stack: scripts, of which each call uses up one fault, and rules, which apply to every call.
-//! Those of the views table and the paused functions have no effect on the bus.
+//! The paused functions have no effect on the bus.
 //! As JSON, camelCase, every member optional: `tests` has one of each kind.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -46,13 +46,9 @@ pub struct Faults {
     pub projector: Vec<KillFault>,
     /// A fault for each of the next invocations of the reactor with messages.
     pub reactor: Vec<KillFault>,
-    pub views: ViewFaults,
     /// The functions of the table's stream that are not invoked.
     pub paused: BTreeSet<StreamFunction>,
 }
-
-/// A fault for each of the next calls to the views table, by operation. `body` and `failEntries` have no effect.
-pub type ViewFaults = BTreeMap<String, Vec<CallFault>>;
 
 /// A function of the table's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -307,7 +303,6 @@ mod tests {
               "invocations": [{"containing": "TodoCreated", "times": 1}, {"function": "billing", "acceptThenDrop": true}],
               "projector": [{"killAfterMs": 0}, {}, {"killAfterMs": 50, "forever": true}],
               "reactor": [{"killAfterMs": 50}],
-              "views": {"TransactWriteItems": [{"code": "ThrottlingException"}, {"acceptThenDrop": true}]},
               "paused": ["stream-relay"]
             }
         "#;
@@ -318,15 +313,8 @@ mod tests {
     #[test]
     fn error_of_an_unknown_member_lists_all_members() {
         let error = serde_json::from_str::<Faults>(r#"{"putEvent": []}"#).unwrap_err().to_string();
-        for name in [
-            "unknown field `putEvent`",
-            "`putEvents`",
-            "`invocations`",
-            "`projector`",
-            "`reactor`",
-            "`views`",
-            "`paused`",
-        ] {
+        for name in ["unknown field `putEvent`", "`putEvents`", "`invocations`", "`projector`", "`reactor`", "`paused`"]
+        {
             assert_eq!(error.matches(name).count(), 1, "{error}");
         }
     }

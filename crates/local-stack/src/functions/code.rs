@@ -24,7 +24,6 @@ use serde::{Deserialize, Serialize};
 use crate::args::Project;
 use crate::discarded;
 use crate::error::DevError;
-use crate::faults::FaultyViews;
 use crate::functions::Version;
 use crate::functions::handlers::{self, Handler};
 use crate::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT};
@@ -36,32 +35,32 @@ use crate::usage::{UsageMeter, count_request};
 /// Starts the functions of a project. The table, the bus and the queues must exist.
 pub(crate) fn start(settings: &FunctionSettings, project: Project) -> Result<Version, DevError> {
     let dynamodb = aws_config_at(&settings.dynamodb_url);
-    let (meter, faults) = (UsageMeter::default(), FaultyViews::default());
+    let meter = UsageMeter::default();
     let metered = meter.metered(&dynamodb);
 
     let mut handlers = BTreeMap::new();
     handlers.insert("stream-relay", Handler::Relay(relay(settings)?));
-    let environment = environment_of(&settings.snapshotter);
+    let environment = settings.environment("snapshotter");
     let store = event_store(settings, &metered, &environment, StoreSettings::read(&environment)?)?;
     let snapshotter = Snapshotter::new((project.aggregates)()?, store);
     handlers.insert("snapshotter", Handler::Snapshotter(snapshotter));
-    if let Some(variables) = &settings.projector {
-        let environment = environment_of(variables);
+    if settings.has("projector") {
+        let environment = settings.environment("projector");
         let store = StoreSettings::new(environment.required("TABLE_NAME")?);
         let events = event_store(settings, &dynamodb, &environment, store)?;
-        let views = ViewStore::new(&faults.inject_into(&dynamodb), daybook_projector::views_table(&environment)?);
+        let views = ViewStore::new(&dynamodb, daybook_projector::views_table(&environment)?);
         handlers.insert("projector", Handler::Projector(Projector::new((project.projections)()?, events, views)));
     }
-    if let Some(variables) = &settings.reactor {
-        let environment = environment_of(variables);
+    if settings.has("reactor") {
+        let environment = settings.environment("reactor");
         let store = event_store(settings, &dynamodb, &environment, StoreSettings::read(&environment)?)?;
         let queue = queue(settings, reactor_queue(&environment)?);
         handlers.insert("reactor", Handler::Reactor(Reactor::new((project.aggregates)()?, store, queue)));
     }
-    let api = api(settings, project, &metered, &faults)?;
+    let api = api(settings, project, &metered)?;
     let api = api.layer(middleware::from_fn_with_state(meter.clone(), count_request));
-    let api = api.clone().merge(console(settings, project, &dynamodb, api, meter.clone())?);
-    Ok(Version::new(api, handlers::router(handlers, meter, faults, settings.clock.clone()), None))
+    let api = api.clone().merge(console(settings, project, &dynamodb, api)?);
+    Ok(Version::new(api, handlers::router(handlers, meter, settings.clock.clone()), None))
 }
 
 /// The store of a function with this environment. KMS is beside the bus.
@@ -76,17 +75,12 @@ fn event_store(
     Ok(store.with_clock(move || clock.timestamp()))
 }
 
-fn api(
-    settings: &FunctionSettings,
-    project: Project,
-    dynamodb: &SdkConfig,
-    faults: &FaultyViews,
-) -> Result<Router, DevError> {
-    let environment = environment_of(&settings.command_handler);
+fn api(settings: &FunctionSettings, project: Project, dynamodb: &SdkConfig) -> Result<Router, DevError> {
+    let environment = settings.environment("command-handler");
     let store = event_store(settings, dynamodb, &environment, StoreSettings::read(&environment)?)?;
     let mut api = Api::new((project.aggregates)()?, store, ApiSettings::read(&environment)?);
     if let Some(views_table) = daybook_command_handler::views_table(&environment) {
-        api = api.with_views((project.projections)()?, ViewStore::new(&faults.inject_into(dynamodb), views_table));
+        api = api.with_views((project.projections)()?, ViewStore::new(dynamodb, views_table));
     }
     let router = daybook_command_handler::router(api).layer(middleware::from_fn(explain));
     Ok(router.layer(middleware::from_fn(identify)))
@@ -98,13 +92,12 @@ fn console(
     project: Project,
     dynamodb: &SdkConfig,
     api: Router,
-    meter: UsageMeter,
 ) -> Result<Router, DevError> {
-    let environment = environment_of(&settings.command_handler);
+    let environment = settings.environment("command-handler");
     let store = event_store(settings, dynamodb, &environment, StoreSettings::read(&environment)?)?;
     let ConsoleSettings { stack, access, form_token } = settings.console.clone();
-    let changes = queue_of_projector(&settings.stream_relay).map(|url| queue(settings, url));
-    let (stack, kind) = (Arc::new(RemoteStack::new(stack, meter, changes)), StackKind::Local { api });
+    let changes = settings.queue_of_projector().map(|url| queue(settings, url));
+    let (stack, kind) = (Arc::new(RemoteStack::new(stack, changes)), StackKind::Local { api });
     let views = match daybook_command_handler::views_table(&environment) {
         Some(table) => {
             let views = ViewStore::new(dynamodb, table).with_sealing(store.sealing());
@@ -121,7 +114,7 @@ fn queue(settings: &FunctionSettings, url: String) -> Queue {
 }
 
 fn relay(settings: &FunctionSettings) -> Result<Relay, DevError> {
-    let environment = environment_of(&settings.stream_relay);
+    let environment = settings.environment("stream-relay");
     let aws = aws_config_at(&settings.bus_url);
     let (clock, sqs) = (settings.clock.clone(), clients::sqs(&aws));
     let relay = Relay::new(clients::eventbridge(&aws), sqs.clone(), RelaySettings::read(&environment)?);
@@ -136,13 +129,8 @@ fn relay(settings: &FunctionSettings) -> Result<Relay, DevError> {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FunctionSettings {
-    pub(crate) command_handler: Variables,
-    pub(crate) stream_relay: Variables,
-    pub(crate) snapshotter: Variables,
-    /// `None` if there are no read models.
-    pub(crate) projector: Option<Variables>,
-    /// `None` if there is no reactor.
-    pub(crate) reactor: Option<Variables>,
+    /// The variables of each function that the stack has, by its binary.
+    functions: BTreeMap<String, Variables>,
     pub(crate) dynamodb_url: String,
     pub(crate) bus_url: String,
     pub(crate) console: ConsoleSettings,
@@ -163,32 +151,51 @@ impl FunctionSettings {
     /// The settings that a template gives its functions.
     pub(crate) fn read(template: &Template, services: &Services, console: ConsoleSettings) -> Result<Self, DevError> {
         let variables = |binary| Ok::<_, DevError>(function_of(template, binary, services.bus_url())?.1);
-        let stream_relay = variables("stream-relay")?;
-        let has_read_models = queue_of_projector(&stream_relay).is_some();
-        let command_handler = variables("command-handler")?;
-        // Settings of the store have one value, which the main template passes on.
-        let of_reactor =
-            || Ok::<_, DevError>(command_handler.clone().into_iter().chain(variables("reactor")?).collect());
-        let reactor = queue_of_reactor(&stream_relay).map(|_| of_reactor()).transpose()?;
-        Ok(Self {
-            reactor,
-            command_handler,
-            stream_relay,
-            snapshotter: variables("snapshotter")?,
-            projector: has_read_models.then(|| variables("projector")).transpose()?,
+        let mut settings = Self {
+            functions: BTreeMap::new(),
             dynamodb_url: services.dynamodb_url(),
             bus_url: services.bus_url().to_owned(),
             console,
             clock: services.clock.clone(),
-        })
+        };
+        for binary in ["command-handler", "stream-relay", "snapshotter"] {
+            settings.functions.insert(binary.to_owned(), variables(binary)?);
+        }
+        if settings.queue_of_projector().is_some() {
+            settings.functions.insert("projector".to_owned(), variables("projector")?);
+        }
+        if settings.queue_of_reactor().is_some() {
+            // Settings of the store have one value, which the main template passes on.
+            let of_store = settings.functions["command-handler"].clone();
+            settings
+                .functions
+                .insert("reactor".to_owned(), of_store.into_iter().chain(variables("reactor")?).collect());
+        }
+        Ok(settings)
+    }
+
+    fn has(&self, binary: &str) -> bool {
+        self.functions.contains_key(binary)
+    }
+
+    /// The environment of a function that the stack has.
+    pub(crate) fn environment(&self, binary: &str) -> Environment {
+        environment_of(&self.functions[binary])
+    }
+
+    /// The queue that the relay sends deadlines to, for the reactor; `None` if there is none.
+    pub(crate) fn queue_of_reactor(&self) -> Option<String> {
+        reactions_queue(&self.environment("stream-relay"))
+    }
+
+    /// The queue that the relay sends changes to, for the projector; `None` if there are no read models.
+    pub(crate) fn queue_of_projector(&self) -> Option<String> {
+        changes_queue(&self.environment("stream-relay"))
     }
 
     /// The variables with which operator commands reach the stack: those of its functions, and the endpoints.
     pub(crate) fn of_operator(&self) -> Variables {
-        let of_functions = [Some(&self.snapshotter), Some(&self.stream_relay), Some(&self.command_handler)];
-        let of_functions = [self.projector.as_ref(), self.reactor.as_ref()].into_iter().chain(of_functions).flatten();
-        let mut variables: Variables =
-            of_functions.flatten().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let mut variables: Variables = self.functions.values().flat_map(Clone::clone).collect();
         let at_bus = [EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, KMS_ENDPOINT, "AWS_ENDPOINT_URL_S3"];
         variables.extend(at_bus.map(|name| (name.to_owned(), self.bus_url.clone())));
         variables.insert(DYNAMODB_ENDPOINT.to_owned(), self.dynamodb_url.clone());
@@ -196,14 +203,4 @@ impl FunctionSettings {
         variables.remove("RUST_LOG"); // the shell's own stays
         variables
     }
-}
-
-/// The queue that the relay sends deadlines to, for the reactor; `None` if there is none.
-pub(crate) fn queue_of_reactor(relay: &Variables) -> Option<String> {
-    reactions_queue(&environment_of(relay))
-}
-
-/// The queue that the relay sends changes to, for the projector; `None` if there are no read models.
-pub(crate) fn queue_of_projector(relay: &Variables) -> Option<String> {
-    changes_queue(&environment_of(relay))
 }

@@ -11,7 +11,6 @@ use axum::routing::{post, put};
 use axum::{Json, Router};
 use daybook_function_runtime::with_causes;
 use daybook_local_aws::clock::{Ahead, LocalClock};
-use daybook_local_aws::messaging::ViewFaults;
 use daybook_projector::Projector;
 use daybook_reactor::Reactor;
 use daybook_snapshotter::Snapshotter;
@@ -19,7 +18,6 @@ use daybook_stream_relay::Relay;
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use crate::faults::FaultyViews;
 use crate::usage::UsageMeter;
 
 pub(super) enum Handler {
@@ -49,9 +47,8 @@ impl Handler {
 pub(super) type Handlers = BTreeMap<&'static str, Handler>;
 
 /// `POST /invocations/NAME/MILLISECONDS` invokes a function, whose time is limited. `POST /usage` returns the counted calls, and
-/// begins to count anew. `PUT /view-faults` replaces the faults of the calls to the views table, and returns those that were
-/// left. `PUT /clock` moves the clock, if it is in another process than that of the stack.
-pub(super) fn router(handlers: Handlers, meter: UsageMeter, faults: FaultyViews, clock: LocalClock) -> Router {
+/// begins to count anew. `PUT /clock` moves the clock, if it is in another process than that of the stack.
+pub(super) fn router(handlers: Handlers, meter: UsageMeter, clock: LocalClock) -> Router {
     let handlers = Arc::new(handlers);
     let invoke = async move |Path((name, timeout_ms)): Path<(String, u64)>, event: String| {
         invoke(&handlers, &name, &event, Duration::from_millis(timeout_ms)).await
@@ -59,7 +56,6 @@ pub(super) fn router(handlers: Handlers, meter: UsageMeter, faults: FaultyViews,
     Router::new()
         .route("/invocations/{name}/{timeout_ms}", post(invoke))
         .route("/usage", post(async move || Json(meter.take())))
-        .route("/view-faults", put(async move |Json(script): Json<ViewFaults>| Json(faults.replace(script))))
         .route("/clock", put(async move |Json(ahead): Json<Ahead>| clock.advance_to(ahead)))
         // The size of an event has no limit: the event source mapping has made it.
         .layer(DefaultBodyLimit::disable())
@@ -154,7 +150,7 @@ mod tests {
         let store = table.store().with_cache(Cache::bounded(0, 0));
         let function = {
             let handlers = Handlers::from([("snapshotter", Handler::Snapshotter(Snapshotter::new(registry, store)))]);
-            let router = router(handlers, UsageMeter::default(), FaultyViews::default(), LocalClock::default());
+            let router = router(handlers, UsageMeter::default(), LocalClock::default());
             Functions::new(Version::new(Router::new(), router, None), None).function("snapshotter")
         };
         let image = json!({

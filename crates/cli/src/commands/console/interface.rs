@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use daybook_console::stack::{
-    Alarm, DeadLetterAction, DeadLetters, Queue, QueuePurpose, Relay, Reply, StackError, StackSource,
+    DeadLetterAction, DeadLetters, Health, Queue, QueuePurpose, Relay, Reply, StackError, StackSource,
 };
 use daybook_function_runtime::with_causes;
-use daybook_operations::alarms::alarm_figures;
+use daybook_operations::alarms::health;
 use daybook_operations::queues::QueueCounts;
 use daybook_operations::relay::{iterator_age, relay_mappings};
 use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA, SignedCalls};
@@ -36,10 +36,6 @@ impl DeployedStack {
             (stack.queue_if_set(CHANGES_QUEUE).await?, stack.queue_if_set(REACTIONS_QUEUE).await?);
         Ok(Self { dead_letters, changes, reactions, stack: stack.clone(), writes })
     }
-
-    async fn dead_letter_counts(&self) -> Result<Queue, OperatorError> {
-        queue(&self.dead_letters, QueuePurpose::DeadLetters).await
-    }
 }
 
 impl StackSource for DeployedStack {
@@ -67,16 +63,16 @@ impl StackSource for DeployedStack {
     }
 
     fn dead_letter_queue(&self) -> Reply<'_, Queue> {
-        reply(self.dead_letter_counts())
+        reply(queue(&self.dead_letters, QueuePurpose::DeadLetters))
     }
 
-    fn alarms(&self) -> Reply<'_, Vec<Alarm>> {
+    fn health(&self) -> Reply<'_, Health> {
         reply(async {
             let unknown =
                 || OperatorError::Usage("the name of the stack is not known; use --stack or set STACK".to_owned());
             let stack_name = self.stack.optional("STACK").ok_or_else(unknown)?;
             let cloudwatch = SignedCalls::connect(&self.stack.environment, CLOUDWATCH).await?;
-            alarm_figures(&cloudwatch, &stack_name).await
+            health(&cloudwatch, &stack_name).await
         })
     }
 
