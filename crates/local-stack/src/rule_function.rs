@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::http::HttpClient;
 use crate::rule_option::{FunctionCode, FunctionOption, RuleOption};
+use crate::services::Services;
 
 /// The rules, for the endpoint that shows them. Clones share them.
 #[derive(Clone)]
@@ -97,7 +98,7 @@ impl RuleFunction {
         FunctionOption { code, takes_batches }: &FunctionOption,
         timeout: Duration,
         environment: Vec<(String, String)>,
-        bus: Bus,
+        Services { bus, clock, .. }: &Services,
     ) -> Self {
         let name = code.name();
         let code = match code {
@@ -105,11 +106,12 @@ impl RuleFunction {
                 name: name.clone(),
                 path: path.clone(),
                 environment,
+                clock: clock.clone(),
                 timeout,
             })),
             FunctionCode::Url(url) => Code::Url(HttpClient::new(url, None), url.clone()),
         };
-        Self { name, code, takes_batches: *takes_batches, timeout, bus }
+        Self { name, code, takes_batches: *takes_batches, timeout, bus: bus.clone() }
     }
 
     pub(crate) fn batch_size(&self) -> usize {

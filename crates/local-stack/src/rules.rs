@@ -51,7 +51,7 @@ pub(crate) fn start(
         // A variable of this process names the table of the stack, which is no table for a consumer.
         let table = rule.table_name().map(|table| ("TABLE_NAME".to_owned(), table));
         let environment: Vec<_> = environment.iter().cloned().chain(table).collect();
-        let function = RuleFunction::new(function, timeout, environment, bus.clone());
+        let function = RuleFunction::new(function, timeout, environment, services);
         let worker = QueueWorker {
             function: QueueFunction::OfRule(states.add(function), states.clone()),
             queue: queue.to_owned(),
