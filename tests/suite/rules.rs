@@ -176,6 +176,23 @@ async fn function_finds_a_table_for_a_consumer() {
     assert_eq!(tables.table_names(), expected);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn function_has_the_moved_clock() {
+    let program = Program::new("billing");
+    let suite = start(&[format!("TodoCreated -> function:{}", program.path().display())]).await;
+    create(&suite, "before").await;
+    program.expect("before", 1).await;
+    let moved =
+        suite.send(Method::PUT, "/_dev/clock", &[("content-type", "application/json")], Some(r#"{"forwardBy": "1d"}"#));
+    moved.await.expect(200);
+    create(&suite, "after").await;
+    let [before, after] =
+        [&program.got("before")[0], &program.expect("after", 1).await[0]].map(|line| line["now"].to_owned());
+    let [before, after] = [before, after].map(|now| now.as_str().unwrap().parse::<jiff::Timestamp>().unwrap());
+    let hours = after.duration_since(before).as_hours();
+    assert_eq!(hours, 24, "{before} {after}");
+}
+
 fn key() -> RowKey {
     RowKey::new("last", "message")
 }

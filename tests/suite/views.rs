@@ -277,6 +277,41 @@ async fn descending_list_has_the_same_rows_in_the_opposite_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn range_has_the_rows_from_one_key_to_another() {
+    let instance = instance().await;
+    let keys = ["ann-11-19", "ann-11-20", "ann-11-20-7", "ann-11-21", "ann-12-01", "bob-11-20"];
+    transact(&instance, "1", &keys).await;
+    for (query, found) in [
+        ("from=ann-11-20", &keys[1..]),
+        ("from=ann-11-20&to=ann-11-21", &keys[1..4]),
+        ("from=ann-11-20&to=ann-11-20", &keys[1..2]),
+        ("to=ann-12", &keys[..4]),
+        ("to=", &[]),
+        ("from=ann-11-201&to=ann-11-209", &[]),
+        ("prefix=ann-&from=ann-11-20-", &keys[2..5]),
+        ("prefix=ann-11&to=ann-11-20-8&from=ann-11", &keys[..3]),
+    ] {
+        for limit in [1, 2, 1_000] {
+            for order in ["", "&descending=true"] {
+                instance.table.operations();
+                let rows = all_rows(&instance, &format!("/views/by-description?{query}&limit={limit}{order}")).await;
+                let mut rows: Vec<_> = rows.iter().map(|row| row["key"].as_str().unwrap()).collect();
+                if !order.is_empty() {
+                    rows.reverse();
+                }
+                assert_eq!(rows, found, "{query} {limit} {order}");
+                // A query for each page and each of the 2 parts; none for an empty last page.
+                let queries = instance.table.operations().iter().filter(|name| **name == "Query").count();
+                assert!(queries <= found.len().div_ceil(limit).max(1) * 2, "{query} {limit} {order}: {queries}");
+            }
+        }
+    }
+    let path = "/views/by-description?prefix=ann&from=ann-11-20&to=ann-11-21";
+    let page = instance.get(&format!("{path}&limit=1")).await.expect(200);
+    assert_eq!(page.next(), Some(format!("{path}&after=ann-11-20&limit=1").as_str()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn page_of_large_rows_has_fewer_of_them() {
     let instance = instance().await;
     let large: Vec<_> = (0..12).map(|index| format!("large-{index:02}")).collect();
@@ -345,7 +380,11 @@ async fn invalid_query_of_a_view_is_reported_with_its_parameter() {
         ("limit=0".to_owned(), "limit must be from 1 to 1000"),
         ("limit=1001".to_owned(), "limit must be from 1 to 1000"),
         (format!("prefix={}", "x".repeat(513)), "prefix must have up to 512 characters"),
-        (format!("after={}", "x".repeat(513)), "after must be the cursor of a page"),
+        (format!("after={}", "x".repeat(513)), "after must have up to 512 characters"),
+        (format!("to={}", "x".repeat(513)), "to must have up to 512 characters"),
+        ("from=b&to=a".to_owned(), r#"from is "b", which is greater than to, "a""#),
+        ("prefix=ann&from=2026-11-20".to_owned(), r#"from must begin with prefix, which is "ann""#),
+        ("prefix=ann&from=ann-1&to=bob".to_owned(), r#"to must begin with prefix, which is "ann""#),
     ] {
         let invalid = instance.get(&format!("/views/orders-by-status?{query}")).await.expect_problem(400, "bad-query");
         assert_eq!(invalid.body["detail"], detail);

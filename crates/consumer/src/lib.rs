@@ -17,11 +17,12 @@
 //!   tests of a consumer.
 //! - [`function`]: one invocation. [`request`]: the requests of an operator.
 //! - `receive`: the messages of one aggregate. `draft`: their changes, until these are written.
-//! - [`table`]: the consumer's table. `items`: its stored format. `write`: its transaction.
+//! - [`now`]: the time. [`table`]: the consumer's table. `items`: its stored format. `write`: its transaction.
 //! - [`report`]: gaps and stopped aggregates.
 
 #![warn(missing_docs)]
 
+mod clock;
 pub mod consumer;
 mod draft;
 mod error;
@@ -37,6 +38,7 @@ pub mod table;
 pub mod testing;
 mod write;
 
+pub use clock::now;
 pub use consumer::Consumer;
 pub use draft::MAX_ROWS;
 pub use error::{HandleError, TableError};

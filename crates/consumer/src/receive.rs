@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 
+use crate::clock::now;
 use crate::consumer::Consumer;
 use crate::draft::{Draft, reads};
 use crate::error::{HandleError, TableError};
@@ -95,7 +95,7 @@ impl<C: Consumer> Receiver<'_, C> {
     }
 
     fn draft(&self, position: PositionItem) -> Draft<'_> {
-        Draft::new(C::NAME, self.aggregate, position, Timestamp::now().to_string())
+        Draft::new(C::NAME, self.aggregate, position, now().to_string())
     }
 
     async fn change(&self, position: PositionItem, change: PositionChange) -> Result<Round, TableError> {

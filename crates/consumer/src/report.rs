@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use metrics::histogram;
 use serde::Serialize;
 
+use crate::clock::now;
 use crate::error::TableError;
 use crate::message::{AggregateId, Number};
 use crate::order::{Missing, missing, next_messages};
@@ -123,5 +124,5 @@ async fn read(
 /// The seconds since a time.
 fn age(since: &str) -> f64 {
     let since = since.parse::<Timestamp>();
-    since.map_or(0.0, |since| Timestamp::now().duration_since(since).as_secs_f64())
+    since.map_or(0.0, |since| now().duration_since(since).as_secs_f64())
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::clock::now;
 use crate::consumer::Consumer;
 use crate::error::TableError;
 use crate::message::{AggregateId, MAX_MESSAGE_SEQ, Number};
@@ -69,8 +70,8 @@ pub(crate) async fn execute<C: Consumer>(
             Ok(json!({"applied": received.applied, "failed": received.failed}))
         }
         Request::Begin { waiting_seconds } => {
-            let latest = Timestamp::now()
-                - SignedDuration::try_from(Duration::from_secs(waiting_seconds.into())).unwrap_or_default();
+            let latest =
+                now() - SignedDuration::try_from(Duration::from_secs(waiting_seconds.into())).unwrap_or_default();
             let (mut aggregates, mut applied) = (0, 0);
             for (aggregate, since) in table.incomplete().await? {
                 let has_position = table.position(&aggregate).await?.number() != Number::default();

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 pub use daybook_consumer::{
     AggregateId, BusMessage, Changes, Consumer, ConsumerFunction, ConsumerTable, HandleError, MAX_ROWS, Number, RowKey,
-    Rows, TableError, testing,
+    Rows, TableError, now, testing,
 };
 use daybook_function_runtime::{Error, Metrics, aws_config_in_lambda, handle_invocations, log_failed_warm_up};
 use daybook_settings::Environment;

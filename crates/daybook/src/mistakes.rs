@@ -38,7 +38,22 @@
 //! }
 //! ```
 //!
-//! A state that cannot be stored:
+//! A state without its attribute, and one that cannot be stored:
+//!
+//! ```compile_fail,E0277
+//! use daybook::{Aggregate, Context, Decision};
+//! struct Door;
+//! struct State { open: bool }
+//! #[daybook::commands(create = Build)]
+//! enum Command { Build {} }
+//! #[daybook::events]
+//! enum Event { #[event("DoorBuilt")] Built {} }
+//! #[daybook::aggregate("door")]
+//! impl Aggregate for Door {
+//!     fn decide(_: &State, _: Command, _: &Context<'_, Event>) -> Decision<Event> { Ok(vec![Event::Built {}]) }
+//!     fn evolve(_: State, _: &Event) -> State { State { open: false } }
+//! }
+//! ```
 //!
 //! ```compile_fail,E0277
 //! #[derive(Clone, Debug, Default, PartialEq)]

@@ -55,7 +55,7 @@ pub(crate) struct Declaration {
 }
 
 impl Declaration {
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         check_kebab_name(&self.name)?;
         self.command.as_ref().map(drop).map_err(Clone::clone)
     }

@@ -2,8 +2,8 @@
 //! change without a new `STATE_VERSION`, because snapshots of the same version are trusted, and clients compare `ETag`s
 //! that contain it.
 //!
-//! A file contains the shape of the state, and the state, the claims and the deadlines after each golden
-//! event, folded one after the other.
+//! A file contains the shape of the state, and the state, the claims, the deadlines and the dispatches after each
+//! golden event, folded one after the other.
 //! Files of earlier state versions stay, so that no version is used twice.
 
 use std::fs;
@@ -38,6 +38,9 @@ struct Step {
     /// Each with its name, its time and its command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     deadlines: Vec<String>,
+    /// Each with its name, the aggregate that gets its command, and the command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    dispatches: Vec<String>,
 }
 
 impl GoldenFiles {
@@ -108,8 +111,10 @@ impl GoldenFiles {
                 let (due, to) = (due.map(timestamp), to.map(|to| to.to_string()));
                 format!("{name} {} {}", due.or(to).unwrap_or_default(), command.command)
             };
-            let deadlines = deadlines.into_iter().map(text).collect();
-            states.push(Step { event: golden.name, version: golden.version, state: effect.0, claims, deadlines });
+            let (deadlines, dispatches): (Vec<_>, Vec<_>) = deadlines.into_iter().partition(|one| one.due.is_some());
+            let [deadlines, dispatches] = [deadlines, dispatches].map(|all| all.into_iter().map(text).collect());
+            let (event, version, state) = (golden.name, golden.version, effect.0);
+            states.push(Step { event, version, state, claims, deadlines, dispatches });
         }
         Fold { shape: shape::of(&schema, &schema), states }
     }
@@ -134,13 +139,15 @@ impl GoldenFiles {
         }
         for (index, before) in pinned.states.iter().enumerate() {
             let step = today.states.get(index).unwrap_or(before);
-            for (what, before_it, today) in
-                [("claims", &before.claims, &step.claims), ("deadlines", &before.deadlines, &step.deadlines)]
-            {
+            for (what, command, before_it, today) in [
+                ("claims", "claims", &before.claims, &step.claims),
+                ("deadlines", "deadlines", &before.deadlines, &step.deadlines),
+                ("dispatches", "deadlines", &before.dispatches, &step.dispatches),
+            ] {
                 if before_it != today {
                     let what = format!(
-                        "what `{what}` returns after {} version {} (`daybook {what} rebuild {type_name}` is needed after the \
-                         deployment)",
+                        "what `{what}` returns after {} version {} (`daybook {command} rebuild {type_name}` is needed after \
+                         the deployment)",
                         before.event, before.version
                     );
                     return changed(&what, &format!("{before_it:?}"), &format!("{today:?}"));
@@ -196,11 +203,17 @@ mod tests {
             other_claims.states[0].claims.push("other:claim".to_owned());
             let mut other_deadlines = today.clone();
             other_deadlines.states[0].deadlines.push("other".to_owned());
+            let mut other_dispatches = today.clone();
+            other_dispatches.states[0].dispatches.push("other".to_owned());
+            let what_to_do = files.compare(model, &other_dispatches, &today).unwrap_err();
+            assert!(what_to_do.contains("what `dispatches` returns"), "{what_to_do}");
+            assert!(what_to_do.contains("`daybook deadlines rebuild"), "{what_to_do}");
             let mut other_order = today.clone();
             other_order.states.reverse();
             let mut lost = today.clone();
             lost.states.push(lost.states[0].clone());
-            for pinned in [other_state, other_shape, other_claims, other_deadlines, other_order, lost] {
+            for pinned in [other_state, other_shape, other_claims, other_deadlines, other_dispatches, other_order, lost]
+            {
                 let what_to_do = files.compare(model, &pinned, &today).unwrap_err();
                 assert!(what_to_do.contains("Raise STATE_VERSION") && what_to_do.contains(WRITE), "{what_to_do}");
             }

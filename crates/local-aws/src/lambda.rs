@@ -3,8 +3,8 @@
 //! Left out: more than one process of a function at a time, extensions, response streams, limits of memory and of the
 //! size of an event.
 //!
-//! A [`LocalFunction`] starts its program when it is first invoked, and again after it has ended. The program calls a
-//! `RuntimeApi`: `next`, `response` and `error` of an invocation, and the error of an initialization.
+//! A [`LocalFunction`] starts its program when it is first invoked, and again after it has ended or the clock was moved. The
+//! program calls a `RuntimeApi`: `next`, `response` and `error` of an invocation, and the error of an initialization.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use tokio::sync::{Notify, oneshot};
 
+use crate::clock::{Ahead, LocalClock};
 use crate::server::Server;
 
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct FunctionProgram {
     pub path: PathBuf,
     /// Variables besides those of this process.
     pub environment: Vec<(String, String)>,
+    /// The program finds in `CLOCK_AHEAD_SECONDS` how far this clock is ahead, and is started again after it was moved.
+    pub clock: LocalClock,
     /// How long an invocation may take, the start of the program included.
     pub timeout: Duration,
 }
@@ -59,6 +62,8 @@ pub enum InvocationError {
 struct Process {
     child: Child,
     api: RuntimeApi,
+    /// How far the clock was ahead when it started.
+    ahead: Ahead,
 }
 
 impl LocalFunction {
@@ -75,7 +80,7 @@ impl LocalFunction {
     pub async fn invoke(&self, event: String) -> Result<String, InvocationError> {
         let mut running = self.process.lock().await;
         if let Some(process) = running.as_mut()
-            && !matches!(process.child.try_wait(), Ok(None))
+            && (process.ahead != self.program.clock.ahead() || !matches!(process.child.try_wait(), Ok(None)))
         {
             *running = None;
         }
@@ -103,7 +108,8 @@ impl LocalFunction {
     }
 
     async fn start(&self) -> Result<Process, InvocationError> {
-        let FunctionProgram { name, path, environment, .. } = &self.program;
+        let FunctionProgram { name, path, environment, clock, .. } = &self.program;
+        let ahead = clock.ahead();
         let not_started = |source| InvocationError::NotStarted { path: path.clone(), source };
         let api = RuntimeApi::start(name).await.map_err(not_started)?;
         let of_lambda = [
@@ -117,12 +123,13 @@ impl LocalFunction {
         let child = Command::new(path)
             .envs(of_lambda)
             .envs(environment.iter().map(|(name, value)| (name, value)))
+            .env("CLOCK_AHEAD_SECONDS", ahead.seconds.to_string())
             .stdin(Stdio::null())
             .stdout(io::stderr())
             .kill_on_drop(true)
             .spawn()
             .map_err(not_started)?;
-        Ok(Process { child, api })
+        Ok(Process { child, api, ahead })
     }
 }
 

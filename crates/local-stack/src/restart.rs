@@ -108,18 +108,38 @@ impl Rebuilder {
             }
             requests.extend(iter::from_fn(|| self.updates.requests.try_recv().ok()));
             ended.extend(iter::from_fn(|| self.processes.try_join_next()));
+            let is_replaced = self.is_replaced();
             let is_unexpected = |end: &Result<End, JoinError>| matches!(end, Ok(End::Unexpected));
-            if ended.iter().any(is_unexpected) || self.processes.is_empty() {
+            if !is_replaced && (ended.iter().any(is_unexpected) || self.processes.is_empty()) {
                 sleep(PAUSE).await;
                 self.start_version().await;
             }
             // This check begins after the requests have arrived, so it notices every file that was saved before them.
-            self.update().await;
+            if !is_replaced {
+                self.update().await;
+            }
             for request in requests {
                 // Fails if nobody waits any more.
                 let _ = request.send(self.last_build.and(self.last_start));
             }
         }
+    }
+
+    /// Whether the binary is that of another project. The functions then stay as they are, until it is built here again.
+    fn is_replaced(&mut self) -> bool {
+        const REPLACED: Result<(), &str> = Err("another project has replaced the binary");
+        let other = self.restarts.sources.of_another_project();
+        if let Some(main) = other.as_ref().filter(|_| self.last_build != REPLACED) {
+            eprintln!(
+                "daybook: {} is now built from {}: run `cargo build` here, and give each project a target folder of its own",
+                self.restarts.binary.display(),
+                main.display()
+            );
+            self.last_build = REPLACED;
+            // When it is this project's again, it is built.
+            self.seen.clear();
+        }
+        other.is_some()
     }
 
     /// Builds the sources if they have changed, and uses the result.

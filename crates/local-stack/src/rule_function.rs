@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::http::HttpClient;
 use crate::rule_option::{FunctionCode, FunctionOption, RuleOption};
+use crate::services::Services;
 
 /// The rules, for the endpoint that shows them. Clones share them.
 #[derive(Clone)]
@@ -67,7 +68,7 @@ impl RuleFunction {
         FunctionOption { code, takes_batches }: &FunctionOption,
         timeout: Duration,
         environment: Vec<(String, String)>,
-        bus: Bus,
+        Services { bus, clock, .. }: &Services,
     ) -> Self {
         let name = code.name();
         let code = match code {
@@ -75,12 +76,13 @@ impl RuleFunction {
                 name: name.clone(),
                 path: path.clone(),
                 environment,
+                clock: clock.clone(),
                 timeout,
             })),
             FunctionCode::Url(url) => Code::Url(HttpClient::new(url, None), url.clone()),
         };
         let state = Mutex::new(FunctionState { name: name.clone(), ..FunctionState::default() });
-        Self { name, code, takes_batches: *takes_batches, timeout, bus, state }
+        Self { name, code, takes_batches: *takes_batches, timeout, bus: bus.clone(), state }
     }
 
     pub(crate) fn batch_size(&self) -> usize {

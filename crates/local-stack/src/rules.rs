@@ -52,7 +52,7 @@ pub(crate) fn start(
         // A variable of this process names the table of the stack, which is no table for a consumer.
         let table = rule.table_name().map(|table| ("TABLE_NAME".to_owned(), table));
         let environment: Vec<_> = environment.iter().cloned().chain(table).collect();
-        let function = Arc::new(RuleFunction::new(function, timeout, environment, bus.clone()));
+        let function = Arc::new(RuleFunction::new(function, timeout, environment, services));
         functions.insert(queue.to_owned(), function.clone());
         let worker = QueueWorker {
             function: QueueFunction::OfRule(function),

@@ -66,7 +66,7 @@ impl Written {
         let place = || format!("put this attribute on `impl {of_trait} for …`");
         let mut item: ItemImpl = syn::parse2(item).map_err(|error| Error::new(error.span(), place()))?;
         let is_of = |path: &Path| path.segments.last().is_some_and(|segment| segment.ident == of_trait);
-        if !item.trait_.as_ref().is_some_and(|(_, path, _)| is_of(path)) {
+        if !item.trait_.as_ref().is_some_and(|(path, _)| is_of(path)) {
             return Err(Error::new_spanned(item.self_ty, place()));
         }
         if let Some(twice) =

@@ -30,6 +30,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 pub struct RowRange<'a> {
     /// The beginning of their keys.
     pub prefix: &'a str,
+    /// Their least key.
+    pub from: Option<&'a str>,
+    /// Their greatest key.
+    pub to: Option<&'a str>,
     /// The key that they come after, in the order of the list.
     pub after: Option<&'a str>,
     /// Whether the greatest key comes first.
@@ -43,6 +47,36 @@ pub struct ShownRow {
     pub parts: Vec<Json>,
     /// Changes whenever a part changes.
     pub etag: String,
+}
+
+impl RowRange<'_> {
+    /// The least and the greatest key that a query finds; `None` if DynamoDB would reject the query, because no key is between.
+    ///
+    /// In the order of the list, the row of the cursor may come first.
+    fn ends(&self) -> Option<(String, String)> {
+        let Self { prefix, from, to, after, descending } = *self;
+        let after = after.filter(|after| !after.is_empty());
+        // The least text, because an empty one is no key.
+        let mut first = prefix.max(from.unwrap_or_default()).max("\0").to_owned();
+        // The greatest key with the prefix: the greatest character of each length in bytes, while there is room for it.
+        let mut last = prefix.to_owned();
+        for greatest in [char::MAX, '\u{ffff}', '\u{7ff}', '\u{7f}'] {
+            while last.len() + greatest.len_utf8() <= MAX_SORT_KEY {
+                last.push(greatest);
+            }
+        }
+        last = to.map_or(last.clone(), |to| last.min(to.to_owned()));
+        match after {
+            Some(after) if descending => last = last.min(after.to_owned()),
+            Some(after) => first = first.max(format!("{after}\0")),
+            None => {}
+        }
+        // A longer text sorts between the same keys as its beginning.
+        for end in [&mut first, &mut last] {
+            end.truncate(end.floor_char_boundary(MAX_SORT_KEY));
+        }
+        (prefix.len() <= MAX_SORT_KEY && first <= last).then_some((first, last))
+    }
 }
 
 impl ViewStore {
@@ -137,45 +171,17 @@ impl ViewStore {
     async fn list_shard(
         &self,
         partition: String,
-        RowRange { prefix, after, descending }: RowRange<'_>,
+        range: RowRange<'_>,
         limit: usize,
     ) -> Result<(Vec<RowItem>, bool), StoreError> {
-        if prefix.len() > MAX_SORT_KEY {
-            return Ok((Vec::new(), false));
-        }
-        // A longer text sorts between the same keys as its beginning.
-        let after = after.map(|after| &after[..after.floor_char_boundary(MAX_SORT_KEY - 1)]);
-        let mut condition = format!("{} = :pk", attributes::PK);
-        let mut values = vec![(":pk", partition)];
-        match (prefix, after) {
-            ("", None | Some("")) => {}
-            ("", Some(after)) => {
-                let comparison = if descending { "<=" } else { ">" };
-                condition += &format!(" AND {} {comparison} :after", attributes::SK);
-                values.push((":after", after.to_owned()));
-            }
-            (prefix, None | Some("")) => {
-                condition += &format!(" AND begins_with({}, :prefix)", attributes::SK);
-                values.push((":prefix", prefix.to_owned()));
-            }
-            (prefix, Some(after)) => {
-                let (first, last) = (prefix.to_owned(), format!("{prefix}{}", char::MAX));
-                let (first, last) = match descending {
-                    true => (first, last.min(after.to_owned())),
-                    false => (first.max(format!("{after}\0")), last),
-                };
-                // DynamoDB rejects a range whose end is before its beginning.
-                if first > last || last.len() > MAX_SORT_KEY {
-                    return Ok((Vec::new(), false));
-                }
-                condition += &format!(" AND {} BETWEEN :first AND :last", attributes::SK);
-                values.extend([(":first", first), (":last", last)]);
-            }
-        }
-        let values = values.into_iter().map(|(name, value)| (name.to_owned(), AttributeValue::S(value))).collect();
+        let Some((first, last)) = range.ends() else { return Ok((Vec::new(), false)) };
+        let condition = format!("{} = :pk AND {} BETWEEN :first AND :last", attributes::PK, attributes::SK);
         let query = self.client.query().table_name(&self.table_name).consistent_read(true);
-        let query = query.key_condition_expression(condition).set_expression_attribute_values(Some(values));
-        let query = query.limit(i32::try_from(limit).unwrap_or(i32::MAX)).scan_index_forward(!descending);
+        let query = query.key_condition_expression(condition);
+        let query = query.expression_attribute_values(":pk", AttributeValue::S(partition));
+        let query = query.expression_attribute_values(":first", AttributeValue::S(first));
+        let query = query.expression_attribute_values(":last", AttributeValue::S(last));
+        let query = query.limit(i32::try_from(limit).unwrap_or(i32::MAX)).scan_index_forward(!range.descending);
         let page = query.send().await.map_err(|error| StoreError::of_call("list a view", error))?;
         let rows = page.items.unwrap_or_default().into_iter().map(read).collect::<Result<_, _>>()?;
         Ok((rows, page.last_evaluated_key.is_some()))

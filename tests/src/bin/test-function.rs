@@ -42,7 +42,7 @@ async fn process(event: &Value, of_batch: usize, context: &lambda_runtime::Conte
     let line = json!({
         "event": event, "attempt": attempt, "ofBatch": of_batch, "process": std::process::id(),
         "arn": context.invoked_function_arn, "sqs": std::env::var("AWS_ENDPOINT_URL_SQS").ok(),
-        "table": std::env::var("TABLE_NAME").ok(),
+        "table": std::env::var("TABLE_NAME").ok(), "now": daybook_consumer::now().to_string(),
     });
     writeln!(OpenOptions::new().create(true).append(true).open(&path)?, "{line}")?;
     let title = event["detail"]["data"]["title"].as_str().unwrap_or_default();

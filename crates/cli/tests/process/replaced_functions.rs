@@ -29,10 +29,16 @@ impl Project {
         project.save(TITLE);
         let long_ago = SystemTime::now() - Duration::from_secs(60 * 60);
         File::options().append(true).open(project.path("title.rs")).unwrap().set_modified(long_ago).unwrap();
-        let (binary, source) = (project.path("daybook"), project.path("title.rs"));
-        fs::write(project.path("daybook.d"), format!("{}: {}\n", binary.display(), source.display())).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_daybook"), binary).unwrap();
+        project.list("main.rs");
+        fs::copy(env!("CARGO_BIN_EXE_daybook"), project.path("daybook")).unwrap();
         project
+    }
+
+    /// Writes the list of the source files, which has this `main`.
+    fn list(&self, main: &str) {
+        let [binary, source, main] = ["daybook", "title.rs", main].map(|name| self.path(name));
+        let list = format!("{}: {} {}\n", binary.display(), source.display(), main.display());
+        fs::write(self.path("daybook.d"), list).unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -194,6 +200,23 @@ async fn failed_build_is_shown_and_the_functions_stay_as_they_are_until_a_build_
     project.wait_for_new_functions().await;
     assert_eq!(title_and_reason(&daybook).await, (json!("Version c0nflict"), None));
     assert!(!console().await.contains("Your code has changed"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn binary_of_another_project_in_the_same_target_folder_is_not_used() {
+    let project = Project::new();
+    let daybook = project.start();
+    daybook.create_todo("1", "").await;
+    project.list("other/main.rs");
+    project.save("Version c0nflict");
+    let replaced = || Some("another project has replaced the binary".to_owned());
+    for _ in 0..2 {
+        assert_eq!(title_and_reason(&daybook).await, (json!(TITLE), replaced()));
+    }
+    assert_eq!(project.log().matches("give each project a target folder of its own").count(), 1, "{}", project.log());
+    assert!(!project.path("builds").exists());
+    project.list("main.rs");
+    assert_eq!(title_and_reason(&daybook).await, (json!("Version c0nflict"), None));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -56,6 +56,13 @@ struct RowsQuery {
     #[schemars(length(max = MAX_KEY))]
     #[serde(default)]
     prefix: String,
+    /// The least key of the rows. It begins with `prefix`.
+    #[schemars(length(max = MAX_KEY))]
+    from: Option<String>,
+    /// The greatest key of the rows. It begins with `prefix`, and is not less than `from`. Keys are compared as texts, so
+    /// `2026-12` is greater than `2026-11-29`, and less than `2026-12-01`.
+    #[schemars(length(max = MAX_KEY))]
+    to: Option<String>,
     /// The `cursor` of the previous page.
     #[schemars(length(max = MAX_KEY))]
     after: Option<String>,
@@ -88,18 +95,14 @@ async fn list_rows(
     Extension(bounds): Extension<Bounds>,
 ) -> Result<Response, Problem> {
     let view = api.view(&name).await?;
-    let RowsQuery { prefix, after, descending, limit, seen } = query;
+    let RowsQuery { prefix, from, to, after, descending, limit, seen } = query;
     let limit = checked_limit(limit)?;
-    if prefix.chars().count() > MAX_KEY {
-        return Err(Problem::new(&problem::BAD_QUERY, format!("prefix must have up to {MAX_KEY} characters")));
-    }
-    if after.as_ref().is_some_and(|after| after.chars().count() > MAX_KEY) {
-        return Err(Problem::new(&problem::BAD_QUERY, "after must be the cursor of a page"));
-    }
+    let range =
+        RowRange { prefix: &prefix, from: from.as_deref(), to: to.as_deref(), after: after.as_deref(), descending };
+    check(range)?;
     view.require(&caller, ViewAccess::List(&prefix), None)?;
     wait_until_seen(&api, view, seen.as_deref(), &caller, &bounds).await?;
-    let (shards, range) = (view.model.shards(), RowRange { prefix: &prefix, after: after.as_deref(), descending });
-    let (found, mut more) = view.store.list(&view.rows(), shards, range, limit).await?;
+    let (found, mut more) = view.store.list(&view.rows(), view.model.shards(), range, limit).await?;
     let mut rows = Vec::with_capacity(found.len());
     let mut bytes = 0;
     for found in &found {
@@ -116,10 +119,31 @@ async fn list_rows(
     page(&body, more.then(|| next_page(&name, RowRange { after: Some(cursor), ..range }, limit)))
 }
 
+fn check(RowRange { prefix, from, to, after, .. }: RowRange<'_>) -> Result<(), Problem> {
+    let wrong = |detail: String| Err(Problem::new(&problem::BAD_QUERY, detail));
+    let texts = [("prefix", Some(prefix)), ("from", from), ("to", to), ("after", after)];
+    for (name, text) in texts.into_iter().filter_map(|(name, text)| Some((name, text?))) {
+        if text.chars().count() > MAX_KEY {
+            return wrong(format!("{name} must have up to {MAX_KEY} characters"));
+        }
+        if name != "after" && !text.starts_with(prefix) {
+            return wrong(format!("{name} must begin with prefix, which is {prefix:?}"));
+        }
+    }
+    match (from, to) {
+        (Some(from), Some(to)) if from > to => wrong(format!("from is {from:?}, which is greater than to, {to:?}")),
+        _ => Ok(()),
+    }
+}
+
 /// The path of the page of these rows.
-fn next_page(name: &str, RowRange { prefix, after, descending }: RowRange<'_>, limit: usize) -> String {
-    let encoded = |text| utf8_percent_encode(text, PARAMETER);
-    let prefix = if prefix.is_empty() { String::new() } else { format!("prefix={}&", encoded(prefix)) };
+fn next_page(name: &str, RowRange { prefix, from, to, after, descending }: RowRange<'_>, limit: usize) -> String {
+    let parameter = |name: &str, text: Option<&str>| {
+        let encoded = |text| format!("{name}={}&", utf8_percent_encode(text, PARAMETER));
+        text.map(encoded).unwrap_or_default()
+    };
+    let prefix = parameter("prefix", Some(prefix).filter(|prefix| !prefix.is_empty()));
+    let (from, to, after) = (parameter("from", from), parameter("to", to), parameter("after", after));
     let order = if descending { "&descending=true" } else { "" };
-    format!("/views/{name}?{prefix}after={}&limit={limit}{order}", encoded(after.unwrap_or_default()))
+    format!("/views/{name}?{prefix}{from}{to}{after}limit={limit}{order}")
 }

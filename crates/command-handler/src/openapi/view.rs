@@ -54,7 +54,7 @@ impl<'a> ViewSubject<'a> {
     /// The example of a query parameter. It may also restrict the parameter's schema.
     pub(crate) fn query_example(&self, name: &str, schema: &mut Map<String, Value>) -> Option<Value> {
         match name {
-            "after" => Some(self.example_key().into()),
+            "from" | "to" | "after" => Some(self.example_key().into()),
             "prefix" => Some(self.example_key().chars().take(1).collect::<String>().into()),
             "seen" => {
                 let follows = self.model.follows();

@@ -86,7 +86,7 @@ pub(crate) async fn page(
     PageQuery(ListQuery { prefix, after }): PageQuery<ListQuery>,
 ) -> Result<Page, Failure> {
     let shown = Shown::of(&console, path)?;
-    let range = RowRange { prefix: &prefix, after: after.as_deref(), descending: false };
+    let range = RowRange { prefix: &prefix, after: after.as_deref(), ..RowRange::default() };
     let (found, more) = shown.store.list(&shown.view, shown.model.shards(), range, PAGE).await?;
     let address = paths::view(&shown.view.name, shown.view.version);
     let next = found.last().filter(|_| more);

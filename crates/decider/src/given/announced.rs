@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::aggregate::Aggregate;
 use crate::deadline::DeclaredDeadline;
+use crate::given::checked_id;
 use crate::involve::sent_command;
 use crate::involved::SentCommand;
 use crate::json::Json;
@@ -46,13 +47,13 @@ impl Announced {
     ///
     /// # Panics
     ///
-    /// When it is not.
+    /// When it is not, or the id is none.
     #[track_caller]
     pub fn sends<B: Aggregate>(&self, id: &str, command: &B::Command) -> &Self
     where
         B::Command: Serialize,
     {
-        let expected = sent_command::<B>(id.to_owned(), command).unwrap_or_else(|error| panic!("{error}"));
+        let expected = sent_command::<B>(checked_id(id.to_owned()), command).unwrap_or_else(|error| panic!("{error}"));
         assert!(self.sent.contains(&expected), "{expected:?} is none of {:?}", self.sent);
         self
     }
@@ -61,11 +62,17 @@ impl Announced {
     ///
     /// # Panics
     ///
-    /// When they differ.
+    /// When they differ, or one cannot be stored.
     #[track_caller]
     pub fn dispatches(&self, expected: impl IntoIterator<Item = Dispatch>) -> &Self {
-        let expected = expected.into_iter().map(|Dispatch(expected)| expected.declared().expect("it can be stored"));
-        assert_eq!(self.dispatches, expected.collect::<Vec<_>>());
+        let mut declared = Vec::new();
+        for Dispatch(expected) in expected {
+            match expected.check() {
+                Ok(()) => declared.extend(expected.declared()),
+                Err(error) => panic!("a dispatch that cannot be stored: {error}"),
+            }
+        }
+        assert_eq!(self.dispatches, declared);
         self
     }
 

@@ -311,6 +311,22 @@ fn test_of_an_input_that_would_be_skipped_fails() {
 }
 
 #[test]
+#[should_panic(expected = "a command to job/a b: an id has 1 to 128 ASCII letters")]
+fn test_that_expects_a_dispatch_to_no_id_fails() {
+    let noted = Event::Noted { amount: 1, dispatch: 0 };
+    let decided = given::<Clerk>([Event::Began { at: 5 }]).when(Command::Note { amount: 1, dispatch: 0 }).then([noted]);
+    decided.dispatches([Dispatch::new::<Job>("report-0", "a b", &JobCommand::Report { total: 6 })]);
+}
+
+#[test]
+#[should_panic(expected = "\"a b\" cannot be an id: an id has 1 to 128 ASCII letters")]
+fn test_that_expects_a_command_to_no_id_fails() {
+    let noted = Event::Noted { amount: 1, dispatch: 0 };
+    let decided = given::<Clerk>([Event::Began { at: 5 }]).when(Command::Note { amount: 1, dispatch: 0 }).then([noted]);
+    decided.sends::<Job>("a b", &JobCommand::Report { total: 6 });
+}
+
+#[test]
 #[should_panic(expected = "it would have 22 deadlines and dispatches")]
 fn test_of_a_decision_that_dispatches_too_much_fails() {
     let noted = Event::Noted { amount: 1, dispatch: 21 };

@@ -12,6 +12,8 @@ const BUILD_FILES: [&str; 4] = ["Cargo.toml", "Cargo.lock", ".cargo/config.toml"
 pub(super) struct Sources {
     /// The file in which cargo lists the sources of the packages in folders, not those of packages from a registry.
     pub(super) list: PathBuf,
+    /// The file with the `main` of the binary.
+    main: Option<PathBuf>,
 }
 
 /// When a file was changed, and its length.
@@ -22,7 +24,15 @@ pub(super) type SourceFiles = BTreeMap<PathBuf, FileState>;
 
 impl Sources {
     pub(super) fn of_binary(binary: &Path) -> Self {
-        Self { list: binary.with_extension("d") }
+        let list = binary.with_extension("d");
+        Self { main: listed_main(&list), list }
+    }
+
+    /// The file with the `main` of another project, whose build has replaced the binary: projects can share a target folder.
+    pub(super) fn of_another_project(&self) -> Option<PathBuf> {
+        let main = self.main.as_ref()?;
+        // The list may be incomplete while cargo writes it.
+        listed_main(&self.list).filter(|other| other != main)
     }
 
     /// Whether cargo has listed the sources.
@@ -57,6 +67,11 @@ fn listed_files(list: &str) -> Vec<PathBuf> {
     let files = line.split_once(": ").map_or("", |(_, files)| files);
     let files = files.replace("\\ ", "\0");
     files.split_whitespace().map(|file| file.replace('\0', " ").into()).collect()
+}
+
+fn listed_main(list: &Path) -> Option<PathBuf> {
+    let list = fs::read_to_string(list).ok()?;
+    listed_files(&list).into_iter().find(|file| file.ends_with("main.rs"))
 }
 
 fn add_rust_files(folder: &Path, files: &mut BTreeSet<PathBuf>) {
