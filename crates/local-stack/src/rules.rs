@@ -32,11 +32,12 @@ pub(crate) fn start(
     timeout: Duration,
     services: &Services,
     event_bus: &str,
+    api_url: &str,
     workers: &mut JoinSet<()>,
     stop: &CancellationToken,
 ) -> Result<RuleStates, DevError> {
     let bus = services.bus.clone();
-    let environment = function_environment(services);
+    let environment = function_environment(services, api_url);
     let mut queues: BTreeMap<&str, &RuleOption> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate() {
         let known = queues.entry(&rule.queue).or_insert(rule);
@@ -68,9 +69,10 @@ pub(crate) fn start(
 
 /// The variables with which a function reaches the services of the stack. The region and the credentials of this process come
 /// first.
-fn function_environment(services: &Services) -> Vec<(String, String)> {
+fn function_environment(services: &Services, api_url: &str) -> Vec<(String, String)> {
     let of_process = [("AWS_REGION", "us-east-1"), ("AWS_ACCESS_KEY_ID", "local"), ("AWS_SECRET_ACCESS_KEY", "local")];
     let of_stack = [
+        ("API_URL", api_url),
         (DYNAMODB_ENDPOINT, services.database.url()),
         (EVENTBRIDGE_ENDPOINT, services.bus_url()),
         (SQS_ENDPOINT, services.bus_url()),

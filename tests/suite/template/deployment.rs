@@ -125,7 +125,8 @@ fn boundary_allows_the_actions_of_all_roles_of_the_stack() {
     let others =
         ["read-models", "reactor", "instances", "fan-out"].map(|name| plain(&read(&format!("deploy/{name}.yaml"))));
     let [read_models, reactor, instances, fan_out] = others;
-    let templates = [plain_with_parts(&text()), read_models, reactor, instances, fan_out];
+    let carrier = plain(&read("app/carrier/template.yaml"));
+    let templates = [plain_with_parts(&text()), read_models, reactor, instances, fan_out, carrier];
     let allowed: BTreeSet<_> = statements(&account()["Resources"]["Boundary"]["Properties"]["PolicyDocument"])
         .flat_map(|one| one.actions)
         .collect();

@@ -19,7 +19,11 @@ fn flat(text: &str) -> String {
 #[test]
 fn code_of_the_page_is_that_of_the_examples() {
     // The tutorial has the code in Rust, and `.ci/tutorial.py` compiles it.
-    let examples = [("rust", 0, "app/order-mails/src/lib.rs"), ("ts", 1, "consumers/typescript/test/order-mails.ts")];
+    let examples = [
+        ("rust", 0, "app/order-mails/src/lib.rs"),
+        ("ts", 1, "consumers/typescript/test/order-mails.ts"),
+        ("python", 1, "app/carrier/src/carrier.py"),
+    ];
     for (language, count, path) in examples {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
         let source = flat(&std::fs::read_to_string(path).unwrap());
