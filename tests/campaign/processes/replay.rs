@@ -110,7 +110,11 @@ impl<'a> Replay<'a> {
                 self.work.log.count("deadline of a process fired");
             }
         }
-        self.errands.insert(id, Errand::<false>::evolve(state, &event));
+        let before = state.asks.clone();
+        let state = Errand::<false>::evolve(state, &event);
+        let is_withdrawn = |ask: &&(Asked, String)| !state.asks.contains(ask) && !self.sent.contains_key(&ask.0);
+        self.work.log.count_times("dispatch withdrawn", before.iter().filter(is_withdrawn).count() as u64);
+        self.errands.insert(id, state);
     }
 
     /// An outcome is stored in an aggregate.
