@@ -140,12 +140,11 @@ impl Reactions {
                     self.queue.redrive();
                 }
             }
+            // Later, an operator may retry one that has failed.
+            self.work.log.expect(is_done(), || format!("still pending: {:?} {:?}", self.pending(), self.unread()));
             ended.notify_one();
         };
         tokio::join!(tick, self.function.run(&ended, deadline));
-        let (pending, unread) = (self.pending(), self.unread());
-        let is_done = pending.is_empty() && unread.is_empty();
-        self.work.log.expect(is_done, || format!("they are still pending: {pending:?} {unread:?}"));
     }
 
     /// The deadlines that are pending, and due in this schedule, each with its time.
