@@ -1,6 +1,7 @@
 //! What docs/deadlines.md says about costs.
 
 use daybook_reactor::ReactorEvent;
+use daybook_table::DueDeadlines;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::setup::{Setup, message, soon};
@@ -65,6 +66,8 @@ async fn units_of_many(due: u32) -> (f64, usize, f64, f64) {
 #[tokio::test]
 async fn many_deadlines_of_one_minute_cost_as_much_each_as_few() {
     for due in [100, 1_000] {
-        println!("{due}: {:?}", units_of_many(due).await);
+        let (tick, messages, table, index) = units_of_many(due).await;
+        assert!((0.02..0.04).contains(&tick), "{due}: {tick}");
+        assert_eq!((messages, table, index), (due as usize / DueDeadlines::MAX, 13.0, 2.0), "{due}");
     }
 }
