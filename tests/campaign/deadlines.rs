@@ -24,6 +24,7 @@ use crate::checks::Rows;
 use crate::clock::in_virtual_time;
 use crate::database::TABLE;
 use crate::dice::Dice;
+use crate::hint_queue::Hints;
 use crate::joint_requests::{Client, JointRequests, addressed};
 use crate::log::{Log, LogContents};
 use crate::reactions::{FAR, Reactions, is_pending};
@@ -43,11 +44,10 @@ pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
         let store = requests.store(Arc::default());
         store.admin().create_table().await.unwrap();
         join_all(work.keys.iter().map(|key| requests.make(&store, key, "Start", json!({})))).await;
-        let reactions = Reactions::start(&work, settings, registry, &mut dice);
+        let reactions = Reactions::start(&work, settings, Hints::Deadlines, registry, &mut dice);
         let clients = dice.number(1..=2);
         let client = |number| Client::new(&requests, number, commands, &[0, 10, 1_000, 5_000, 30_000]).run();
-        reactions.run(async { drop(join_all((0..clients).map(client)).await) }, hint).await;
-        reactions.repair(&mut dice).await;
+        reactions.run(async { drop(join_all((0..clients).map(client)).await) }, hint, &mut dice).await;
         check(&work, &requests.check(), &reactions.dropped.borrow());
         verify(&work, &store, &work.keys).await;
         work.log.contents()

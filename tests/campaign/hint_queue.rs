@@ -46,6 +46,8 @@ pub(crate) enum Hints {
     Changes,
     /// They may also be lost: the tick of the reactor repeats them.
     Deadlines,
+    /// Both.
+    Reactions,
 }
 
 impl Hints {
@@ -53,22 +55,23 @@ impl Hints {
         match self {
             Self::Changes => "change",
             Self::Deadlines => "deadline",
+            Self::Reactions => "reaction",
         }
     }
+}
 
-    /// Each aggregate or deadline of a message.
-    fn of(self, body: &str) -> Vec<String> {
-        match self {
-            Self::Changes => {
-                let changed: ChangedAggregates = serde_json::from_str(body).unwrap();
-                changed.keys().map(|key| key.to_string()).collect()
-            }
-            Self::Deadlines => {
-                let due: DueDeadlines = serde_json::from_str(body).unwrap();
-                due.into_iter().map(|DueDeadline { due, key, name }| format!("{key} {name} {due}")).collect()
-            }
-        }
-    }
+/// Each deadline of a message, if it names any.
+fn deadlines_of(body: &str) -> Option<Vec<String>> {
+    let due: DueDeadlines = serde_json::from_str(body).ok()?;
+    Some(due.into_iter().map(|DueDeadline { due, key, name }| format!("{key} {name} {due}")).collect())
+}
+
+/// Each aggregate or deadline of a message.
+fn hints_of(body: &str) -> Vec<String> {
+    deadlines_of(body).unwrap_or_else(|| {
+        let changed: ChangedAggregates = serde_json::from_str(body).unwrap();
+        changed.keys().map(|key| key.to_string()).collect()
+    })
 }
 
 /// The queue, its dead-letter queue, and the bus.
@@ -129,7 +132,7 @@ impl HintQueue {
         let visibility = Duration::from_millis(dice.one_of(&[20, 200, 3_000, 60_000]));
         let max_receives = dice.one_of(match hints {
             Hints::Changes => &[1, 3, 10, 100][..],
-            Hints::Deadlines => &[10, 100],
+            Hints::Deadlines | Hints::Reactions => &[10, 100],
         });
         let batch_size = dice.one_of(&[1, 3, 10]);
         let state = State {
@@ -166,10 +169,10 @@ impl HintQueue {
         let mut state = self.0.state.lock().unwrap();
         let State { dice, lateness, until, .. } = &mut *state;
         let fails = dice.chance(0.1) && Instant::now() < *until;
-        let copies = match self.0.hints {
+        let copies = match deadlines_of(&body) {
             _ if !fails => 1,
-            Hints::Deadlines if dice.chance(0.5) => 0,
-            Hints::Changes | Hints::Deadlines => 2,
+            Some(_) if dice.chance(0.5) => 0,
+            _ => 2,
         };
         match copies {
             0 => self.count("lost"),
@@ -335,7 +338,7 @@ impl HintQueue {
             }
             "SendMessage" if request["QueueUrl"] == URL => {
                 let body = request["MessageBody"].as_str().unwrap();
-                let accepted = self.0.hints.of(body).into_iter().map(|hint| (hint, Instant::now()));
+                let accepted = hints_of(body).into_iter().map(|hint| (hint, Instant::now()));
                 self.0.state.lock().unwrap().accepted.extend(accepted);
                 self.send(body.to_owned(), Duration::from_secs(request["DelaySeconds"].as_u64().unwrap_or_default()));
                 json!({"MessageId": "m"})
@@ -365,7 +368,7 @@ impl Inner {
             (None, _) => {}
             (Some(_), _) if is_bus => self.log.count("bus that fails beside the ring"),
             (Some(_), Hints::Changes) => self.log.count("ring that fails"),
-            (Some(_), Hints::Deadlines) => self.log.count("deadline that cannot be sent"),
+            (Some(_), _) => self.log.count("deadline that cannot be sent"),
         }
         let error = fault.and_then(|fault| fault.error(dice));
         (fault, error, latency(fault, dice))

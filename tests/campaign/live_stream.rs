@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use daybook_event_source_mapping::{Batch, InvocationOutcome, Mapping, MappingSettings, Record, RecordFilter, Step};
 use daybook_stream_relay::{BatchResponse, Relay, RelaySettings, SequenceNumber, StreamBatch, clients};
-use daybook_table::{AggregateKey, keys};
+use daybook_table::{AggregateKey, ChangedAggregates, keys};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use jiff::Timestamp;
@@ -56,8 +56,6 @@ pub(crate) struct LiveStream {
     /// The last time of arrival for each item.
     latest: BTreeMap<String, Duration>,
     relays: Arc<Mutex<Vec<Instance>>>,
-    /// Aggregates whose records the mapping has discarded.
-    discarded: BTreeSet<AggregateKey>,
 }
 
 /// A process with a relay.
@@ -75,8 +73,12 @@ impl LiveStream {
         let mut dice = Dice::new(work.seed, "live stream");
         let mut filter = RecordFilter::default();
         let messages = if dice.chance(0.5) { Some(FILTERS[0]) } else { None };
-        let hints = FILTERS[if queue.hints() == Hints::Changes { 1 } else { 2 }];
-        messages.into_iter().chain([hints]).for_each(|pattern| filter.add(pattern).unwrap());
+        let hints = match queue.hints() {
+            Hints::Changes => &FILTERS[1..2],
+            Hints::Deadlines => &FILTERS[2..],
+            Hints::Reactions => &FILTERS[1..],
+        };
+        messages.iter().chain(hints).for_each(|pattern| filter.add(pattern).unwrap());
         let timeout = Duration::from_millis(dice.one_of(&[1_500, 1_500, 10_000, 60_000]));
         // The messages of an aggregate are sent one after the other. An invocation must have time for a whole batch of them.
         let longest = if timeout < Duration::from_secs(10) { 5 } else { 100 };
@@ -104,13 +106,11 @@ impl LiveStream {
             arriving: BTreeMap::new(),
             latest: BTreeMap::new(),
             relays: Arc::default(),
-            discarded: BTreeSet::new(),
         }
     }
 
-    /// Runs writers, and delivers the records until all are settled. The faults of the table end with the writers. Returns the
-    /// aggregates whose records were discarded.
-    pub(crate) async fn run(self, writers: impl Future<Output = ()>) -> BTreeSet<AggregateKey> {
+    /// Runs writers, and delivers the records until all are settled. The faults of the table end with the writers.
+    pub(crate) async fn run(self, writers: impl Future<Output = ()>) {
         let (written, database, until) = (Notify::new(), self.work.database.clone(), self.until);
         let write = async {
             writers.await;
@@ -120,11 +120,11 @@ impl LiveStream {
             sleep(Duration::from_secs(60)).await;
             written.notify_one();
         };
-        tokio::join!(write, self.deliver(&written)).1
+        tokio::join!(write, self.deliver(&written));
     }
 
     /// Delivers the records until `written` says that there are no more, and all are settled.
-    async fn deliver(mut self, written: &Notify) -> BTreeSet<AggregateKey> {
+    async fn deliver(mut self, written: &Notify) {
         let clock = self.work.clock;
         let mut mappings: Vec<_> = (0..self.dice.size(1..=2)).map(|_| Mapping::new(self.settings.clone())).collect();
         let (mut running, mut ends, mut number) = (Running::new(), false, 0_u64);
@@ -146,9 +146,12 @@ impl LiveStream {
                     match mapping.poll(now) {
                         Step::Invoke(batch) => running.push(self.invoke(shard, batch)),
                         Step::Discard(discarded) => {
-                            let moved = discarded.records.iter().filter_map(|record| moved_aggregate(record.json()));
-                            self.discarded.extend(moved);
                             self.work.log.count("change discarded by the mapping");
+                            // An operator sends them.
+                            let moved = discarded.records.iter().filter_map(|record| moved_aggregate(record.json()));
+                            for message in ChangedAggregates::messages(&moved.map(|key| (key, 0)).collect()) {
+                                self.queue.send(message.to_body(), Duration::from_secs(20));
+                            }
                         }
                         Step::Wait { until } => break until,
                     }
@@ -157,7 +160,7 @@ impl LiveStream {
             }
             let is_idle = running.is_empty() && mappings.iter().all(|mapping| mapping.outstanding().0 == 0);
             if ends && is_idle && self.arriving.is_empty() {
-                return self.discarded;
+                return;
             }
             let wake = wake.map_or(Instant::now() + Duration::from_secs(60), |wake| clock.instant(wake));
             tokio::select! {
@@ -246,10 +249,10 @@ impl LiveStream {
         };
         let relay = Relay::new(clients::eventbridge(&config), clients::sqs(&config), settings);
         let clock = self.work.clock;
-        let relay = match self.queue.hints() {
-            Hints::Changes => relay.with_changes_queue(clients::sqs(&config), URL.to_owned()),
-            Hints::Deadlines => relay.with_reactions_queue(clients::sqs(&config), URL.to_owned()),
-        };
+        let (hints, sqs) = (self.queue.hints(), clients::sqs(&config));
+        let relay =
+            if hints == Hints::Deadlines { relay } else { relay.with_changes_queue(sqs.clone(), URL.to_owned()) };
+        let relay = if hints == Hints::Changes { relay } else { relay.with_reactions_queue(sqs, URL.to_owned()) };
         let relay = relay.with_clock(daybook_table::Clock::new(move || clock.timestamp()));
         Instance { process, relay, queued: BTreeSet::new() }
     }

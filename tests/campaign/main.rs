@@ -48,6 +48,7 @@
 //! - Decisions over several aggregates: [`joint`] has a schedule of its own for some of the seeds, with its guarantees.
 //! - Read models: [`read_models`] has a schedule of its own for some of the seeds, with its guarantees.
 //! - Deadlines: [`deadlines`] has a schedule of its own for some of the seeds, with its guarantees.
+//! - Processes: [`processes`] has a schedule of its own for some of the seeds, with its guarantees.
 //!
 //! In reading order:
 //! - [`schedule`]: the schedule of a seed; [`dice`], [`clock`], [`log`]: random numbers, time and log.
@@ -59,7 +60,7 @@
 //!   [`evidence`] of earlier invocations.
 //! - [`operator`], [`early_republish`]: commands of the `daybook` binary.
 //! - [`schedules`]: runs all schedules.
-//! - [`joint_requests`]: the clients of joint schedules and those of deadlines. [`torn`] tables, their [`live_stream`], a
+//! - [`joint_requests`]: the clients of joint schedules and those of deadlines and processes. [`torn`] tables, their [`live_stream`], a
 //!   [`hint_queue`] and the [`queue_function`] behind it: what the schedules of read models and of [`reactions`] share.
 //! - [`checks`], [`expiry`]: the checks at the end of a schedule.
 //! - [`network`], [`process`]: calls without a network, and processes that crash.
@@ -96,6 +97,7 @@ mod operator;
 mod outage;
 mod own_feed;
 mod process;
+mod processes;
 mod queue_function;
 mod queue_kinds;
 mod reactions;

@@ -15,15 +15,16 @@ use std::time::Duration;
 
 use daybook_admin::{AdminCalls, Corrected, Derived};
 use daybook_decider::{AggregateKey, Registry};
-use daybook_event_store::{DeadlineMark, EventStore, StoreSettings, StoredDeadline};
+use daybook_event_store::{DeadlineMark, EventStore, PositionMove, StoreSettings, StoredDeadline};
 use daybook_function_runtime::{QueueBatch, QueueResponse};
 use daybook_queue::{Queue, SqsClient};
 use daybook_reactor::{Reactor, ReactorEvent};
-use daybook_table::{DeadlineState, keys};
+use daybook_table::{ChangedAggregates, DeadlineState, keys};
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::dice::Dice;
 use crate::hint_queue::{HintQueue, Hints, Received, URL};
@@ -66,7 +67,13 @@ pub(crate) struct Reactions {
 }
 
 impl Reactions {
-    pub(crate) fn start(work: &Arc<Work>, settings: StoreSettings, registries: Registries, dice: &mut Dice) -> Self {
+    pub(crate) fn start(
+        work: &Arc<Work>,
+        settings: StoreSettings,
+        hints: Hints,
+        registries: Registries,
+        dice: &mut Dice,
+    ) -> Self {
         let tables = Arc::new(TornTables::new(work.seed, Arc::clone(&work.log), Box::new(|_| {})));
         work.database.tear(Arc::clone(&tables));
         work.database.start_faults();
@@ -75,47 +82,69 @@ impl Reactions {
             work.database.fail_transactions(from..from + dice.milliseconds(5_000..=120_000));
         }
         let until = Instant::now() + Duration::from_secs(dice.one_of(&[0, 30, 200]));
-        let queue = HintQueue::new(Hints::Deadlines, work.seed, Arc::clone(&work.log), until);
+        let queue = HintQueue::new(hints, work.seed, Arc::clone(&work.log), until);
         let store = work.database.store(Arc::default(), settings.clone());
         let code = ReactorCode::new(work, &queue, settings, registries);
         let function = Arc::new(QueueFunction::new(work, &queue, code, until));
         Self { work: Arc::clone(work), store, tables, queue, function, until, dropped: RefCell::default() }
     }
 
-    /// Runs everything until the clients have ended, and no deadline is pending that is due in this schedule.
+    /// Runs everything until the clients have ended, and nothing is left to do, also after the code is repaired.
     /// `hint` returns messages about what may not exist.
-    pub(crate) async fn run(&self, clients: impl Future<Output = ()>, hint: fn(&Work, &mut Dice) -> String) {
-        let calm = Cell::new(None);
+    pub(crate) async fn run(
+        &self,
+        clients: impl Future<Output = ()>,
+        hint: fn(&Work, &mut Dice) -> String,
+        dice: &mut Dice,
+    ) {
+        let (calm, ended) = (Cell::new(None), Notify::new());
         let stream = LiveStream::new(&self.work, &self.queue, &self.tables, self.until);
-        let deliver = async {
-            stream.run(clients).await;
+        let write = async {
+            clients.await;
+            sleep_until(self.until).await;
+            self.work.database.stop_faults();
+            // Calls that were sent still arrive.
+            sleep(Duration::from_secs(60)).await;
             calm.set(Some(Instant::now()));
+            // The stream delivers what the reactor appends, too.
+            ended.notified().await;
+        };
+        let react = async {
+            self.fire(&calm).await;
+            self.repair(dice).await;
+            ended.notify_one();
         };
         tokio::select! {
             biased;
-            _ = async { tokio::join!(deliver, self.fire(&calm)) } => {}
+            _ = async { tokio::join!(stream.run(write), react) } => {}
             () = self.hint_needlessly(hint) => {}
             () = self.operate() => {}
         }
     }
 
-    /// Runs the reactor until no deadline is pending that is due in this schedule. `calm`: since when nothing fails, and no
-    /// client sets deadlines.
+    /// Runs the reactor until no deadline is pending that is due in this schedule, and no event is left for processes. `calm`:
+    /// since when nothing fails, and no client sends requests.
     async fn fire(&self, calm: &Cell<Option<Instant>>) {
         let (ended, deadline) = (Notify::new(), self.until + PATIENCE);
         let tick = async {
             let mut dice = Dice::new(self.work.seed, "ticks");
-            while calm.get().is_none() || !self.pending().is_empty() && Instant::now() < deadline {
+            let is_done = || self.pending().is_empty() && self.unread().is_empty();
+            while calm.get().is_none() || !is_done() && Instant::now() < deadline {
                 self.tick(&mut dice).await;
-                if calm.get().is_some_and(|since| since.max(self.function.begins_at).elapsed() > PROMPT) {
+                if self.queue.hints() == Hints::Deadlines
+                    && calm.get().is_some_and(|since| since.max(self.function.begins_at).elapsed() > PROMPT)
+                {
                     self.check_prompt();
                 }
+                if calm.get().is_some() {
+                    self.queue.redrive();
+                }
             }
+            // Later, an operator may retry one that has failed.
+            self.work.log.expect(is_done(), || format!("still pending: {:?} {:?}", self.pending(), self.unread()));
             ended.notify_one();
         };
         tokio::join!(tick, self.function.run(&ended, deadline));
-        let pending = self.pending();
-        self.work.log.expect(pending.is_empty(), || format!("they are still pending: {pending:?}"));
     }
 
     /// The deadlines that are pending, and due in this schedule, each with its time.
@@ -130,6 +159,20 @@ impl Reactions {
             })
         });
         rows.filter(|(_, due)| *due < horizon).collect()
+    }
+
+    /// The aggregates that have events after the position of a process, unless it is suspended.
+    fn unread(&self) -> Vec<AggregateKey> {
+        let is_source =
+            |key: &&AggregateKey| self.work.registry.iter().any(|of| of.source(&key.aggregate_type).is_some());
+        let is_unread = |key: &&AggregateKey| {
+            let rows = self.work.database.rows(&keys::pk(key));
+            let with = |prefix: &str| rows.iter().rfind(|row| row["sk"]["S"].as_str().unwrap().starts_with(prefix));
+            let position = with(keys::POSITION_PREFIX);
+            let number = |row: Option<&Value>| row.map(|row| row["seqNum"].clone());
+            number(position) != number(with("EVENT#")) && position.is_none_or(|row| row["gsi1pk"].is_null())
+        };
+        self.work.keys.iter().filter(is_source).filter(is_unread).cloned().collect()
     }
 
     /// Checks that nothing has been due for long, except what cannot be decided.
@@ -171,7 +214,9 @@ impl Reactions {
         let mut dice = Dice::new(self.work.seed, "operator");
         for _ in 0..dice.size(0..=6) {
             sleep(dice.milliseconds(0..=60_000)).await;
-            if dice.chance(0.5) {
+            if dice.chance(0.2) {
+                self.resume().await;
+            } else if dice.chance(0.5) {
                 let key = dice.one_of(&self.work.keys);
                 let model = self.work.registry.get(&key.aggregate_type).unwrap();
                 if let Ok(corrected) =
@@ -200,12 +245,26 @@ impl Reactions {
         self.work.log.line(|| format!("an operator marks {aggregate} {due}: {mark:?}, {marked:?}"));
     }
 
-    /// Replaces the code by one without the defect. An operator retries most of the deadlines that have failed, and drops the
-    /// others.
-    pub(crate) async fn repair(&self, dice: &mut Dice) {
+    /// Resumes the positions that are suspended, and sends the events after them.
+    async fn resume(&self) {
+        let Ok(found) = self.store.suspended_positions(1_000).await else { return };
+        for mut position in found.positions {
+            let to = PositionMove::To(position.item.seq_num);
+            if self.store.move_position(&mut position, to).await.is_ok() {
+                self.work.log.count("position resumed");
+                let message = ChangedAggregates::one(position.source, position.item.seq_num + 1);
+                self.queue.send(message.to_body(), Duration::ZERO);
+            }
+        }
+    }
+
+    /// Replaces the code by one without the defect. An operator retries most of the deadlines that have failed, drops the others,
+    /// and resumes the positions.
+    async fn repair(&self, dice: &mut Dice) {
         self.function.deploy(|code| code.is_repaired = true);
         let found = self.store.deadlines(DeadlineState::Failed, Timestamp::MAX, 1_000).await.unwrap();
         join_all(found.deadlines.iter().map(|failed| self.mark(failed, dice.chance(0.2)))).await;
+        self.resume().await;
         self.fire(&Cell::new(Some(Instant::now()))).await;
     }
 }

@@ -140,11 +140,7 @@ impl Schedule {
             work.run(writers, requests).await;
         };
         let deliver = async {
-            let discarded = LiveStream::new(&work, queue, &self.tables, until).run(write).await;
-            if !discarded.is_empty() {
-                work.log.count("operator rings discarded changes");
-                queue.send(message(discarded), Duration::ZERO);
-            }
+            LiveStream::new(&work, queue, &self.tables, until).run(write).await;
             delivered.notify_one();
         };
         let readers =

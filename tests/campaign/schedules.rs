@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::log::LogContents;
-use crate::{deadlines, joint, read_models, schedule};
+use crate::{deadlines, joint, processes, read_models, schedule};
 
 /// The number of schedules in a normal run.
 const SCHEDULES: u64 = 120;
@@ -18,11 +18,12 @@ const COVERING_SCHEDULES: u64 = 1_000;
 type Part = fn(seed: u64, verbose: bool) -> LogContents;
 
 /// The parts, each with its name, and the seeds that it has a schedule for: those with a remainder of a division.
-const PARTS: [(&str, Part, (u64, u64)); 4] = [
+const PARTS: [(&str, Part, (u64, u64)); 5] = [
     ("messages", schedule::run, (1, 0)),
     ("read models", read_models::run, (2, 0)),
     ("joint", joint::run, (2, 1)),
     ("deadlines", deadlines::run, (4, 2)),
+    ("processes", processes::run, (4, 0)),
 ];
 
 /// The number of schedules from which the share of each required kind is checked.
@@ -37,11 +38,12 @@ const MIN_SHARE: f64 = 0.021;
 const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const REQUIRED_KINDS: [&str; 131] = [
+const REQUIRED_KINDS: [&str; 144] = [
     "aggregate goes on in another shard",
     "aggregate resumed",
     "aggregate suspended",
     "all seen at once",
+    "answer Refused",
     "append NotStored",
     "append Stored",
     "append Unknown",
@@ -87,6 +89,7 @@ const REQUIRED_KINDS: [&str; 131] = [
     "deadline dropped by an operator",
     "deadline keep fired",
     "deadline lost",
+    "deadline of a process fired",
     "deadline pressure",
     "deadline retried",
     "deadline ring fired",
@@ -94,7 +97,14 @@ const REQUIRED_KINDS: [&str; 131] = [
     "deadlines rebuilt",
     "discarded for RecordAgeExceeded",
     "discarded for RetryAttemptsExhausted",
+    "dispatch Deleted",
+    "dispatch Refused",
+    "dispatch accepted",
+    "dispatch failed",
+    "dispatch withdrawn",
     "function throttled",
+    "input Missing",
+    "input accepted",
     "invocation abandoned",
     "items visible one after the other",
     "joint append NotStored",
@@ -128,11 +138,15 @@ const REQUIRED_KINDS: [&str; 131] = [
     "poison: a row without an image",
     "poison: a row without attributes",
     "poison: keys of another table",
+    "position resumed",
+    "position suspended",
     "process with slow calls",
     "projector crash",
     "queue Denied",
     "queue HangsAfter",
     "queue LostAfter",
+    "reaction lost",
+    "reaction queued twice",
     "reactor crash",
     "read beside a transaction",
     "record without a number",

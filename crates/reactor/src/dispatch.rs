@@ -8,12 +8,13 @@ use daybook_event_store::{DeadlineMark, LoadOptions, StoredDeadline};
 use daybook_function_runtime::with_causes;
 use daybook_table::{DeadlineState, DueDeadline, keys};
 use metrics::counter;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::batch::OfAggregate;
 use crate::deliver::Delivery;
 use crate::failure::Failure;
 use crate::fire::meta_of;
+use crate::follow::MAX_EMPTY;
 use crate::reaction::GONE;
 use crate::reactor::Reactor;
 
@@ -35,6 +36,7 @@ impl Reactor {
         named: &OfAggregate,
         cutoff: Instant,
     ) -> Result<Dispatched, Failure> {
+        let mut waits = 0;
         loop {
             let mut rows = self.store.deadlines_of(process).await?.deadlines;
             // A row may be visible before the events that have set it, and before other rows of the same append.
@@ -42,8 +44,10 @@ impl Reactor {
             let options = LoadOptions { at_least, ..LoadOptions::default() };
             let (version, current) = self.declared(process, model, options).await?;
             let has_row = |declared: &DeclaredDeadline| rows.iter().any(|row| row.item.name() == declared.name);
-            if !current.iter().filter(|declared| declared.to.is_some()).all(has_row) {
-                rows = self.store.deadlines_of(process).await?.deadlines;
+            if waits < MAX_EMPTY && !current.iter().filter(|declared| declared.to.is_some()).all(has_row) {
+                waits += 1;
+                sleep(self.queue.waits.after(waits)).await;
+                continue;
             }
             rows.retain(|row| row.item.state() == DeadlineState::Pending && row.item.seq_num <= version);
             let place =

@@ -76,11 +76,10 @@ impl<D: Decide> Transaction<'_, D> {
     }
 
     /// The stored response as the result. It resolves the appends in doubt, because each would have stored its own
-    /// response under the same key.
+    /// response under the same key. Another process may have stored an equal one with other events, so none of their states is
+    /// cached.
     pub(super) fn replay(&mut self, stored: StoredResponse) -> End<D::Error> {
-        let own = self.in_doubt.settle_by_response(&stored.response);
-        own.iter().for_each(|own| self.put_in_cache(&own.outcome));
-        let is_own = own.is_some();
+        let is_own = self.in_doubt.settle_by_response(&stored.response);
         match self.options.idempotency {
             Some(idempotency) if idempotency.digest != stored.digest => Err(TransactError::KeyReused),
             None => Err(TransactError::KeyReused),

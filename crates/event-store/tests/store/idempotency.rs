@@ -1,5 +1,6 @@
 //! Responses stored under an idempotency key: in the transaction of their command, or not at all.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -170,6 +171,26 @@ async fn request_during_the_same_request_gets_its_response() {
     assert_eq!(twin, Transacted::Replayed(response(1, "first")));
     assert_eq!(table.operations().iter().filter(|operation| *operation == APPEND).count(), 1);
     assert_eq!(table.rows(&account.key, keys::EVENT_PREFIX).await.len(), 1);
+}
+
+#[tokio::test]
+async fn state_of_a_lost_append_is_not_cached_because_another_process_has_stored_an_equal_response() {
+    let table = TestTable::new().await;
+    let account = ledger(&table.store(), "1", 1).await;
+    let store = table.store();
+    account.load(&store).await;
+    table.proxy.take_calls();
+    table.proxy.fail_next(APPEND, InjectedFault::BreakBefore);
+    let lost = payment(&account, "");
+    let mut lost = pin!(lost.send(&store));
+    table.proxy.hold(&mut lost, |calls| !calls.is_empty()).await;
+    let other =
+        Request { commands: vec![("RecordTransaction", json!({"desc": "", "amount": 2}))], ..payment(&account, "") };
+    other.send(&table.direct_store()).await.unwrap();
+    assert!(matches!(lost.await, Ok(Transacted::Decided(of) | Transacted::Replayed(of)) if of == response(2, "")));
+    let stored = account.load(&table.store()).await;
+    assert!(store.cached(&account.key).is_none_or(|cached| cached.version() < 2 || cached.state == stored.state));
+    assert_eq!(account.load(&store).await.state, stored.state);
 }
 
 #[tokio::test]

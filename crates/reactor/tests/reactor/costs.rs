@@ -1,6 +1,8 @@
 //! What docs/deadlines.md says about costs.
 
 use daybook_reactor::ReactorEvent;
+use daybook_table::DueDeadlines;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::setup::{Setup, message, soon};
 
@@ -36,4 +38,36 @@ async fn firing_costs_two_reads_a_key_and_the_drop_or_the_mark_of_its_row_beside
     }
     reactor.handle(ReactorEvent::Tick { tick: true }, soon()).await;
     assert_eq!(calls(&setup), [("Query".to_owned(), 0.0, 0.5)]);
+}
+
+/// Timers that are due in the same minute, and as many that are pending: the units of a tick for one that is due, the messages, and
+/// the table's and the index's units of a firing.
+async fn units_of_many(due: u32) -> (f64, usize, f64, f64) {
+    let setup = Setup::new().await;
+    let begin = setup.after(0).as_millisecond();
+    for id in 0..due {
+        let at = Timestamp::from_millisecond(begin + i64::from(id) * 60_000 / i64::from(due)).unwrap();
+        setup.start(&id.to_string(), &[("ring", at)]).await;
+        setup.start(&format!("later-{id}"), &[("ring", at + SignedDuration::from_hours(1))]).await;
+    }
+    setup.advance(60);
+    let reactor = setup.reactor();
+    setup.table.proxy.take_calls();
+    setup.tick(&reactor).await;
+    let [(_, _, tick)] = calls(&setup)[..] else { panic!("a tick of few is one query") };
+    let messages = setup.queued().len();
+    assert_eq!(setup.deliver(&reactor).await, 0);
+    let (table, index) = calls(&setup).iter().fold((0.0, 0.0), |sum, (_, table, index)| (sum.0 + table, sum.1 + index));
+    setup.tick(&reactor).await;
+    assert_eq!((setup.queued().len(), calls(&setup).len()), (0, 1));
+    (tick / f64::from(due), messages, table / f64::from(due), index / f64::from(due))
+}
+
+#[tokio::test]
+async fn many_deadlines_of_one_minute_cost_as_much_each_as_few() {
+    for due in [100, 1_000] {
+        let (tick, messages, table, index) = units_of_many(due).await;
+        assert!((0.02..0.04).contains(&tick), "{due}: {tick}");
+        assert_eq!((messages, table, index), (due as usize / DueDeadlines::MAX, 13.0, 2.0), "{due}");
+    }
 }

@@ -147,7 +147,8 @@ async fn row_that_becomes_visible_late_is_not_overtaken() {
     setup.table.delete(&errand("1"), "DEADLINE#b").await;
     let reactor = setup.processes();
     let mut run = Box::pin(setup.hint(&reactor, "1", "a", 1));
-    setup.table.proxy.hold(&mut run, |calls| calls.iter().any(|call| call.operation == "Query")).await;
+    let reads_rows = |call: &&RecordedCall| !call.request["ExpressionAttributeValues"][":deadline"].is_null();
+    setup.table.proxy.hold(&mut run, |calls| calls.iter().filter(reads_rows).count() == 3).await;
     setup.table.put(row).await;
     assert!(!run.await);
     assert_eq!(setup.texts(&postbox("box")).await, ["b", "a"]);
