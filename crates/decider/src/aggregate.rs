@@ -51,7 +51,7 @@ pub trait Aggregate: Send + Sync + 'static {
     const FORGET: Option<&'static str> = None;
 
     /// The state that the events fold into. `Default` is the state before the first event.
-    type State: StateForm;
+    type State: Default + Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static;
 
     /// The commands: an enum with `#[serde(tag = "command", content = "data", deny_unknown_fields)]`. A struct in
     /// their data is read from an object only, not from an array of its fields. Within untagged and internally tagged
@@ -178,16 +178,6 @@ pub trait Aggregate: Send + Sync + 'static {
         Ok(vec![event])
     }
 }
-
-/// What the type of a state can do.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be stored as the state of an aggregate",
-    note = "put `#[daybook::state]` above `{Self}`, or derive Clone, Default, Serialize, Deserialize and JsonSchema"
-)]
-pub trait StateForm: Default + Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static {}
-
-#[diagnostic::do_not_recommend]
-impl<S: Default + Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static> StateForm for S {}
 
 /// The commands behind the HTTP routes whose request names no command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,7 +33,7 @@ use ulid::Ulid;
 
 use crate::access::Access;
 use crate::aggregate::{Aggregate, Context, Decision, Ids};
-use crate::aggregate_key::{AggregateKey, ID_RULE, is_id};
+use crate::aggregate_key::AggregateKey;
 use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
 use crate::claim::{Claim, ClaimChanges};
@@ -45,7 +45,7 @@ use crate::record::Meta;
 use crate::registry::Registry;
 
 pub use announced::Announced;
-use announced::require_deadline;
+use announced::{checked_id, require_deadline};
 
 /// The id of the aggregate under test.
 pub const ID: &str = "given-1";
@@ -383,12 +383,6 @@ fn require_registration<A: Aggregate>() {
         Registry::check_alone::<A>().unwrap_or_else(|error| panic!("{error}"));
         registrable().insert(TypeId::of::<A>());
     }
-}
-
-#[track_caller]
-fn checked_id(id: String) -> String {
-    assert!(is_id(&id), "{id:?} cannot be an id: {ID_RULE}");
-    id
 }
 
 /// The state as the store returns it: without the personal values of an aggregate that is forgotten.

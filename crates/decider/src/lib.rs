@@ -59,9 +59,7 @@ pub mod unreadable;
 mod variant_names;
 
 pub use access::{Access, Authorization};
-pub use aggregate::{
-    Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StateForm, StoredEvent, Upcast,
-};
+pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, Rejection, StoredEvent, Upcast};
 pub use aggregate_key::AggregateKey;
 pub use caller::{Caller, IamIdentity, PoolUser};
 pub use claim::{Claim, ClaimChanges};

@@ -109,7 +109,10 @@ fn template_for_cargo_lambda_differs_from_a_project_only_in_the_name() {
     assert_eq!(named, shop);
     template.retain(|_, text| text.contains("{{ "));
     // Those that `cargo lambda` renders, and the workflow, which it copies.
-    assert_eq!(template.keys().collect::<Vec<_>>(), [".github/workflows/ci.yml", "README.md", "samconfig.toml"]);
+    assert_eq!(
+        template.keys().collect::<Vec<_>>(),
+        [".github/workflows/ci.yml", "Cargo.toml", "README.md", "samconfig.toml"]
+    );
 }
 
 #[test]

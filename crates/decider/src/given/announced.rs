@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::aggregate::Aggregate;
+use crate::aggregate_key::{ID_RULE, is_id};
 use crate::deadline::DeclaredDeadline;
-use crate::given::checked_id;
 use crate::involve::sent_command;
 use crate::involved::SentCommand;
 use crate::json::Json;
@@ -115,4 +115,10 @@ impl Announced {
 pub(super) fn require_deadline(deadlines: &[DeclaredDeadline], name: &str, due: Option<&str>) {
     let due = due.map(|due| due.parse().expect("a time in RFC 3339"));
     assert_eq!(deadlines.iter().find(|deadline| deadline.name == name).and_then(|deadline| deadline.due), due);
+}
+
+#[track_caller]
+pub(super) fn checked_id(id: String) -> String {
+    assert!(is_id(&id), "{id:?} cannot be an id: {ID_RULE}");
+    id
 }
