@@ -6,16 +6,17 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use daybook_admin::{AdminCalls, IndexEntry};
-use daybook_decider::Model;
+use daybook_decider::{Model, personal};
 use daybook_event_store::StoreError;
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
 use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use maud::{Markup, html};
 use serde::Deserialize;
 use ulid::Ulid;
 
-use crate::console::Console;
+use crate::console::{CONCURRENCY, Console};
 use crate::frame::{Failure, Page, table};
 use crate::pages::command;
 use crate::pages::latest_events::{IndexPage, latest_events, pages, position};
@@ -28,6 +29,9 @@ const PAGE: usize = 50;
 /// passes.
 const MAX_COUNT: usize = 1_000;
 
+/// The number of aggregates of a type whose states are searched for a text.
+const SEARCHED: usize = 200;
+
 /// The time for which new aggregates are counted.
 const RECENT_MS: u64 = 60 * 60 * 1_000;
 
@@ -38,6 +42,9 @@ pub(crate) struct AggregatesQuery {
     of_type: Option<String>,
     /// Only aggregates that were created before this event.
     before: Option<String>,
+    /// Of one type, only those of which the state contains this text.
+    #[serde(default)]
+    containing: String,
 }
 
 /// A type with the first events of its latest aggregates.
@@ -68,9 +75,10 @@ impl TypePages<'_> {
 /// Shows the types with their counts, and the latest aggregates of all types or of one.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
-    PageQuery(AggregatesQuery { of_type, before }): PageQuery<AggregatesQuery>,
+    PageQuery(AggregatesQuery { of_type, before, containing }): PageQuery<AggregatesQuery>,
 ) -> Result<Page, Failure> {
     let before = before.as_deref().map(position).transpose()?;
+    let containing = of_type.as_ref().map_or("", |_| containing.trim());
     let models: Vec<_> = match &of_type {
         None => console.registry.iter().collect(),
         Some(name) => {
@@ -79,22 +87,30 @@ pub(crate) async fn page(
     };
     let is_first_page = before.is_none();
     // On AWS, counting would read the index for each visitor of the page.
-    let limit = if console.is_local() && of_type.is_none() && is_first_page { MAX_COUNT } else { PAGE };
+    let shown = if containing.is_empty() { PAGE } else { SEARCHED };
+    let limit = if console.is_local() && of_type.is_none() && is_first_page { MAX_COUNT } else { shown };
     let types = try_join_all(models.into_iter().map(|model| type_pages(&console, model, before, limit))).await?;
     let is_wanted = |entry: &IndexEntry| types.iter().any(|of_type| of_type.has(entry));
-    let latest = latest_events(types.iter().flat_map(|of_type| &of_type.pages), PAGE, is_wanted);
+    let mut latest = latest_events(types.iter().flat_map(|of_type| &of_type.pages), shown, is_wanted);
+    let searched = latest.events.len();
+    if let [TypePages { model, .. }] = types.as_slice()
+        && !containing.is_empty()
+    {
+        latest.events = with_state_containing(&console, *model, latest.events, containing).await?;
+    }
     let keys = latest.events.iter().map(|entry| entry.aggregate.clone()).collect::<BTreeSet<_>>();
     let versions = if keys.is_empty() { BTreeMap::new() } else { console.store.admin().versions(&keys).await? };
-    let is_empty = latest.events.is_empty() && is_first_page;
-    let creatable = of_type.as_deref().filter(|_| console.is_local());
+    let is_empty = searched == 0 && is_first_page;
+    let creatable = of_type.as_deref().filter(|_| console.is_local() && containing.is_empty());
     let title = of_type.as_deref().unwrap_or("Aggregates");
     let content = html! {
         h1 { @match &of_type { Some(name) => { a href=(paths::page("")) { "Aggregates" } " / " (name) }, None => "Aggregates" } }
         @if is_empty && of_type.is_none() { (first_visit(&console)) }
         @if of_type.is_none() && is_first_page { (types_table(&console, &types)) }
+        @if let Some(name) = of_type.as_deref().filter(|_| !is_empty) { (state_filter(name, containing, searched)) }
         @if !is_empty || of_type.is_some() { (list(&console, &latest.events, &versions, creatable)) }
         @if let Some(next) = latest.next {
-            p { a rel="next" href=(older(of_type.as_deref(), next)) { "Older aggregates" } }
+            p { a rel="next" href=(older(of_type.as_deref(), containing, next)) { "Older aggregates" } }
         }
     };
     Ok(Page::new(title, "Aggregates", content))
@@ -109,11 +125,43 @@ async fn type_pages<'a>(
     Ok(TypePages { model, pages: pages(console, &console.partitions(model), before, limit).await? })
 }
 
-fn older(of_type: Option<&str>, before: Ulid) -> String {
+fn older(of_type: Option<&str>, containing: &str, before: Ulid) -> String {
     let before = before.to_string();
-    let of_type = of_type.map(|name| ("type", name));
-    let query: Vec<_> = of_type.into_iter().chain([("before", before.as_str())]).collect();
+    let all = [("type", of_type.unwrap_or_default()), ("containing", containing), ("before", before.as_str())];
+    let query: Vec<_> = all.into_iter().filter(|(_, value)| !value.is_empty()).collect();
     paths::with_query(paths::CONSOLE, &query)
+}
+
+async fn with_state_containing(
+    console: &Console,
+    model: &dyn Model,
+    entries: Vec<IndexEntry>,
+    text: &str,
+) -> Result<Vec<IndexEntry>, StoreError> {
+    let loads = entries.into_iter().map(async |entry| {
+        let state = match console.store.load(model, &entry.aggregate).await {
+            Ok(loaded) => personal::shown(loaded.state.text()).into_owned(),
+            // A page of its own shows why it has no state.
+            Err(StoreError::Corrupt { .. } | StoreError::Newer { .. } | StoreError::Panicked { .. }) => String::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(Some(entry).filter(|_| state.contains(text)))
+    });
+    stream::iter(loads).buffered(CONCURRENCY).try_filter_map(async |found| Ok(found)).try_collect().await
+}
+
+fn state_filter(of_type: &str, containing: &str, searched: usize) -> Markup {
+    html! {
+        form.filters action=(paths::CONSOLE) {
+            input type="hidden" name="type" value=(of_type);
+            label { "State contains" input name="containing" value=(containing) placeholder="\"customerId\":\"alice\"" spellcheck="false" autocomplete="off"; }
+            button { "Filter" }
+            @if !containing.is_empty() { a href=(paths::with_query(paths::CONSOLE, &[("type", of_type)])) { "Clear" } }
+        }
+        @if !containing.is_empty() {
+            p.hint { (searched) " aggregates were loaded and searched. For a frequent question, " strong { "a read model" } " answers with one read." }
+        }
+    }
 }
 
 /// What to do first, while there is no aggregate.

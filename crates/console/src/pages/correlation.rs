@@ -50,6 +50,7 @@ pub(crate) async fn page(
             p.empty { "No message has the correlation id " code { (id) } "." }
         } @else {
             (tree(&nodes, console.store.now()))
+            (sequence(&nodes))
         }
     };
     Ok(Page::new("Correlation", "Correlation", content))
@@ -93,6 +94,48 @@ fn tree(nodes: &[Node], now: Timestamp) -> Markup {
         markup = html! { p.empty { "The messages cause each other." } };
     }
     markup
+}
+
+/// Maximum columns of the sequence diagram.
+const MAX_COLUMNS: usize = 30;
+
+/// The same as a sequence diagram: a column for each aggregate, and an arrow from the aggregate of the cause. Empty for one aggregate,
+/// and for very many.
+fn sequence(nodes: &[Node]) -> Markup {
+    let mut all = Vec::new();
+    let (mut column_of, mut column_of_message) = (BTreeMap::new(), BTreeMap::new());
+    for Node { metadata, .. } in nodes {
+        let aggregate = (metadata.aggregate_type.as_str(), metadata.aggregate_id.as_str());
+        let column = *column_of.entry(aggregate).or_insert_with(|| {
+            all.push(aggregate);
+            all.len() - 1
+        });
+        column_of_message.insert(metadata.message_id.as_str(), column);
+    }
+    if !(2..=MAX_COLUMNS).contains(&all.len()) {
+        return html! {};
+    }
+    // The class of a cell that the arrow to a message passes, or ends in.
+    let passes = |from: Option<usize>, to: usize, at: usize| match from {
+        Some(from) if from < to && (from..=to).contains(&at) => Some(if at == from { "from" } else { "right" }),
+        Some(from) if from > to && (to..=from).contains(&at) => Some(if at == from { "from" } else { "left" }),
+        _ => None,
+    };
+    html! {
+        h2 { "Across aggregates" }
+        div.sequence tabindex="0" { table {
+            thead { tr { @for (of_type, id) in &all { th { a href=(paths::aggregate_of(of_type, id)) { (of_type) "/" (id) } } } } }
+            tbody { @for Node { message_type, metadata, .. } in nodes {
+                @let from = metadata.causation_id.as_deref().and_then(|id| column_of_message.get(id)).copied();
+                @let to = column_of_message[metadata.message_id.as_str()];
+                tr { @for at in 0..all.len() {
+                    td class=[passes(from, to, at)] {
+                        @if at == to { span.tag { (message_type) } } @else { span.hidden { "–" } }
+                    }
+                } }
+            } }
+        } }
+    }
 }
 
 /// The times are that of the first event, and now.

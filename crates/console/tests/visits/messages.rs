@@ -143,7 +143,7 @@ async fn correlation_is_the_tree_of_what_one_request_caused() {
     let root = [("x-correlation-id", "c1")];
     visit.post("/todo", &root, &json!({"id": "root", "title": "t", "message": "m"})).await;
     visit.post("/todo", &[("x-correlation-id", "c2")], &json!({"id": "other", "title": "t", "message": "m"})).await;
-    visit.page_with("/correlation?id=c1", "todo/root").await;
+    visit.page_with("/correlation?id=c1", "todo/root").await.lacks("Across aggregates");
     let bus = visit.bus().await;
     let message = bus.iter().find(|message| message["resources"][0] == "todo/root").unwrap();
     let cause = message["detail"]["metadata"]["messageId"].as_str().unwrap();
@@ -154,6 +154,11 @@ async fn correlation_is_the_tree_of_what_one_request_caused() {
     let root = tree.body.find("todo/root").unwrap();
     let below = &tree.body[root..tree.body.find("todo/leaf").unwrap()];
     assert!(below.contains("<ul>") && !below.contains("</li>"), "{below}");
+    // The arrow goes from the column of the cause to that of the effect.
+    let sequence = tree.between("Across aggregates", "</table>");
+    let root = "<tr><td><span class=\"tag\">TodoCreated</span></td><td><span class=\"hidden\">–</span></td></tr>";
+    let leaf = "<tr><td class=\"from\"><span class=\"hidden\">–</span></td><td class=\"right\"><span class=\"tag\">TodoCreated</span></td></tr>";
+    assert!(sequence.contains(&format!("<tbody>{root}{leaf}</tbody>")), "{sequence}");
     visit.page("/correlation?id=none").await.has("No message has the correlation id");
     visit.page("/correlation").await.has("Enter the correlation id");
     visit.stop().await;

@@ -76,7 +76,12 @@ async fn list_of_a_type_is_in_pages_and_begins_with_the_latest() {
     first.has("todo/t54").has("todo/t05").lacks("todo/t04");
     let older = first.between("<a rel=\"next\" href=\"/_console", "\"").replace("&amp;", "&");
     visit.page(&older).await.has("todo/t04").has("todo/t00").lacks("todo/t05");
-    visit.page("?type=order").await.has("Create one with a command");
+    // A text in the states: those of the page are searched, and the page says so.
+    visit.post("/todo", &[], &json!({"id": "other", "title": "<b>", "message": "m"})).await;
+    let found = visit.page("?type=todo&containing=%22title%22%3A%22%3Cb%3E%22").await;
+    found.has("todo/other").lacks("todo/t54").lacks("<b>").has("56 aggregates were loaded and searched");
+    visit.page("?type=todo&containing=nowhere").await.has("There are none").lacks("Create one with a command");
+    visit.page("?type=order").await.has("Create one with a command").lacks("State contains");
     assert_eq!(visit.get("?type=none").await.status(), 404);
     visit.stop().await;
 }
