@@ -114,8 +114,6 @@ struct Message {
 pub(crate) struct Received {
     pub(crate) id: u64,
     pub(crate) body: String,
-    /// How often it was received.
-    pub(crate) receives: u32,
 }
 
 impl HintQueue {
@@ -215,7 +213,7 @@ impl HintQueue {
             }
             message.receives += 1;
             message.visible_at = now + visibility;
-            received.push(Received { id, body: message.body.clone(), receives: message.receives });
+            received.push(Received { id, body: message.body.clone() });
         }
         received
     }
