@@ -117,8 +117,6 @@ struct Message {
 pub(crate) struct Received {
     pub(crate) id: u64,
     pub(crate) body: String,
-    /// How often it was received.
-    pub(crate) receives: u32,
 }
 
 impl HintQueue {
@@ -218,7 +216,7 @@ impl HintQueue {
             }
             message.receives += 1;
             message.visible_at = now + visibility;
-            received.push(Received { id, body: message.body.clone(), receives: message.receives });
+            received.push(Received { id, body: message.body.clone() });
         }
         received
     }

@@ -120,8 +120,7 @@ impl<H: QueueHandler> QueueFunction<H> {
     async fn process(self: Arc<Self>, received: Vec<Received>) {
         let ids: Vec<_> = received.iter().map(|message| message.id).collect();
         let check = self.handler.lock().unwrap().received(&received);
-        let record =
-            |Received { id, body, receives }| QueueRecord { receives, ..QueueRecord::new(format!("{id}"), body) };
+        let record = |message: Received| QueueRecord::new(message.id.to_string(), message.body);
         let batch = QueueBatch { records: received.into_iter().map(record).collect() };
         let with = format!("{ids:?}");
         let invoked = self.invoke(&with, async |instance, deadline| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use daybook_decider::{AggregatePanic, DeadlineChanges, Folded, Model};
+use daybook_decider::{AggregatePanic, DeadlineChanges, DeclaredDeadline, Due, Folded, Model};
 use daybook_event_store::StoreError;
 use daybook_table::{AggregateKey, keys};
 use jiff::Timestamp;
@@ -31,10 +31,10 @@ pub(crate) fn difference(
     folded: &Folded,
     mut rows: BTreeMap<String, Option<Timestamp>>,
 ) -> Result<DeadlineChanges, AggregatePanic> {
-    let declared = model.deadlines(folded)?.into_iter().map(|declared| (declared.name, declared.due));
+    let declared = model.deadlines(folded)?.into_iter().filter_map(DeclaredDeadline::into_row);
     let set = declared.filter(|(name, declared)| match rows.remove(name) {
         // The row of a dispatch has the time at which it was set.
-        Some(Some(due)) => declared.is_some_and(|declared| declared != due),
+        Some(Some(due)) => matches!(declared, Due::At(declared) if *declared != due),
         Some(None) | None => true,
     });
     Ok(DeadlineChanges { set: set.collect(), dropped: rows.into_keys().collect() })

@@ -1,6 +1,7 @@
 //! Deadlines: what shall happen with an aggregate, and when, unless its state changes first. Dispatches are stored like them.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::marker::PhantomData;
 
 use jiff::Timestamp;
@@ -8,7 +9,7 @@ use serde::Serialize;
 
 use crate::aggregate_key::AggregateKey;
 use crate::folded::CommandRequest;
-use crate::record::{MAX_NAME, check_kebab_name};
+use crate::record::{MAX_NAME, check_kebab_name, timestamp};
 
 /// A command that the aggregate gets at a time, while [`Aggregate::deadlines`](crate::Aggregate::deadlines) returns it. `C` are
 /// the commands of the aggregate.
@@ -93,14 +94,37 @@ impl DeclaredDeadline {
     pub fn is_dispatch(&self, name: &str) -> bool {
         self.to.is_some() && self.name == name
     }
+
+    /// Its name, and when it is due or for whom it is.
+    pub fn into_row(self) -> Option<(String, Due)> {
+        let due = self.due.map(Due::At).or(self.to.map(Due::Now))?;
+        Some((self.name, due))
+    }
+}
+
+/// When a new deadline is due, or which aggregate gets the command of a new dispatch, which is sent at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// The time of a deadline.
+    At(Timestamp),
+    /// The target of a dispatch.
+    Now(AggregateKey),
+}
+
+impl fmt::Display for Due {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(due) => f.write_str(&timestamp(*due)),
+            Self::Now(_) => f.write_str("at once"),
+        }
+    }
 }
 
 /// The difference between the deadlines of an aggregate before and after new events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadlineChanges {
-    /// The names that are new, or have another time, each with the time that it has afterwards; `None` for a dispatch, which is
-    /// sent at once. They are in the order of [`Model::deadlines`](crate::Model::deadlines).
-    pub set: Vec<(String, Option<Timestamp>)>,
+    /// The names that are new, or have another time. They are in the order of [`Model::deadlines`](crate::Model::deadlines).
+    pub set: Vec<(String, Due)>,
     /// The names that exist only before. One of them may never have been stored, if commands of one request set and dropped it.
     pub dropped: Vec<String>,
 }
@@ -134,11 +158,9 @@ impl DeadlineChanges {
         if let Some((_, declared)) = twice.filter(|_| !new.is_empty()) {
             return Err(format!("the name {:?} occurs twice", declared.name));
         }
+        let set = new.into_iter().cloned().filter_map(Declaration::declared).filter_map(DeclaredDeadline::into_row);
         let dropped = before.iter().filter(|old| !is_in(after, &old.name) && old.check().is_ok());
-        Ok(Self {
-            set: new.into_iter().map(|declared| (declared.name.to_string(), declared.due)).collect(),
-            dropped: dropped.map(|declared| declared.name.to_string()).collect(),
-        })
+        Ok(Self { set: set.collect(), dropped: dropped.map(|declared| declared.name.to_string()).collect() })
     }
 }
 
@@ -153,11 +175,13 @@ mod tests {
     }
 
     fn dispatch(name: &'static str) -> Declaration {
-        Declaration { due: None, ..deadline(name, "2026-01-01T00:00:00Z") }
+        let mut declaration = Declaration { due: None, ..deadline(name, "2026-01-01T00:00:00Z") };
+        declaration.command.as_mut().unwrap().0 = Some(AggregateKey::new("account", "7"));
+        declaration
     }
 
-    fn set(name: &str, due: &str) -> (String, Option<Timestamp>) {
-        (name.to_owned(), Some(due.parse().unwrap()))
+    fn set(name: &str, due: &str) -> (String, Due) {
+        (name.to_owned(), Due::At(due.parse().unwrap()))
     }
 
     #[test]
@@ -192,7 +216,7 @@ mod tests {
     #[test]
     fn dispatch_is_set_when_its_name_appears() {
         let one = "2026-01-01T00:00:00Z";
-        let sent = |name: &str| (name.to_owned(), None);
+        let sent = |name: &str| (name.to_owned(), Due::Now(AggregateKey::new("account", "7")));
         let after = [deadline("a", one), dispatch("z"), dispatch("b")];
         assert_eq!(DeadlineChanges::between(&[], &after).unwrap().set, [set("a", one), sent("z"), sent("b")]);
         assert_eq!(DeadlineChanges::between(&after[1..], &after).unwrap().set, [set("a", one)]);

@@ -63,7 +63,7 @@ pub use aggregate::{Aggregate, Commands, Context, Decision, EventType, Message, 
 pub use aggregate_key::AggregateKey;
 pub use caller::{Caller, IamIdentity, PoolUser};
 pub use claim::{Claim, ClaimChanges};
-pub use deadline::{Deadline, DeadlineChanges, DeclaredDeadline};
+pub use deadline::{Deadline, DeadlineChanges, DeclaredDeadline, Due};
 pub use folded::{CommandRequest, Folded};
 pub use followed_event::FollowedEvent;
 pub use involved::{Involved, Need, SentCommand};

@@ -39,6 +39,8 @@ pub enum DeadlineMark<'a> {
     Fired,
     /// Its command cannot be executed, for this reason, which is truncated to [`DeadlineItem::MAX_ERROR`] bytes.
     Failed(&'a str),
+    /// Its command cannot be executed from now on, and is tried again.
+    Failing,
     /// Its command is to be sent again.
     Pending,
 }
@@ -89,6 +91,7 @@ impl EventStore {
         let item = match mark {
             DeadlineMark::Fired => stored.item.clone().fired(),
             DeadlineMark::Failed(error) => stored.item.clone().failed(error, self.now()),
+            DeadlineMark::Failing => stored.item.clone().failing(self.now()),
             DeadlineMark::Pending => stored.item.clone().pending(self.settings.event_type_shards),
         };
         let mut row = stored.row.clone();

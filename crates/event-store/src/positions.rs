@@ -36,6 +36,8 @@ pub enum PositionMove<'a> {
     To(u64),
     /// The events up to this number are handled, and the next one cannot be, for this reason.
     Suspend(u64, &'a str),
+    /// The events up to this number are handled, and the next one cannot be, from now on.
+    Fail(u64),
 }
 
 impl EventStore {
@@ -62,9 +64,10 @@ impl EventStore {
         let item = match to {
             PositionMove::To(seq_num) => at(seq_num),
             PositionMove::Suspend(seq_num, error) => at(seq_num).suspended(error, self.now()),
+            PositionMove::Fail(seq_num) => at(seq_num).failing(self.now()),
         };
         let mut row = before.clone();
-        row.retain(|name, _| !PositionItem::OF_SUSPENDED.contains(&name.as_str()));
+        row.retain(|name, _| !PositionItem::OF_FAILING.contains(&name.as_str()));
         let corrupt = |error| StoreError::Corrupt { item: keys::pk(source), source: Cause::from(error) };
         row.extend::<Item>(serde_dynamo::to_item(&item).map_err(corrupt)?);
         let row = seal(row);

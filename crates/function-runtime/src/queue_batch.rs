@@ -17,25 +17,18 @@ pub struct QueueRecord {
     /// Its id. A record without an id has an empty one, for which SQS delivers the whole batch again.
     pub message_id: String,
     pub body: String,
-    /// How often it was received, this time included. It is approximate.
-    pub receives: u32,
 }
 
 impl QueueRecord {
-    /// A message that is received for the first time.
     pub fn new(message_id: impl Into<String>, body: impl Into<String>) -> Self {
-        Self { message_id: message_id.into(), body: body.into(), receives: 1 }
+        Self { message_id: message_id.into(), body: body.into() }
     }
 }
 
 impl From<Value> for QueueRecord {
     fn from(record: Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let receives = record["attributes"]["ApproximateReceiveCount"].as_str();
-        Self {
-            receives: receives.and_then(|receives| receives.parse().ok()).unwrap_or(1),
-            ..Self::new(text(&record["messageId"]), text(&record["body"]))
-        }
+        Self::new(text(&record["messageId"]), text(&record["body"]))
     }
 }
 

@@ -28,7 +28,7 @@ use crate::stack::{REACTIONS_QUEUE, SETTINGS_TO_FIND, Stack};
 /// Aggregates that are compared, for each one that may be sent.
 const COMPARED_PER_SENT: usize = 10;
 
-/// The messages that wait for the reactor from which on no more are sent. With twice as many, its tick would send fewer deadlines.
+/// The messages that wait for the reactor from which on no more are sent. With twice as many, only its tick would fire deadlines.
 const MAX_WAITING: u64 = 50;
 
 /// The pause until the messages that wait are counted again.
@@ -89,6 +89,9 @@ pub async fn catch_up(
     if types.is_empty() {
         return Err(OperatorError::Usage(format!("{} is no process: it has no sources", options.process_type)));
     }
+    if let Some(other) = stack.optional("REACTOR").filter(|_| options.sends && !stack.has_processes()) {
+        return Err(OperatorError::Usage(format!("the stack has Reactor={other}: deploy it with Reactor=processes")));
+    }
     let queue = if options.sends { Some(stack.queue(REACTIONS_QUEUE).await?) } else { None };
     let store = stack.store(SETTINGS_TO_FIND).await?;
     let selection = Selection { types, ..Selection::default() };
@@ -118,7 +121,7 @@ pub async fn catch_up(
             if pacer.turns(behind.len()).await.is_none() || wait_for_reactor(stack, queue).await?.is_none() {
                 break;
             }
-            queue.send_changed(&behind).await?;
+            queue.send_input(&options.process_type, &behind, Duration::ZERO).await?;
         }
         (counts.compared, counts.behind) = (counts.compared + keys.len(), counts.behind + behind.len());
         for (key, last) in &behind {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use daybook_event_store::{FoundPositions, PositionMove, StoredPosition};
@@ -9,6 +10,9 @@ use daybook_event_store::{FoundPositions, PositionMove, StoredPosition};
 use crate::error::OperatorError;
 use crate::marking::{MarkCounts, MarkOptions, Marked, RowSelection, STOPPED_EARLY, mark_each};
 use crate::stack::{REACTIONS_QUEUE, Stack};
+
+/// After this time, the reactor gets the message about a position, which must be resumed by then.
+const DELAY: Duration = Duration::from_secs(5);
 
 // Without a documentation comment: it would replace the help text of the command that contains the options.
 #[derive(Clone, Debug, Args)]
@@ -49,16 +53,20 @@ pub async fn resume(
     let counts = MarkCounts { unreadable: unreadable.len(), more, ..MarkCounts::default() };
     let stopped_early = OperatorError::store(STOPPED_EARLY);
     let resume = async |position: &StoredPosition| {
-        let mut position = position.clone();
-        let (before, error) = (position.item.seq_num, position.item.error.clone().unwrap_or_default());
-        let handled = before + u64::from(*skip);
-        let is_resumed = store.move_position(&mut position, PositionMove::To(handled)).await.map_err(&stopped_early)?;
-        // Without the message, the processes would get the event only after the next one of its aggregate.
-        if let Some(queue) = queue.as_ref().filter(|_| is_resumed)
-            && let Err(failed) = queue.send_changed(&BTreeMap::from([(position.source.clone(), before + 1)])).await
-        {
-            store.move_position(&mut position, PositionMove::Suspend(before, &error)).await.map_err(&stopped_early)?;
-            return Err(failed);
+        let (process, handled) = (position.item.process_type().to_owned(), position.item.seq_num);
+        let behind = BTreeMap::from([(position.source.clone(), handled + 1)]);
+        let send = async |delay| match &queue {
+            Some(queue) => queue.send_input(&process, &behind, delay).await,
+            None => Ok(()),
+        };
+        // Without the message, the processes would get the event only after the next one of its aggregate. So it is sent first: if
+        // the command ends in between, the position is suspended as before.
+        let begun = Instant::now();
+        send(DELAY).await?;
+        let to = PositionMove::To(handled + u64::from(*skip));
+        let is_resumed = store.move_position(&mut position.clone(), to).await.map_err(&stopped_early)?;
+        if is_resumed && begun.elapsed() >= DELAY {
+            send(Duration::ZERO).await?;
         }
         Ok(is_resumed)
     };

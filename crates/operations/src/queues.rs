@@ -77,9 +77,27 @@ impl StackQueue {
     /// Makes the function whose queue it is, the projector or the reactor, read the events of these aggregates up to these
     /// numbers. Returns the number of messages: one for a hundred aggregates.
     pub async fn send_changed(&self, aggregates: &BTreeMap<AggregateKey, u64>) -> Result<u64, OperatorError> {
-        let messages = ChangedAggregates::messages(aggregates);
+        self.send(ChangedAggregates::messages(aggregates), Duration::ZERO).await
+    }
+
+    /// Makes the reactor hand the events of these aggregates, up to these numbers, to the processes of one type alone, after a
+    /// delay.
+    pub(crate) async fn send_input(
+        &self,
+        process: &str,
+        aggregates: &BTreeMap<AggregateKey, u64>,
+        delay: Duration,
+    ) -> Result<(), OperatorError> {
+        let mut messages = ChangedAggregates::messages(aggregates);
+        messages.iter_mut().for_each(|message| message.process = Some(process.to_owned()));
+        self.send(messages, delay).await.map(drop)
+    }
+
+    async fn send(&self, messages: Vec<ChangedAggregates>, delay: Duration) -> Result<u64, OperatorError> {
         for message in &messages {
-            let sent = self.client.send_message().queue_url(&self.url).message_body(message.to_body()).send().await;
+            let call = self.client.send_message().queue_url(&self.url).message_body(message.to_body());
+            let delay = i32::try_from(delay.as_secs()).ok().filter(|seconds| *seconds > 0);
+            let sent = call.set_delay_seconds(delay).send().await;
             sent.map_err(|error| call_failed("send to the queue of changed aggregates", error))?;
         }
         Ok(messages.len() as u64)

@@ -209,6 +209,12 @@ impl Restore<'_> {
         if !self.uses_table() {
             return Ok(());
         }
+        let since = self.options.at.unwrap_or_default() - SignedDuration::from_hours(1);
+        let processes = self.stack.registry.iter().filter(|model| !model.sources().is_empty()).map(Model::type_name);
+        for process in processes.filter(|_| self.stack.has_processes()).map(str::to_owned).collect::<Vec<_>>() {
+            let text = format!("run `daybook process catch-up {process} --since {since} --yes`, first without --yes");
+            self.report("left", &text)?;
+        }
         let text = format!("{}; delete {} when nothing of it is needed", self.settings(), self.source);
         Ok(self.report("left", &text)?)
     }

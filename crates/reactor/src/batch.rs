@@ -21,30 +21,15 @@ enum Message {
     Changed(ChangedAggregates),
 }
 
-/// The messages that name a deadline, or a changed aggregate.
-#[derive(Debug, Default)]
-pub(crate) struct Named {
-    messages: Vec<String>,
-    /// How often one of them was received.
-    pub(crate) receives: u32,
-}
-
-impl Named {
-    fn add(&mut self, message_id: &str, receives: u32) {
-        self.messages.push(message_id.to_owned());
-        self.receives = self.receives.max(receives);
-    }
-}
-
-/// The deadlines of an aggregate, in the order of their times.
-pub(crate) type OfAggregate = BTreeMap<DueDeadline, Named>;
+/// The deadlines of an aggregate, in the order of their times, each with the messages that name it.
+type OfAggregate = BTreeMap<DueDeadline, Vec<String>>;
 
 /// What the messages name.
 #[derive(Default)]
 struct Batch {
     deadlines: BTreeMap<AggregateKey, OfAggregate>,
-    /// The aggregates that have new events, up to at least this number.
-    changed: BTreeMap<AggregateKey, (u64, Named)>,
+    /// The aggregates that have new events, up to at least this number, and the type of processes that get them, if not all do.
+    changed: BTreeMap<(AggregateKey, Option<String>), (u64, Vec<String>)>,
     /// The messages that cannot be read. The dead-letter queue gets these.
     unreadable: BTreeSet<String>,
 }
@@ -54,27 +39,41 @@ impl Reactor {
     /// hands the events of changed aggregates to processes. Returns the messages of which not all is done.
     pub(crate) async fn react(&self, batch: QueueBatch, cutoff: Instant) -> QueueResponse {
         let messages = batch.records.len();
-        let Batch { deadlines, changed, unreadable: mut failed } = self.read(batch.records);
+        let failed = self.react_to(self.read(batch.records), cutoff).await;
+        tracing::info!(messages, failed = failed.len(), "batch");
+        QueueResponse::failed(failed)
+    }
+
+    /// Does the same with these deadlines, which no message names.
+    pub(crate) async fn fire_all(&self, due: Vec<DueDeadline>, cutoff: Instant) {
+        let mut batch = Batch::default();
+        for deadline in due {
+            batch.deadlines.entry(deadline.key.clone()).or_default().insert(deadline, Vec::new());
+        }
+        self.react_to(batch, cutoff).await;
+    }
+
+    async fn react_to(&self, batch: Batch, cutoff: Instant) -> BTreeSet<String> {
+        let Batch { deadlines, changed, unreadable: mut failed } = batch;
         let mut aggregates: Vec<_> = deadlines.into_iter().collect();
         // Those that have been due for the longest time fire first.
         aggregates.sort_by(|(_, one), (_, other)| one.keys().next().cmp(&other.keys().next()));
         let due = aggregates.into_iter().map(|(key, named)| self.fire_each(key, named, cutoff).boxed());
-        let followed = changed.into_iter().map(|(source, (last, named))| {
+        let followed = changed.into_iter().map(|((source, only), (last, messages))| {
             let follow = async move {
-                let is_done = Instant::now() < cutoff && self.follow(&source, last, &named, cutoff).await;
-                if is_done { Vec::new() } else { named.messages }
+                let is_done = Instant::now() < cutoff && self.follow(&source, only.as_deref(), last, cutoff).await;
+                if is_done { Vec::new() } else { messages }
             };
             follow.boxed()
         });
         let all = stream::iter(due.chain(followed).collect::<Vec<_>>()).buffer_unordered(CONCURRENCY);
         failed.extend(all.collect::<Vec<_>>().await.into_iter().flatten());
-        tracing::info!(messages, failed = failed.len(), "batch");
-        QueueResponse::failed(failed)
+        failed
     }
 
     fn read(&self, records: Vec<QueueRecord>) -> Batch {
         let mut batch = Batch::default();
-        for QueueRecord { message_id, body, receives } in records {
+        for QueueRecord { message_id, body } in records {
             // DynamoDB would reject the read of a row whose key is too long.
             let is_key = |key: &AggregateKey| keys::is_id(&key.aggregate_type) && keys::is_id(&key.id);
             let mut wrong = None;
@@ -86,18 +85,19 @@ impl Reactor {
                             continue;
                         }
                         let of_aggregate = batch.deadlines.entry(deadline.key.clone()).or_default();
-                        of_aggregate.entry(deadline).or_default().add(&message_id, receives);
+                        of_aggregate.entry(deadline).or_default().push(message_id.clone());
                     }
                 }
                 Ok(Message::Changed(of_message)) => {
+                    let only = of_message.process.clone();
                     for (key, last) in of_message.with_last_events() {
                         if !is_key(&key) {
                             wrong = Some(format!("it names no aggregate: {key}"));
                             continue;
                         }
-                        let (known, named) = batch.changed.entry(key).or_default();
+                        let (known, messages) = batch.changed.entry((key, only.clone())).or_default();
                         *known = last.max(*known);
-                        named.add(&message_id, receives);
+                        messages.push(message_id.clone());
                     }
                 }
                 Err(error) => wrong = Some(error.to_string()),
@@ -117,15 +117,15 @@ impl Reactor {
         let model = self.registry.get(&key.aggregate_type).filter(|model| !model.sources().is_empty());
         let mut dispatched = None;
         if let Some(model) = model.filter(|_| Instant::now() < cutoff) {
-            dispatched = Some(self.dispatch_all(&key, model, &deadlines, cutoff).await);
+            dispatched = Some(self.dispatch_all(&key, model, cutoff).await);
         }
         let mut again = Vec::new();
-        for (deadline, Named { messages, receives }) in deadlines {
+        for (deadline, messages) in deadlines {
             let is_done = Instant::now() < cutoff
                 && match &dispatched {
-                    Some(Err(failure)) => self.settle(&deadline, None, receives, Err(failure.clone())).await,
+                    Some(Err(failure)) => self.settle(&deadline, None, Err(failure.clone())).await,
                     Some(Ok(of)) if !of.deadlines.contains(&deadline.name) => of.again.as_ref() != Some(&deadline.name),
-                    _ => self.fire(&deadline, receives, cutoff).await,
+                    _ => self.fire(&deadline, cutoff).await,
                 };
             again.extend(if is_done { Vec::new() } else { messages });
         }

@@ -6,11 +6,10 @@ use std::slice;
 use daybook_decider::{AggregateKey, CommandRequest, DeclaredDeadline, Model, personal};
 use daybook_event_store::{DeadlineMark, LoadOptions, StoredDeadline};
 use daybook_function_runtime::with_causes;
-use daybook_table::{DeadlineState, DueDeadline, keys};
+use daybook_table::{DeadlineState, DueDeadline};
 use metrics::counter;
 use tokio::time::{Instant, sleep};
 
-use crate::batch::OfAggregate;
 use crate::deliver::Delivery;
 use crate::failure::Failure;
 use crate::fire::meta_of;
@@ -33,7 +32,6 @@ impl Reactor {
         &self,
         process: &AggregateKey,
         model: &dyn Model,
-        named: &OfAggregate,
         cutoff: Instant,
     ) -> Result<Dispatched, Failure> {
         let mut waits = 0;
@@ -72,10 +70,9 @@ impl Reactor {
                 return Ok(Dispatched { deadlines, again: Some(name) });
             };
             let due = DueDeadline { due: row.due, key: process.clone(), name };
-            let receives = named.get(&due).map_or(1, |named| named.receives);
             let is_done = Instant::now() < cutoff && {
                 let result = self.dispatch(process, model, &row, to, command, cutoff).await;
-                self.settle(&due, Some(to), receives, result).await
+                self.settle(&due, Some(to), result).await
             };
             if !is_done {
                 return Ok(Dispatched { deadlines, again: Some(due.name) });
@@ -105,18 +102,20 @@ impl Reactor {
         command: &CommandRequest,
         cutoff: Instant,
     ) -> Result<(), Failure> {
-        let (name, number) = (row.item.name(), row.item.seq_num);
+        let (name, number, target) = (row.item.name(), row.item.seq_num, to.to_string());
+        if let Some(first) = row.item.to.as_ref().filter(|first| **first != target) {
+            let changed = format!("its target was {first}, and is {target} in this release, without another name");
+            return Err(Failure::Permanent(changed));
+        }
         let unwritable = |reason| Failure::Permanent(format!("dispatch {name} of {process}: {reason}"));
         let data = personal::attributed(command.data.clone(), (&process.aggregate_type, &process.id));
         let command = &CommandRequest { command: command.command.clone(), data: data.map_err(unwritable)? };
-        // Without personal values, which may be forgotten before it is sent again.
-        let content = format!("{to} {} {}", command.command, personal::referring(command.data.clone()).text());
-        let digest = format!("{:016x}", keys::stable_hash(&content));
         let delivery = Delivery {
             to,
             commands: slice::from_ref(command),
             key: format!("dispatch {process} {name} {number}"),
-            digest: &digest,
+            // Not the data: the same may have another form, with personal values forgotten or a map in another order.
+            digest: &command.command,
             row: None,
             dispatch: Some(row),
             meta: meta_of(row),

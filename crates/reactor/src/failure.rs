@@ -2,12 +2,14 @@
 
 use daybook_event_store::{StoreError, TransactError};
 use daybook_function_runtime::with_causes;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::reaction::NotDecided;
+use crate::reactor::Reactor;
 
-/// How often a message is received before something that cannot be done is given up: a deadline is marked as failed, a position is
-/// suspended. Meanwhile, a deployment that causes the failure can be rolled back.
-pub(crate) const MAX_RECEIVES: u32 = 5;
+/// How long something cannot be done before it is given up: a deadline is marked as failed, a position is suspended. Meanwhile, a
+/// deployment that causes the failure can be rolled back. A message comes again after three minutes, the fourth time after twelve.
+pub(crate) const GIVE_UP_AFTER: SignedDuration = SignedDuration::from_mins(11);
 
 /// Why something could not be done.
 #[derive(Clone, Debug)]
@@ -16,6 +18,14 @@ pub(crate) enum Failure {
     Transient(String),
     /// It cannot be done while the code and the data are as they are.
     Permanent(String),
+}
+
+impl Reactor {
+    /// Whether something is given up that cannot be done; `None` if it is not known since when.
+    pub(crate) fn gives_up(&self, failing_since: Option<&str>) -> Option<bool> {
+        let since: Timestamp = failing_since?.parse().ok()?;
+        Some(self.store.now().duration_since(since) >= GIVE_UP_AFTER)
+    }
 }
 
 impl From<StoreError> for Failure {

@@ -15,7 +15,7 @@ use tracing::field::display;
 use ulid::Ulid;
 
 use crate::deliver::meta;
-use crate::failure::{Failure, MAX_RECEIVES};
+use crate::failure::Failure;
 use crate::reaction::{Asked, GONE, NotDecided, Reaction};
 use crate::reactor::Reactor;
 
@@ -33,11 +33,10 @@ const SIDE_BY_SIDE: Duration = Duration::from_hours(1);
 const DIGEST: &str = "deadline";
 
 impl Reactor {
-    /// Fires a deadline whose message was received this often. Returns whether it is done; otherwise, its message must come
-    /// again.
-    pub(crate) async fn fire(&self, deadline: &DueDeadline, receives: u32, cutoff: Instant) -> bool {
+    /// Fires a deadline. Returns whether it is done; otherwise, its message must come again.
+    pub(crate) async fn fire(&self, deadline: &DueDeadline, cutoff: Instant) -> bool {
         let result = self.try_to_fire(deadline, cutoff).await;
-        self.settle(deadline, None, receives, result).await
+        self.settle(deadline, None, result).await
     }
 
     /// Ends an attempt to fire a deadline, or to send a dispatch. Returns whether it is done.
@@ -45,41 +44,52 @@ impl Reactor {
         &self,
         deadline: &DueDeadline,
         to: Option<&AggregateKey>,
-        receives: u32,
         result: Result<(), Failure>,
     ) -> bool {
         let Err(failure) = result else { return true };
         self.count_failed();
         let to = to.map(display);
         let DueDeadline { due, key, name } = deadline;
-        match failure {
+        let error = match failure {
             Failure::Transient(error) => {
                 tracing::warn!(aggregate = %key, name, %due, to, error, "the deadline or dispatch is executed later");
-                false
+                return false;
             }
-            Failure::Permanent(error) if receives < MAX_RECEIVES => {
-                tracing::warn!(aggregate = %key, name, %due, to, error, receives, "the deadline or dispatch cannot be executed, tries again");
-                false
-            }
-            Failure::Permanent(error) => {
-                if let Err(failed) = self.give_up(deadline, &error).await {
-                    let failed = with_causes(&failed);
-                    tracing::warn!(aggregate = %key, name, %due, to, error = failed, "the row cannot be marked as failed");
-                    return false;
-                }
+            Failure::Permanent(error) => error,
+        };
+        match self.mark_failure(deadline, &error).await {
+            Ok(Some(DeadlineMark::Failed(_))) => {
                 counter!("ReactionsGivenUp").increment(1);
                 tracing::error!(aggregate = %key, name, %due, to, error, "the deadline or dispatch failed");
                 true
             }
+            Ok(Some(_)) => {
+                tracing::warn!(aggregate = %key, name, %due, to, error, "the deadline or dispatch cannot be executed, tries again");
+                false
+            }
+            Ok(None) => true,
+            Err(failed) => {
+                let failed = with_causes(&failed);
+                tracing::warn!(aggregate = %key, name, %due, to, error = failed, "the row cannot be marked as failed");
+                false
+            }
         }
     }
 
-    /// Marks a deadline as failed, if it still is pending.
-    async fn give_up(&self, deadline: &DueDeadline, error: &str) -> Result<(), StoreError> {
-        if let Some(stored) = self.pending(deadline).await? {
-            self.store.mark_deadline(&stored, DeadlineMark::Failed(error)).await?;
-        }
-        Ok(())
+    /// Marks a deadline that cannot be executed, if it still is pending: as failing, or as failed if it has been for long enough.
+    async fn mark_failure<'a>(
+        &self,
+        deadline: &DueDeadline,
+        error: &'a str,
+    ) -> Result<Option<DeadlineMark<'a>>, StoreError> {
+        let Some(stored) = self.pending(deadline).await? else { return Ok(None) };
+        let mark = match self.gives_up(stored.item.failing_since.as_deref()) {
+            Some(false) => return Ok(Some(DeadlineMark::Failing)),
+            Some(true) => DeadlineMark::Failed(error),
+            None => DeadlineMark::Failing,
+        };
+        let is_marked = self.store.mark_deadline(&stored, mark).await?;
+        Ok(Some(if is_marked { mark } else { DeadlineMark::Failing }))
     }
 
     async fn try_to_fire(&self, deadline: &DueDeadline, cutoff: Instant) -> Result<(), Failure> {

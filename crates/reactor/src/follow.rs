@@ -6,9 +6,8 @@ use daybook_function_runtime::with_causes;
 use metrics::counter;
 use tokio::time::{Instant, sleep};
 
-use crate::batch::Named;
 use crate::deliver::{Delivery, meta};
-use crate::failure::{Failure, MAX_RECEIVES};
+use crate::failure::Failure;
 use crate::reactor::Reactor;
 
 /// Maximum events that are read at a time. After a crash, they are handled again, and their outcomes are known.
@@ -25,30 +24,23 @@ struct Following<'a> {
 }
 
 impl Reactor {
-    /// Hands the new events of an aggregate, up to at least number `last`, to the processes that follow its type. Returns whether
-    /// that is done; otherwise, its messages must come again.
-    pub(crate) async fn follow(&self, source: &AggregateKey, last: u64, named: &Named, cutoff: Instant) -> bool {
+    /// Hands the new events of an aggregate, up to at least number `last`, to the processes that follow its type, or to those of
+    /// one type `only`. Returns whether that is done; otherwise, its messages must come again.
+    pub(crate) async fn follow(&self, source: &AggregateKey, only: Option<&str>, last: u64, cutoff: Instant) -> bool {
         let mut is_done = true;
-        for process in self.registry.iter() {
+        for process in self.registry.iter().filter(|process| only.is_none_or(|only| only == process.type_name())) {
             let Some(of) = process.source(&source.aggregate_type) else { continue };
             let following = Following { process, of, source };
-            is_done &= self.handle_events(&following, last, named.receives, cutoff).await.unwrap_or_else(|failure| {
+            is_done &= self.handle_events(&following, last, cutoff).await.unwrap_or_else(|failure| {
                 self.count_failed();
-                let receives = named.receives;
-                tracing::warn!(%source, process = process.type_name(), ?failure, receives, "events are not handled");
+                tracing::warn!(%source, process = process.type_name(), ?failure, "events are not handled");
                 false
             });
         }
         is_done
     }
 
-    async fn handle_events(
-        &self,
-        following: &Following<'_>,
-        last: u64,
-        receives: u32,
-        cutoff: Instant,
-    ) -> Result<bool, Failure> {
+    async fn handle_events(&self, following: &Following<'_>, last: u64, cutoff: Instant) -> Result<bool, Failure> {
         let &Following { process, source, .. } = following;
         let (process, mut empty) = (process.type_name(), 0);
         let mut position = self.store.position(source, process).await?;
@@ -60,8 +52,14 @@ impl Reactor {
             let page = self.store.published_or_not(source, before, MAX_EVENTS).await?;
             let (handled, result) = self.handle_page(following, before, &page, cutoff).await;
             let to = match &result {
-                Err(Failure::Permanent(error)) if receives >= MAX_RECEIVES => {
-                    Some(PositionMove::Suspend(handled, error))
+                Err(Failure::Permanent(error)) => {
+                    // After progress, it is another event that fails.
+                    let since = position.item.failing_since.as_deref().filter(|_| handled == before);
+                    match self.gives_up(since) {
+                        Some(false) => None,
+                        Some(true) => Some(PositionMove::Suspend(handled, error)),
+                        None => Some(PositionMove::Fail(handled)),
+                    }
                 }
                 _ => (handled > before).then_some(PositionMove::To(handled)),
             };

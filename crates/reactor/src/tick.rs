@@ -19,15 +19,17 @@ const AHEAD: Duration = Duration::from_mins(2);
 /// Maximum deadlines that a tick sends, the oldest ones.
 const MAX_DEADLINES: usize = 10_000;
 
-/// The number of messages that wait in the queue from which on a tick sends only one: as many as it sends of deadlines that are
-/// overdue. Otherwise, an outage would fill the queue with repetitions of the same deadlines.
+/// The number of messages that wait in the queue from which on a tick sends none, and fires deadlines itself: as many as it sends
+/// of deadlines that are overdue. Otherwise, they would wait behind all others, such as those of an import, and an outage would
+/// fill the queue with repetitions of the same deadlines.
 const MAX_WAITING: u64 = (MAX_DEADLINES / DueDeadlines::MAX) as u64;
 
 const CONCURRENT_SENDS: usize = 8;
 const ATTEMPTS: u32 = 3;
 
 impl Reactor {
-    /// Sends the deadlines that are due, or soon will be, to the queue. What fails is done by the next tick.
+    /// Sends the deadlines that are due, or soon will be, to the queue; if too much waits there, fires those that are due, the oldest
+    /// first. What fails, or has to wait, is done by the next tick.
     pub(crate) async fn tick(&self, cutoff: Instant) {
         if let Err(error) = self.find_and_send(cutoff).await {
             self.count_failed();
@@ -39,8 +41,8 @@ impl Reactor {
         let waiting = self.queue.waiting().await.map_err(|error| format!("cannot read the queue: {error}"))?;
         let is_full = waiting >= MAX_WAITING;
         let now = self.store.now();
-        let limit = if is_full { DueDeadlines::MAX } else { MAX_DEADLINES };
-        let found = self.store.deadlines(DeadlineState::Pending, now + AHEAD, limit).await;
+        let until = if is_full { now } else { now + AHEAD };
+        let found = self.store.deadlines(DeadlineState::Pending, until, MAX_DEADLINES).await;
         let FoundDeadlines { deadlines, unreadable, more } = found.map_err(|error| with_causes(&error))?;
         for row in unreadable {
             tracing::error!(%row, reason = %row.reason, "the row of a deadline cannot be read");
@@ -53,9 +55,13 @@ impl Reactor {
         let overdue = due.first().map_or(Duration::ZERO, |oldest| overdue(oldest, now));
         // Also without such a deadline: an alarm notices if there is no value.
         histogram!("OldestDeadline").record(overdue.as_secs_f64());
-        let messages = DueDeadlines::of_messages(&due, now);
-        let messages: Vec<_> = messages
-            .take(if is_full { 1 } else { usize::MAX })
+        if is_full {
+            let (deadlines, overdue) = (due.len(), overdue.as_secs());
+            tracing::info!(deadlines, more, overdue, waiting, "the tick fires deadlines itself");
+            self.fire_all(due, cutoff).await;
+            return Ok(());
+        }
+        let messages: Vec<_> = DueDeadlines::of_messages(&due, now)
             .map(|(delay, of_message)| (delay, DueDeadlines::new(of_message).to_body()))
             .collect();
         let sends = stream::iter(messages)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use daybook_decider::{AggregateKey, Caller, CommandRequest, DeclaredDeadline, Input};
+use daybook_decider::{AggregateKey, Caller, CommandRequest, DeclaredDeadline, Due, Input};
 use jiff::Timestamp;
 
 use crate::cause::{Cause, Row};
@@ -48,7 +48,7 @@ impl Pending {
         &mut self,
         (of, version): (&AggregateKey, u64),
         declared: Vec<DeclaredDeadline>,
-        set: &[(String, Option<Timestamp>)],
+        set: &[(String, Due)],
     ) {
         let before = std::mem::take(self);
         self.inputs = before.inputs;

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::iter::once;
 
-use daybook_decider::record::{FIRST_EPOCH, timestamp};
+use daybook_decider::record::FIRST_EPOCH;
 use daybook_decider::{
     Addressed, AggregateKey, Claim, CommandError, CommandRejection, Decided, DecisionInput, Decisions, DomainRejection,
-    Folded, Input, Involved, JointError, Json, Meta, Model, Need, OutboxMessage, RecordedEvent, Registry, joint,
+    Due, Folded, Input, Involved, JointError, Json, Meta, Model, Need, OutboxMessage, RecordedEvent, Registry, joint,
     personal,
 };
 use jiff::Timestamp;
@@ -298,10 +298,10 @@ impl Table {
         changes.push(format!("{of} is now {state:?}"));
         let (set, declared) = (decided.deadlines.set, model.deadlines(&folded)?);
         for (name, due) in &set {
-            let to =
-                declared.iter().find(|declared| declared.is_dispatch(name)).and_then(|declared| declared.to.as_ref());
-            changes.extend(to.map(|to| format!("{of} dispatches {name} to {to}")));
-            changes.extend(due.map(|due| format!("{of} has the deadline {name} at {}", timestamp(due))));
+            changes.push(match due {
+                Due::At(_) => format!("{of} has the deadline {name} at {due}"),
+                Due::Now(to) => format!("{of} dispatches {name} to {to}"),
+            });
         }
         let inputs = self.inputs(&of, &decided.events)?;
         let (now, state_now) = (folded.clone(), state.clone());

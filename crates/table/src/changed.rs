@@ -13,6 +13,9 @@ pub struct ChangedAggregates {
     ///
     /// The message may arrive before all rows of the append are visible. The number says which events must be waited for.
     changed: BTreeSet<(String, String, u64)>,
+    /// The type of processes that lack events of the aggregates. Without it, all that follow them read their events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
 }
 
 impl ChangedAggregates {
@@ -24,13 +27,13 @@ impl ChangedAggregates {
     pub fn messages(aggregates: &BTreeMap<AggregateKey, u64>) -> Vec<Self> {
         let aggregates: Vec<_> = aggregates.iter().collect();
         let changed = |(key, last): &(&AggregateKey, &u64)| (key.aggregate_type.clone(), key.id.clone(), **last);
-        let message = |chunk: &[_]| Self { changed: chunk.iter().map(changed).collect() };
+        let message = |chunk: &[_]| Self { changed: chunk.iter().map(changed).collect(), process: None };
         aggregates.chunks(Self::MAX).map(message).collect()
     }
 
     /// The message about one aggregate, whose last event has this number.
     pub fn one(AggregateKey { aggregate_type, id }: AggregateKey, last: u64) -> Self {
-        Self { changed: BTreeSet::from([(aggregate_type, id, last)]) }
+        Self { changed: BTreeSet::from([(aggregate_type, id, last)]), process: None }
     }
 
     /// The message as the body that the queue contains.

@@ -252,6 +252,9 @@ pub struct DeadlineItem {
     /// Its correlation id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
+    /// The aggregate that gets the command of a dispatch, as `account/7`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
     /// The partition of those that are pending, or of those that have failed. One that has fired has none, nor has one of a
     /// reserved type.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -261,6 +264,9 @@ pub struct DeadlineItem {
     /// Present and true if it was set less than [`SOON`](Self::SOON) before its time, and is pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soon: Option<bool>,
+    /// RFC 3339; since when its command cannot be executed, if it is pending.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing_since: Option<String>,
     /// Why its command cannot be executed, if it has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -296,7 +302,7 @@ impl DeadlineItem {
     pub const MAX_ERROR: usize = 1024;
 
     /// The attributes that only some states have.
-    pub const OF_STATE: [&str; 4] = [attributes::GSI1PK, "soon", "error", "failedAt"];
+    pub const OF_STATE: [&str; 5] = [attributes::GSI1PK, "soon", "failingSince", "error", "failedAt"];
 
     /// A pending deadline that is set at `now`.
     pub fn new(
@@ -313,9 +319,11 @@ impl DeadlineItem {
             seq_num: cause.seq_num,
             event_id: cause.event_id.to_string(),
             correlation_id: cause.correlation_id,
+            to: None,
             gsi1pk: String::new(),
             gsi1sk: keys::deadline_gsi1sk(due),
             soon: (due.duration_since(now) < Self::SOON).then_some(true),
+            failing_since: None,
             error: None,
             failed_at: None,
         };
@@ -332,7 +340,7 @@ impl DeadlineItem {
     /// The row after its command was sent.
     #[must_use]
     pub fn fired(self) -> Self {
-        Self { gsi1pk: String::new(), soon: None, error: None, failed_at: None, ..self }
+        Self { gsi1pk: String::new(), soon: None, failing_since: None, error: None, failed_at: None, ..self }
     }
 
     /// The beginning of an error.
@@ -343,9 +351,14 @@ impl DeadlineItem {
     /// The row after its command could not be executed.
     #[must_use]
     pub fn failed(self, error: &str, at: Timestamp) -> Self {
-        let error = Some(Self::truncated(error));
-        let failed_at = Some(timestamp(at));
-        Self { gsi1pk: keys::FAILED_DEADLINES.to_owned(), soon: None, error, failed_at, ..self }
+        let (gsi1pk, error, failed_at) = (keys::FAILED_DEADLINES.to_owned(), Self::truncated(error), timestamp(at));
+        Self { gsi1pk, error: Some(error), failed_at: Some(failed_at), ..self.fired() }
+    }
+
+    /// The row while its command cannot be executed. It stays pending.
+    #[must_use]
+    pub fn failing(self, since: Timestamp) -> Self {
+        Self { soon: None, failing_since: Some(timestamp(since)), ..self }
     }
 
     /// The row of a deadline that is to be fired again. The search of each minute finds it.

@@ -23,18 +23,21 @@ pub struct PositionItem {
     /// RFC 3339; when that was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gsi1sk: Option<String>,
+    /// RFC 3339; since when the next event cannot be handled, if it is not suspended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing_since: Option<String>,
     /// Why it cannot be handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl PositionItem {
-    /// The attributes of a position that is suspended.
-    pub const OF_SUSPENDED: [&str; 3] = [attributes::GSI1PK, attributes::GSI1SK, "error"];
+    /// The attributes of a position whose next event cannot be handled.
+    pub const OF_FAILING: [&str; 4] = [attributes::GSI1PK, attributes::GSI1SK, "failingSince", "error"];
 
     pub fn new(source: &AggregateKey, process_type: &str, seq_num: u64) -> Self {
         let (pk, sk) = (keys::pk(source), keys::position_sk(process_type));
-        Self { pk, sk, seq_num, gsi1pk: None, gsi1sk: None, error: None }
+        Self { pk, sk, seq_num, gsi1pk: None, gsi1sk: None, failing_since: None, error: None }
     }
 
     /// The position before an event that cannot be handled. The reason is truncated like that of a deadline.
@@ -42,6 +45,12 @@ impl PositionItem {
     pub fn suspended(self, error: &str, at: Timestamp) -> Self {
         let (partition, error) = (keys::SUSPENDED_POSITIONS.to_owned(), DeadlineItem::truncated(error));
         Self { gsi1pk: Some(partition), gsi1sk: Some(timestamp(at)), error: Some(error), ..self }
+    }
+
+    /// The position before an event that cannot be handled, and is tried again.
+    #[must_use]
+    pub fn failing(self, since: Timestamp) -> Self {
+        Self { failing_since: Some(timestamp(since)), ..self }
     }
 
     pub fn is_suspended(&self) -> bool {

@@ -60,7 +60,7 @@ impl Deadlines {
             Err(panic) => return report.add(keys::METADATA, Discrepancy::Unreadable { reason: panic.to_string() }),
         };
         for (name, expected) in set {
-            let expected = expected.map_or_else(|| "at once".to_owned(), timestamp);
+            let expected = expected.to_string();
             let discrepancy = match self.0.get(&name).map(due) {
                 None => Discrepancy::DeadlineMissing { due: expected },
                 Some(Some(found)) => Discrepancy::differs("due", timestamp(found), expected),

@@ -1,7 +1,7 @@
 //! Verification and correction of deadlines.
 
 use daybook_admin::{AdminCalls, Corrected, Derived};
-use daybook_decider::{Caller, DeadlineChanges, DecisionInput};
+use daybook_decider::{Caller, DeadlineChanges, DecisionInput, Due};
 use daybook_event_store::DeadlineMark;
 use daybook_table::{DeadlineCause, DeadlineItem, DeadlineState, keys};
 use daybook_test_support::clock::{next_input, now};
@@ -104,7 +104,7 @@ async fn missing_and_surplus_deadlines_are_reported_and_corrected() {
     assert!(found.iter().any(|line| line.starts_with("DEADLINE#b differs: due is 2032-01-01")), "{found:?}");
 
     let due = ONE.parse().unwrap();
-    let set = ["a", "b"].map(|name| (name.to_owned(), Some(due))).to_vec();
+    let set = ["a", "b"].map(|name| (name.to_owned(), Due::At(due))).to_vec();
     let expected =
         Corrected { deadlines: DeadlineChanges { set, dropped: vec!["c".to_owned()] }, ..Corrected::default() };
     let correct = async |writes| {

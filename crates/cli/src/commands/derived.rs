@@ -3,7 +3,6 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::{Args, Subcommand};
-use daybook_decider::record::timestamp;
 use daybook_operations::derived::{Corrected, CorrectedClaims, CorrectedCounts, Derived, rebuild};
 use daybook_operations::selection::Selection;
 use daybook_operations::walk::{WalkOptions, Walked};
@@ -74,8 +73,6 @@ fn lines(corrected: &Corrected, would_be: &str) -> Vec<(&'static str, String)> {
     let taken = taken.iter().map(|claim| ("taken", format!("{would_be}taken: {claim}")));
     let elsewhere = elsewhere.iter().map(|(claim, holder)| ("elsewhere", format!("{holder} has {claim}")));
     let deleted = deadlines.dropped.iter().map(|name| ("deleted", format!("{would_be}deleted: {name}")));
-    let set = deadlines.set.iter().map(|(name, due)| {
-        ("set", format!("{would_be}set: {name}, due {}", due.map_or("at once".to_owned(), timestamp)))
-    });
+    let set = deadlines.set.iter().map(|(name, due)| ("set", format!("{would_be}set: {name}, due {due}")));
     released.chain(taken).chain(elsewhere).chain(deleted).chain(set).collect()
 }

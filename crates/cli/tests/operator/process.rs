@@ -8,8 +8,9 @@ use daybook_event_store::{PositionMove, StoredPosition};
 use daybook_function_runtime::aws_config_at;
 use daybook_queue::{Queue, SqsClient, Waits};
 use daybook_table::{ChangedAggregates, keys};
+use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::row::text;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::deadlines::{reactor, receive};
@@ -79,9 +80,9 @@ async fn position_goes_on_after_the_event_is_repaired_and_it_is_resumed() {
     let (aggregate, event) = (key("order/3"), keys::event_sk(1));
     let data = text(&setup.table.row(&aggregate, &event).await.unwrap(), "data").to_owned();
     setup.table.tamper(&aggregate, &event, [("data", AttributeValue::S("{".to_owned()))]).await;
-    let reactor = reactor(&setup, Timestamp::now());
-    let changed = ChangedAggregates::messages(&[(aggregate.clone(), 1)].into()).remove(0).to_body();
-    assert!(!receive(&reactor, 5, changed.clone()).await);
+    let at = |minutes| reactor(&setup, Timestamp::now() + SignedDuration::from_mins(minutes));
+    let mut changed = ChangedAggregates::one(aggregate.clone(), 1);
+    assert!(receive(&at(0), changed.to_body()).await && !receive(&at(12), changed.to_body()).await);
     let lines = setup.daybook("process suspended order/3").await.expect(Exit::Findings);
     assert!(lines[0].starts_with("suspended order/3 fulfilment, event 1 since "), "{lines:?}");
 
@@ -93,9 +94,10 @@ async fn position_goes_on_after_the_event_is_repaired_and_it_is_resumed() {
     let lines = setup.daybook("process resume order/3 --yes").await.expect(Exit::Clean);
     assert!(lines[0].starts_with("resumed order/3 fulfilment, event 1 since "), "{lines:?}");
     assert_eq!(lines[1], "1 positions resumed; 0 were changed meanwhile, 0 are unreadable");
-    assert_eq!(queued(&setup), [changed]);
+    changed.process = Some("fulfilment".to_owned());
+    assert_eq!(queued(&setup), [changed.to_body()]);
 
-    assert!(!receive(&reactor, 1, queued(&setup).remove(0)).await);
+    assert!(!receive(&at(13), queued(&setup).remove(0)).await);
     let begun = setup.store.events(&key("fulfilment/3"), 0, 9).await.unwrap().items;
     assert_eq!((begun.len(), position(&setup, "3").await.item.seq_num), (1, 1));
     assert!(position(&setup, "1").await.item.is_suspended());
@@ -120,7 +122,7 @@ async fn skipped_event_is_never_input() {
     );
     let item = position(&setup, "1").await.item;
     assert_eq!((item.seq_num, item.is_suspended()), (1, false));
-    assert!(!receive(&reactor(&setup, Timestamp::now()), 1, queued(&setup).remove(0)).await);
+    assert!(!receive(&reactor(&setup, Timestamp::now()), queued(&setup).remove(0)).await);
     assert_eq!(setup.rows("fulfilment/1", "").await, []);
 }
 
@@ -134,6 +136,14 @@ async fn resume_leaves_nothing_without_its_message() {
         assert_eq!((item.seq_num, item.error.as_deref()), (0, Some("a bug")));
     }
     setup.fail(json!({}));
+    assert_eq!(queued(&setup), [""; 0]);
+    // The message is there before the position goes on, so nothing is lost if the command ends in between.
+    (0..10).for_each(|_| setup.table.proxy.fail_next("PutItem", InjectedFault::BreakBefore));
+    assert_eq!(setup.daybook("process resume order/1 --yes").await.ended.unwrap_err().exit_code(), 3);
+    setup.table.proxy.take_faults();
+    assert!(position(&setup, "1").await.item.is_suspended());
+    // It arrives when the position has moved.
+    assert_eq!((queued(&setup).len(), setup.bus.message_counts("reactions")), (1, (0, 1)));
     let lines = setup.daybook_until("process resume --yes", 1).await.expect(Exit::Interrupted);
     assert!(lines[1].ends_with("stopped early, run it again"), "{lines:?}");
     assert_eq!(setup.daybook("process suspended").await.expect(Exit::Findings).len(), 2);
@@ -167,8 +177,8 @@ async fn catch_up_sends_those_that_are_behind_and_not_those_that_are_handled() {
     let printed = setup.daybook(&format!("{catch_up} --yes")).await.expect(Exit::Clean);
     let sent = format!("1 of 4 aggregates were behind, and sent to the reactor; {older}");
     assert_eq!(printed, ["sent order/4, events 1 to 1", &sent]);
-    assert_eq!(queued(&setup), [r#"{"changed":[["order","4",1]]}"#]);
-    assert!(!receive(&reactor(&setup, Timestamp::now()), 1, queued(&setup).remove(0)).await);
+    assert_eq!(queued(&setup), [r#"{"changed":[["order","4",1]],"process":"fulfilment"}"#]);
+    assert!(!receive(&reactor(&setup, Timestamp::now()), queued(&setup).remove(0)).await);
     assert_eq!(setup.store.events(&key("fulfilment/4"), 0, 9).await.unwrap().items.len(), 1);
 
     // Only the old one is left, which is input with another time.
@@ -223,9 +233,12 @@ async fn catch_up_reports_what_it_cannot_read_and_needs_a_process_and_its_queue(
     assert!(lines[1].starts_with("unreadable STRAY: "), "{lines:?}");
     assert_eq!(lines[2], "unreadable order/3: it has no metadata; check it with `daybook verify`");
     assert_eq!(lines[3], "would-send order/4, events 1 to 1");
-    setup.settings.retain(|(name, _)| *name != "REACTIONS_QUEUE_URL");
+    // A reactor of deadlines alone would never get them from the relay, either.
+    setup.settings.push(("REACTOR", "deadlines".to_owned()));
     for wrong in ["fulfilment --yes", "order", "none"] {
         let ended = setup.daybook(&format!("process catch-up {wrong}")).await.ended;
         assert_eq!(ended.unwrap_err().exit_code(), 2, "{wrong}");
     }
+    setup.settings.retain(|(name, _)| !["REACTIONS_QUEUE_URL", "REACTOR"].contains(name));
+    assert_eq!(setup.daybook("process catch-up fulfilment --yes").await.ended.unwrap_err().exit_code(), 2);
 }

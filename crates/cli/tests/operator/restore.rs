@@ -136,7 +136,10 @@ async fn restore_takes_each_step_once_and_opens_the_api_when_it_is_told_to() {
     // The time and the old table are known from the new one.
     let lines = damaged.setup.daybook(&format!("restore --into {NEW} --open --yes")).await.expect(Exit::Clean);
     assert!(lines[..11].iter().all(|line| line.starts_with("done ")), "{lines:#?}");
-    assert!(lines[11].contains(&format!("; delete {TABLE} when")), "{lines:#?}");
+    let since = damaged.aws.at - SignedDuration::from_hours(1);
+    let catch_up = format!("run `daybook process catch-up fulfilment --since {since} --yes`, first without --yes");
+    assert!(lines[11].starts_with("left ") && lines[11].ends_with(&catch_up), "{lines:#?}");
+    assert!(lines[12].contains(&format!("; delete {TABLE} when")), "{lines:#?}");
     assert!(damaged.changes().is_empty());
     assert_eq!(damaged.setup.sent().len(), 3);
 

@@ -3,7 +3,7 @@
 use daybook_decider::given::given;
 use daybook_decider::{
     Access, Addressed, AggregateKey, Caller, CommandError, CommandRequest, DeadlineChanges, Decided, DecisionInput,
-    Decisions, DeclaredDeadline, Folded, Involved, JointError, Registry, joint,
+    Decisions, DeclaredDeadline, Due, Folded, Involved, JointError, Registry, joint,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn time(text: &str) -> Timestamp {
 }
 
 fn changes(set: &[(&str, &str)], dropped: &[&str]) -> DeadlineChanges {
-    let set = set.iter().map(|(name, due)| ((*name).to_owned(), Some(time(due)))).collect();
+    let set = set.iter().map(|(name, due)| ((*name).to_owned(), Due::At(time(due)))).collect();
     DeadlineChanges { set, dropped: dropped.iter().map(|name| (*name).to_owned()).collect() }
 }
 

@@ -3,7 +3,7 @@
 use daybook_decider::given::{ID, given};
 use daybook_decider::{
     Aggregate, AggregateKey, Answer, CommandError, CommandRejection, Commands, Context, Deadline, Decision,
-    DeclaredDeadline, Dispatch, EventType, FollowedEvent, Input, Reacts, RegistrationError, Registry, Rejection,
+    DeclaredDeadline, Dispatch, Due, EventType, FollowedEvent, Input, Reacts, RegistrationError, Registry, Rejection,
     Source, Sources, StoredEvent, UnreadableKind, Upcast, joint,
 };
 use jiff::Timestamp;
@@ -231,10 +231,10 @@ fn note(amount: i64, dispatch: usize) -> (&'static str, Value) {
 fn state_declares_what_is_dispatched_and_each_name_is_set_when_it_appears() {
     let clerk = clerk();
     let began = clerk.after(&[("Begin", json!({"at": 5}))]);
-    let names = |set: &[(String, Option<Timestamp>)]| set.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let names = |set: &[(String, Due)]| set.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     let noted = clerk.decide(&began, &[note(1, 1), note(2, 2)]).unwrap();
     assert_eq!(names(&noted.deadlines.set), ["report-1", "report-0"], "in their order");
-    assert!(noted.deadlines.set.iter().all(|(_, due)| due.is_none()), "{:?}", noted.deadlines);
+    assert!(noted.deadlines.set.iter().all(|(_, due)| matches!(due, Due::Now(_))), "{:?}", noted.deadlines);
     let declared = clerk.model().deadlines(&noted.after).unwrap();
     assert_eq!(declared[0].name, "review", "deadlines come first");
     assert_eq!(declared[1..], [report(1, 8), report(0, 8)]);

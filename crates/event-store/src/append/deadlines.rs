@@ -5,7 +5,7 @@
 //! `Aggregate::deadlines`, that holds again when `daybook deadlines rebuild` has ended.
 
 use aws_sdk_dynamodb::types::{Delete, Put, TransactWriteItem};
-use daybook_decider::RecordedEvent;
+use daybook_decider::{Due, RecordedEvent};
 use daybook_table::{DeadlineCause, DeadlineItem, keys};
 use jiff::Timestamp;
 
@@ -34,8 +34,12 @@ impl EventStream<'_> {
         // What was imported without publishing was sent where it comes from.
         let is_sent = matches!(origin, Origin::Import(ImportOptions { publish: false, .. }));
         let set = new.deadlines.set.iter().map(|(name, due)| {
-            let item = DeadlineItem::new(self.key, (name, due.unwrap_or(now)), cause.clone(), shards, now);
-            let item = if is_sent && due.is_none() { item.fired() } else { item };
+            let (due, to) = match due {
+                Due::At(due) => (*due, None),
+                Due::Now(to) => (now, Some(to.to_string())),
+            };
+            let item = DeadlineItem { to, ..DeadlineItem::new(self.key, (name, due), cause.clone(), shards, now) };
+            let item = if is_sent && item.to.is_some() { item.fired() } else { item };
             let (sk, row) = (item.sk.clone(), serde_dynamo::to_item(item).map(seal));
             let row: Item = row.map_err(|error| self.corrupt(Cause::from(error)))?;
             let put = Put::builder().table_name(table).set_item(Some(row.clone()));

@@ -31,7 +31,7 @@ async fn firing_costs_two_reads_a_key_and_the_drop_or_the_mark_of_its_row_beside
         // Without events, the key is read.
         ("idle", &[("GetItem", 1.0, 0.0), ("PutItem", 1.0, 1.0)]),
     ] {
-        assert!(!message(&reactor, 1, &[(name, name, due)]).await);
+        assert!(!message(&reactor, &[(name, name, due)]).await);
         let expected: Vec<_> =
             read.iter().chain(writes).map(|(name, table, index)| ((*name).to_owned(), *table, *index)).collect();
         assert_eq!(calls(&setup), expected, "{name}");

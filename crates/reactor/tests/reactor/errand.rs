@@ -1,5 +1,7 @@
 //! A process of any dispatches, and the aggregates that it dispatches to and follows. What happens depends on names and texts.
 
+use std::collections::HashMap;
+
 use daybook_decider::{
     Access, Aggregate, Answer, Authorization, Caller, Claim, Commands, Context, Decision, Dispatch, EventType,
     FollowedEvent, Personal, Reacts, Rejection, Sources,
@@ -20,7 +22,12 @@ pub(crate) struct PostboxState {
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 pub(crate) enum PostboxCommand {
     Open {},
-    Put { note: String },
+    Put {
+        note: String,
+        /// Has another order each time.
+        #[serde(default, skip_serializing_if = "HashMap::is_empty")]
+        marks: HashMap<u32, u32>,
+    },
     Remove {},
 }
 
@@ -52,12 +59,12 @@ impl Aggregate for Postbox {
         match command {
             PostboxCommand::Open {} => Ok(vec![PostboxEvent::Opened {}]),
             PostboxCommand::Remove {} => Ok(vec![PostboxEvent::Removed {}]),
-            PostboxCommand::Put { note } if note.starts_with("full") => Err(Rejection::new("Full", "it is full")),
-            PostboxCommand::Put { note } if note.starts_with("boom") => panic!("{note} cannot be put"),
-            PostboxCommand::Put { note } if note.starts_with("sign") => {
+            PostboxCommand::Put { note, .. } if note.starts_with("full") => Err(Rejection::new("Full", "it is full")),
+            PostboxCommand::Put { note, .. } if note.starts_with("boom") => panic!("{note} cannot be put"),
+            PostboxCommand::Put { note, .. } if note.starts_with("sign") => {
                 Ok(vec![PostboxEvent::Signed { by: Personal::about("guest", "1", note) }])
             }
-            PostboxCommand::Put { note } => Ok(vec![PostboxEvent::Put { note }]),
+            PostboxCommand::Put { note, .. } => Ok(vec![PostboxEvent::Put { note }]),
         }
     }
 
@@ -75,7 +82,7 @@ impl Aggregate for Postbox {
         _: Option<&str>,
         _: Option<&PostboxState>,
     ) -> Authorization {
-        (!matches!(access, Access::Command(PostboxCommand::Put { note }) if note.starts_with("denied"))).into()
+        (!matches!(access, Access::Command(PostboxCommand::Put { note, .. }) if note.starts_with("denied"))).into()
     }
 
     fn is_deleted(state: &PostboxState) -> bool {
@@ -166,7 +173,8 @@ impl Aggregate for Errand {
     fn dispatches(state: &State) -> Vec<Dispatch> {
         let dispatch = |(name, to): &(String, String)| {
             let open = name.starts_with("open");
-            let put = PostboxCommand::Put { note: name.clone() };
+            let marks = if name.starts_with("map") { (0..20).map(|n| (n, n)).collect() } else { HashMap::new() };
+            let put = PostboxCommand::Put { note: name.clone(), marks };
             let command = if open { PostboxCommand::Open {} } else { put };
             Dispatch::new::<Postbox>(name.clone(), to.clone(), &command)
         };
@@ -187,7 +195,7 @@ impl Reacts<Postbox> for Errand {
     /// There is no answer to one whose name begins with `quiet`.
     fn answered(answer: &Answer<'_, PostboxCommand>) -> Option<Command> {
         let name = match answer.command {
-            PostboxCommand::Put { note } => note.clone(),
+            PostboxCommand::Put { note, .. } => note.clone(),
             _ => "open".to_owned(),
         };
         let outcome = answer.rejection.map_or("accepted", |rejection| &*rejection.name);

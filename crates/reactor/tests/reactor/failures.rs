@@ -1,38 +1,44 @@
 //! A deadline whose command cannot be executed is marked as failed, and stops no other.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::Registry;
+use daybook_event_store::DeadlineMark;
 use daybook_function_runtime::{QueueBatch, QueueRecord};
 use daybook_reactor::{Reactor, ReactorEvent};
 use daybook_table::keys;
+use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::log;
 use daybook_test_support::row::text;
 use jiff::Timestamp;
 use serde_json::json;
+use tokio::time::Instant;
 
-use crate::setup::{Setup, message, soon, timer};
+use crate::setup::{Setup, message, message_until, soon, timer};
 
-/// Delivers a message four times, after which the deadline is pending, and a fifth time, after which it has failed. Returns the
+/// Delivers a message for some minutes, during which the deadline is pending, and twelve minutes later, when it fails. Returns the
 /// error.
 async fn fails(setup: &Setup, reactor: &Reactor, id: &str, name: &str, due: Timestamp) -> String {
-    for receives in 1..=4 {
-        assert!(message(reactor, receives, &[(id, name, due)]).await, "{name}: {receives}");
-        assert_eq!(setup.state(id, name).await.as_deref(), Some("DEADLINE"), "{name}: {receives}");
+    for time in 1..=4 {
+        assert!(message(reactor, &[(id, name, due)]).await, "{name}: {time}");
+        assert_eq!(setup.state(id, name).await.as_deref(), Some("DEADLINE"), "{name}: {time}");
+        setup.advance(180);
     }
-    assert!(!message(reactor, 5, &[(id, name, due)]).await, "{name}");
+    assert!(!message(reactor, &[(id, name, due)]).await, "{name}");
     assert_eq!(setup.state(id, name).await.as_deref(), Some("DEADLINE_FAILED"), "{name}");
     text(&setup.row(id, name).await.unwrap(), "error").to_owned()
 }
 
 #[tokio::test]
-async fn command_that_cannot_be_executed_fails_after_five_receives() {
+async fn command_that_cannot_be_executed_fails_after_twelve_minutes() {
     let setup = Setup::new().await;
     let due = setup.after(1);
     setup.start("1", &[("boom", due), ("ring", due), ("claim", due)]).await;
     setup.start("2", &[("claim", due)]).await;
     setup.advance(2);
     let reactor = setup.reactor();
-    assert!(message(&reactor, 1, &[("1", "boom", due), ("1", "ring", due), ("2", "claim", due)]).await);
+    assert!(message(&reactor, &[("1", "boom", due), ("1", "ring", due), ("2", "claim", due)]).await);
     assert_eq!((setup.events("1").await, setup.events("2").await), (vec!["Rang ring".into()], vec!["Claimed ".into()]));
 
     log::take("daybook_reactor");
@@ -52,8 +58,30 @@ async fn command_that_cannot_be_executed_fails_after_five_receives() {
     // Neither the tick nor a late message tries it again.
     setup.tick(&reactor).await;
     assert_eq!(setup.queued().len(), 0);
-    assert!(!message(&reactor, 1, &[("1", "boom", due), ("1", "claim", due)]).await);
+    assert!(!message(&reactor, &[("1", "boom", due), ("1", "claim", due)]).await);
     assert_eq!(setup.events("1").await, ["Rang ring"]);
+}
+
+#[tokio::test]
+async fn time_of_an_outage_does_not_count() {
+    let setup = Setup::new().await;
+    let due = setup.after(1);
+    setup.start("1", &[("boom", due)]).await;
+    setup.advance(2);
+    let throttled = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
+    (0..1_000).for_each(|_| setup.table.proxy.fail_next("GetItem", throttled.clone()));
+    for _ in 0..2 {
+        let soon = Instant::now() + Duration::from_secs(2);
+        assert!(message_until(&setup.reactor(), &[("1", "boom", due)], soon).await);
+        setup.advance(3_600);
+    }
+    setup.table.proxy.take_faults();
+    fails(&setup, &setup.reactor(), "1", "boom", due).await;
+    // Nor does the time before it is retried.
+    let store = setup.table.direct_store();
+    let failed = store.deadline(&timer("1"), "boom").await.unwrap().unwrap();
+    assert!(store.mark_deadline(&failed, DeadlineMark::Pending).await.unwrap());
+    fails(&setup, &setup.reactor(), "1", "boom", due).await;
 }
 
 #[tokio::test]
@@ -77,7 +105,7 @@ async fn deadline_that_was_moved_while_it_failed_is_not_marked() {
     setup.start("1", &[("boom", due)]).await;
     setup.advance(2);
     setup.execute("1", "Set", json!({"name": "boom", "due": setup.after(600)})).await;
-    assert!(!message(&setup.reactor(), 5, &[("1", "boom", due)]).await);
+    assert!(!message(&setup.reactor(), &[("1", "boom", due)]).await);
     assert_eq!(setup.state("1", "boom").await.as_deref(), Some("DEADLINE"));
 }
 

@@ -2,12 +2,12 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_event_store::PositionMove;
-use daybook_table::keys;
+use daybook_table::{ChangedAggregates, keys};
 use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::log;
 
 use crate::process_setup::{errand, message, postbox};
-use crate::setup::Setup;
+use crate::setup::{Setup, soon};
 
 #[tokio::test]
 async fn events_are_input_once_and_in_their_order() {
@@ -16,7 +16,7 @@ async fn events_are_input_once_and_in_their_order() {
     let notes = ["hello", "1/too early", "1/begin", "1/a", "1/reject", "nobody/a", "1/b", "1/begin"];
     setup.notes("box", &notes).await;
     let reactor = setup.processes();
-    assert!(!setup.changed(&reactor, "box", 1).await);
+    assert!(!setup.changed(&reactor, "box").await);
     assert_eq!(setup.texts(&errand("1")).await, ["a", "b"]);
     assert_eq!(setup.position("box").await.item.seq_num, 9);
     let event = setup.table.direct_store().events(&errand("1"), 1, 1).await.unwrap().items.remove(0);
@@ -28,11 +28,23 @@ async fn events_are_input_once_and_in_their_order() {
 
     // Repeated messages read the position and the events after it.
     setup.table.operations();
-    assert!(!setup.changed(&reactor, "box", 1).await);
+    assert!(!setup.changed(&reactor, "box").await);
     assert_eq!(setup.table.operations(), ["GetItem", "Query"]);
     setup.notes("box", &["1/c"]).await;
-    assert!(!setup.changed(&setup.processes(), "box", 7).await);
+    assert!(!setup.changed(&setup.processes(), "box").await);
     assert_eq!(setup.texts(&errand("1")).await, ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn message_for_one_type_of_processes_reaches_no_other() {
+    let setup = Setup::new().await;
+    setup.notes("box", &["1/begin"]).await;
+    for (process, handled) in [("other", 0), ("errand", 2)] {
+        let mut changed = ChangedAggregates::one(postbox("box"), 2);
+        changed.process = Some(process.to_owned());
+        assert!(!message(&setup.processes(), changed.to_body(), soon()).await);
+        assert_eq!(setup.position("box").await.item.seq_num, handled, "{process}");
+    }
 }
 
 #[tokio::test]
@@ -41,7 +53,7 @@ async fn more_events_than_a_page_are_handled_in_their_order() {
     let notes: Vec<_> = (0..150).map(|n| format!("1/{n}")).collect();
     setup.notes("box", &["1/begin"]).await;
     setup.notes("box", &notes.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    assert!(!setup.changed(&setup.processes(), "box", 1).await);
+    assert!(!setup.changed(&setup.processes(), "box").await);
     let heard = setup.table.direct_store().events(&errand("1"), 1, 1_000).await.unwrap().items;
     assert_eq!((heard.len(), setup.position("box").await.item.seq_num), (150, 152));
 }
@@ -52,11 +64,11 @@ async fn crash_before_the_position_moves_changes_no_outcome() {
     let setup = Setup::new().await;
     setup.notes("box", &["1/early", "1/begin", "1/after-x", "1/x"]).await;
     (0..10).for_each(|_| setup.table.proxy.fail_next("PutItem", InjectedFault::BreakBefore));
-    assert!(setup.changed(&setup.processes(), "box", 1).await);
+    assert!(setup.changed(&setup.processes(), "box").await);
     setup.table.proxy.take_faults();
     assert_eq!(setup.position("box").await.item.seq_num, 0);
     assert_eq!(setup.texts(&errand("1")).await, ["x"]);
-    assert!(!setup.changed(&setup.processes(), "box", 2).await);
+    assert!(!setup.changed(&setup.processes(), "box").await);
     assert_eq!((setup.texts(&errand("1")).await, setup.position("box").await.item.seq_num), (vec!["x".into()], 5));
 }
 
@@ -65,42 +77,42 @@ async fn two_invocations_at_once_handle_each_event_once() {
     let setup = Setup::new().await;
     setup.notes("box", &["1/begin", "1/after-x", "1/x", "1/b", "1/c"]).await;
     let (one, other, third) = (setup.processes(), setup.processes(), setup.processes());
-    let all =
-        tokio::join!(setup.changed(&one, "box", 1), setup.changed(&other, "box", 1), setup.changed(&third, "box", 1));
+    let all = tokio::join!(setup.changed(&one, "box"), setup.changed(&other, "box"), setup.changed(&third, "box"));
     assert_eq!(all, (false, false, false));
     assert_eq!(setup.texts(&errand("1")).await, ["x", "b", "c"]);
     assert_eq!(setup.position("box").await.item.seq_num, 6);
 }
 
 #[tokio::test]
-async fn event_that_cannot_be_handled_suspends_its_position_alone_after_five_receives() {
+async fn event_that_cannot_be_handled_suspends_its_position_alone_after_twelve_minutes() {
     for wrong in ["1/unreadable", "1/panic"] {
         let setup = Setup::new().await;
         setup.notes("box", &["1/begin", "1/a", wrong, "1/b"]).await;
         setup.notes("other", &["1/c"]).await;
         let reactor = setup.processes();
-        for receives in 1..=4 {
-            assert!(setup.changed(&reactor, "box", receives).await);
+        for _ in 1..=4 {
+            assert!(setup.changed(&reactor, "box").await);
             let position = setup.position("box").await;
             assert_eq!((position.item.seq_num, position.item.is_suspended()), (3, false), "{wrong}");
+            setup.advance(180);
         }
         log::take("daybook_reactor");
-        assert!(!setup.changed(&reactor, "box", 5).await);
+        assert!(!setup.changed(&reactor, "box").await);
         let errors = log::take("daybook_reactor").into_iter().filter(|line| line["level"] == "ERROR").count();
         let mut position = setup.position("box").await;
         assert_eq!((position.item.seq_num, position.item.is_suspended(), errors), (3, true, 1), "{wrong}");
         assert!(position.item.error.as_deref().unwrap().contains("cannot be"), "{position:?}");
-        assert!(!setup.changed(&reactor, "other", 1).await);
+        assert!(!setup.changed(&reactor, "other").await);
         assert_eq!(setup.texts(&errand("1")).await, ["a", "c"]);
         // Messages about it do nothing.
         setup.table.operations();
-        assert!(!setup.changed(&reactor, "box", 1).await);
+        assert!(!setup.changed(&reactor, "box").await);
         assert_eq!(setup.table.operations(), ["GetItem"]);
 
         // An operator skips the event.
         let store = setup.table.direct_store();
         assert!(store.move_position(&mut position, PositionMove::To(4)).await.unwrap());
-        assert!(!setup.changed(&reactor, "box", 1).await);
+        assert!(!setup.changed(&reactor, "box").await);
         assert_eq!(setup.texts(&errand("1")).await, ["a", "c", "b"]);
     }
 }
@@ -113,14 +125,17 @@ async fn damaged_row_of_an_event_suspends_and_an_outage_does_not() {
     for operation in ["GetItem", "Query", "TransactWriteItems"] {
         (0..1_000).for_each(|_| setup.table.proxy.fail_next(operation, throttled.clone()));
         let soon = tokio::time::Instant::now() + std::time::Duration::from_secs(2);
-        let body = daybook_table::ChangedAggregates::one(postbox("box"), 4).to_body();
-        assert!(message(&setup.processes(), 1_000, body, soon).await, "{operation}");
+        let body = ChangedAggregates::one(postbox("box"), 4).to_body();
+        assert!(message(&setup.processes(), body, soon).await, "{operation}");
         setup.table.proxy.take_faults();
         assert!(!setup.position("box").await.item.is_suspended(), "{operation}");
     }
     let broken = AttributeValue::S("{".to_owned());
     setup.table.tamper(&postbox("box"), &keys::event_sk(4), [("data", broken)]).await;
-    assert!(!setup.changed(&setup.processes(), "box", 5).await);
+    // The outage does not count as failures of the event.
+    assert!(setup.changed(&setup.processes(), "box").await);
+    setup.advance(720);
+    assert!(!setup.changed(&setup.processes(), "box").await);
     assert_eq!(setup.texts(&errand("1")).await, ["a"]);
     let position = setup.position("box").await.item;
     assert_eq!((position.seq_num, position.is_suspended()), (3, true));
@@ -131,7 +146,7 @@ async fn imported_events_that_are_not_published_are_no_input() {
     let setup = Setup::new().await;
     setup.notes("box", &["1/begin", "1/a", "1/b"]).await;
     setup.table.tamper(&postbox("box"), &keys::event_sk(3), [("notPublished", AttributeValue::Bool(true))]).await;
-    assert!(!setup.changed(&setup.processes(), "box", 1).await);
+    assert!(!setup.changed(&setup.processes(), "box").await);
     assert_eq!(setup.texts(&errand("1")).await, ["b"]);
 }
 
@@ -139,9 +154,9 @@ async fn imported_events_that_are_not_published_are_no_input() {
 async fn events_that_are_not_visible_yet_are_waited_for() {
     let setup = Setup::new().await;
     setup.notes("box", &["1/begin"]).await;
-    let body = daybook_table::ChangedAggregates::one(postbox("box"), 3).to_body();
-    assert!(message(&setup.processes(), 1, body.clone(), crate::setup::soon()).await, "event 3 does not exist");
+    let body = ChangedAggregates::one(postbox("box"), 3).to_body();
+    assert!(message(&setup.processes(), body.clone(), soon()).await, "event 3 does not exist");
     setup.notes("box", &["1/a"]).await;
-    assert!(!message(&setup.processes(), 1, body, crate::setup::soon()).await);
+    assert!(!message(&setup.processes(), body, soon()).await);
     assert_eq!(setup.texts(&errand("1")).await, ["a"]);
 }

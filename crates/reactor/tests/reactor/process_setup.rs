@@ -71,16 +71,16 @@ impl Setup {
     }
 
     /// Delivers a message about a dispatch. Returns whether it must come again.
-    pub(crate) async fn hint(&self, reactor: &Reactor, id: &str, name: &str, receives: u32) -> bool {
+    pub(crate) async fn hint(&self, reactor: &Reactor, id: &str, name: &str) -> bool {
         let stored = self.table.direct_store().deadline(&errand(id), name).await.unwrap();
         let due = stored.map_or_else(|| self.after(0), |stored| stored.due);
         let due = DueDeadline { due, key: errand(id), name: name.to_owned() };
-        message(reactor, receives, DueDeadlines::new(&[due]).to_body(), soon()).await
+        message(reactor, DueDeadlines::new(&[due]).to_body(), soon()).await
     }
 
     /// Delivers a message about a postbox. Returns whether it must come again.
-    pub(crate) async fn changed(&self, reactor: &Reactor, id: &str, receives: u32) -> bool {
-        message(reactor, receives, ChangedAggregates::one(postbox(id), 0).to_body(), soon()).await
+    pub(crate) async fn changed(&self, reactor: &Reactor, id: &str) -> bool {
+        message(reactor, ChangedAggregates::one(postbox(id), 0).to_body(), soon()).await
     }
 
     pub(crate) async fn position(&self, id: &str) -> StoredPosition {
@@ -88,8 +88,8 @@ impl Setup {
     }
 }
 
-pub(crate) async fn message(reactor: &Reactor, receives: u32, body: String, deadline: Instant) -> bool {
-    let record = QueueRecord { receives, ..QueueRecord::new("m", body) };
-    let response = reactor.handle(ReactorEvent::Messages(QueueBatch { records: vec![record] }), deadline).await;
+pub(crate) async fn message(reactor: &Reactor, body: String, deadline: Instant) -> bool {
+    let batch = QueueBatch { records: vec![QueueRecord::new("m", body)] };
+    let response = reactor.handle(ReactorEvent::Messages(batch), deadline).await;
     !response.batch_item_failures.is_empty()
 }

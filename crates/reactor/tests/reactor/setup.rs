@@ -59,9 +59,13 @@ impl Setup {
     pub(crate) fn reactor_of(&self, registry: Registry) -> Reactor {
         let clock = self.clock.clone();
         let store = self.table.store().with_clock(move || clock.timestamp());
+        Reactor::new(registry, store, self.queue())
+    }
+
+    pub(crate) fn queue(&self) -> Queue {
         let client = SqsClient::new(&aws_config_at(self.server.url()));
         let waits = Waits { first: Duration::from_millis(1), longest: Duration::from_millis(4) };
-        Reactor::new(registry, store, Queue { client, url: "http://localhost/1/reactions".to_owned(), waits })
+        Queue { client, url: "http://localhost/1/reactions".to_owned(), waits }
     }
 
     pub(crate) fn fail_queue(&self, faults: Value) {
@@ -139,10 +143,7 @@ impl Setup {
     }
 
     async fn process(&self, reactor: &Reactor, messages: &[ReceivedMessage]) -> usize {
-        let record = |message: &ReceivedMessage| QueueRecord {
-            receives: message.receives,
-            ..QueueRecord::new(&*message.message_id, &*message.body)
-        };
+        let record = |message: &ReceivedMessage| QueueRecord::new(&*message.message_id, &*message.body);
         let batch = QueueBatch { records: messages.iter().map(record).collect() };
         let response = reactor.handle(ReactorEvent::Messages(batch), soon()).await;
         let failed: Vec<_> = response.batch_item_failures.iter().map(|failure| &failure.item_identifier).collect();
@@ -158,22 +159,17 @@ impl Setup {
     }
 }
 
-/// A message about these deadlines of a timer, which was received so often. Returns whether it must come again.
-pub(crate) async fn message(reactor: &Reactor, receives: u32, deadlines: &[(&str, &str, Timestamp)]) -> bool {
-    message_until(reactor, receives, deadlines, soon()).await
+/// A message about these deadlines of a timer. Returns whether it must come again.
+pub(crate) async fn message(reactor: &Reactor, deadlines: &[(&str, &str, Timestamp)]) -> bool {
+    message_until(reactor, deadlines, soon()).await
 }
 
-pub(crate) async fn message_until(
-    reactor: &Reactor,
-    receives: u32,
-    deadlines: &[(&str, &str, Timestamp)],
-    deadline: Instant,
-) -> bool {
+pub(crate) async fn message_until(reactor: &Reactor, deadlines: &[(&str, &str, Timestamp)], deadline: Instant) -> bool {
     let due =
         |(id, name, due): &(&str, &str, Timestamp)| DueDeadline { key: timer(id), name: (*name).to_owned(), due: *due };
     let deadlines: Vec<_> = deadlines.iter().map(due).collect();
-    let record = QueueRecord { receives, ..QueueRecord::new("m", DueDeadlines::new(&deadlines).to_body()) };
-    let response = reactor.handle(ReactorEvent::Messages(QueueBatch { records: vec![record] }), deadline).await;
+    let batch = QueueBatch { records: vec![QueueRecord::new("m", DueDeadlines::new(&deadlines).to_body())] };
+    let response = reactor.handle(ReactorEvent::Messages(batch), deadline).await;
     !response.batch_item_failures.is_empty()
 }
 

@@ -240,7 +240,10 @@ impl State {
             ("TableName", table.clone()),
             ("CommandHandlerName", "prod-CommandHandler".to_owned()),
             ("StreamRelayName", "prod-StreamRelay".to_owned()),
-            ("OperatorEnvironment", format!("TABLE_NAME={table} EPOCH={epoch} EVENT_TYPE_SHARDS=1 FEED_DELAY_MS=0")),
+            (
+                "OperatorEnvironment",
+                format!("TABLE_NAME={table} EPOCH={epoch} EVENT_TYPE_SHARDS=1 FEED_DELAY_MS=0 REACTOR=processes"),
+            ),
         ];
         let output = |(key, value): &(&str, String)| {
             format!("<member><OutputKey>{key}</OutputKey><OutputValue>{value}</OutputValue></member>")
