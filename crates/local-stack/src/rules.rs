@@ -1,6 +1,7 @@
 //! The rules of the stack's bus, with a queue and a worker for each function.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use daybook_function_runtime::aws_config_at;
@@ -31,13 +32,13 @@ pub(crate) fn start(
     timeout: Duration,
     services: &Services,
     event_bus: &str,
-    api_url: &str,
+    api: SocketAddr,
     workers: &mut JoinSet<()>,
     stop: &CancellationToken,
 ) -> Result<RuleStates, DevError> {
     let bus = services.bus.clone();
     let states = RuleStates::new(bus.clone(), rules);
-    let environment = function_environment(services, api_url);
+    let environment = function_environment(services, api);
     let mut queues: BTreeMap<&str, &RuleOption> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate() {
         let known = queues.entry(&rule.queue).or_insert(rule);
@@ -67,10 +68,11 @@ pub(crate) fn start(
 
 /// The variables with which a function reaches the services of the stack. The region and the credentials of this process come
 /// first.
-fn function_environment(services: &Services, api_url: &str) -> Vec<(String, String)> {
+fn function_environment(services: &Services, api: SocketAddr) -> Vec<(String, String)> {
     let of_process = [("AWS_REGION", "us-east-1"), ("AWS_ACCESS_KEY_ID", "local"), ("AWS_SECRET_ACCESS_KEY", "local")];
+    let api_url = format!("http://{api}");
     let of_stack = [
-        ("API_URL", api_url),
+        ("API_URL", api_url.as_str()),
         (DYNAMODB_ENDPOINT, services.database.url()),
         (EVENTBRIDGE_ENDPOINT, services.bus_url()),
         (SQS_ENDPOINT, services.bus_url()),

@@ -81,9 +81,8 @@ impl Stack {
         // The console calls the stack. Its requests wait until the stack is served.
         let listener = listen(args.host, args.port, "--port").await?;
         let access = if args.host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
-        let api_url = address_here(&listener)?;
-        let console =
-            ConsoleSettings { stack: api_url.clone(), access: access.clone(), form_token: new_token() };
+        let address = address_here(&listener)?;
+        let console = ConsoleSettings { stack: address, access: access.clone(), form_token: new_token() };
         let settings = FunctionSettings::read(&template, &services, console)?;
         let meter = UsageMeter::default();
         create_resources(&services, &settings, &meter).await?;
@@ -117,7 +116,8 @@ impl Stack {
         let timeout = Duration::from_secs(args.function_timeout.into());
         let relay = RelaySettings::read(&environment_of(&settings.stream_relay))?;
         rules::create_tables(&args.rules, &services).await?;
-        let rules = rules::start(&args.rules, timeout, &services, &relay.event_bus_name, &api_url, &mut workers, &stop_signal)?;
+        let rules =
+            rules::start(&args.rules, timeout, &services, &relay.event_bus_name, address, &mut workers, &stop_signal)?;
 
         let parts = StackParts {
             bus: services.bus.clone(),
