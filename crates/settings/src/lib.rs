@@ -108,7 +108,7 @@ mod tests {
     fn missing_optional_setting_has_its_default() {
         assert_eq!(environment().required("TABLE_NAME"), Ok("daybook".to_owned()));
         assert_eq!(environment().optional("EMPTY"), None);
-        assert_eq!(environment().number("SNAPSHOT_EVERY", 7, 0..=100), Ok(7));
+        assert_eq!(environment().number("OTHER", 7, 0..=100), Ok(7));
         assert_eq!(environment().flag("OTHER"), Ok(false));
     }
 

@@ -62,11 +62,11 @@ async fn each_page_calls_the_table_only_for_what_it_shows() {
         ("/search?q=1", "BatchGetItem 1"),
         ("/search?q=no%20id", ""),
         // The last version, a page of events, and two queries for each of two states.
-        ("/aggregates/account/1", "Query 6"),
+        ("/aggregates/account/1", "GetItem 2, Query 4"),
         ("/aggregates/account/none", "Query 1"),
         // The event, its messages, and the metadata.
         ("/aggregates/account/1/events/1", "Query 3"),
-        ("/aggregates/account/1/test?version=3", "Query 3"),
+        ("/aggregates/account/1/test?version=3", "GetItem 1, Query 2"),
         // The deadlines that have failed, those that are pending, and the positions that are suspended.
         ("/stream", "Query 3"),
         // The first events of the types.

@@ -41,8 +41,11 @@ async fn past_version_is_read_from_the_snapshot_unless_it_is_beyond() {
 #[tokio::test]
 async fn past_version_is_not_read_from_a_snapshot_of_missing_events() {
     let table = TestTable::new().await;
-    let account = ledger(&table.store(), "1", 40).await;
+    let account = ledger(&table.store(), "1", 30).await;
+    let metadata = table.row(&account.key, keys::METADATA).await.unwrap();
+    ledger(&table.store(), "1", 40).await;
     take(&table.store(), &account).await;
+    table.put(metadata).await;
     for event in 31..=40 {
         table.delete(&account.key, &keys::event_sk(event)).await;
     }

@@ -22,7 +22,7 @@ const MAX_ROWS: usize = 5_000;
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
 /// Concurrent reads, and the events of each.
-const CONCURRENCY: usize = 16;
+const CONCURRENCY: usize = 20;
 const READ_EVENTS: usize = 25;
 
 #[derive(Debug)]
