@@ -236,7 +236,7 @@ async fn measure(table: &TestTable, folder: &Path, id: &str, version: u64) -> Ve
     assert_eq!(after["version"], version + SHORT);
     let mut calls = Vec::new();
     let give_up = Instant::now() + Duration::from_secs(60);
-    while Cost::of(&calls, id).calls.len() < 6 {
+    while Cost::of(&calls, id).calls.len() < 5 {
         assert!(Instant::now() < give_up, "no snapshot is taken: {:?}", Cost::of(&calls, id));
         tokio::time::sleep(Duration::from_millis(20)).await;
         calls.extend(proxy.take_calls());

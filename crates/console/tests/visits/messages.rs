@@ -171,7 +171,11 @@ async fn stream_shows_what_each_function_waits_for() {
     visit.create_todo("1", "t").await;
     // The message, and the event for the read models.
     let busy = visit.page_with("/stream", "<span class=\"warn\">2</span>").await;
-    busy.has("stream-relay").has("snapshotter").has("daybook-dlq").has("daybook-changes").has("Requests in the last hour");
+    busy.has("stream-relay")
+        .has("snapshotter")
+        .has("daybook-dlq")
+        .has("daybook-changes")
+        .has("Requests in the last hour");
     // The request that created the todo.
     busy.has("Per minute: latest <strong>1</strong>, most <strong>1</strong>")
         .has("Median milliseconds: latest <strong>");
