@@ -154,7 +154,12 @@ impl JointRequests {
         };
         let deciding = Deciding { requests: self, request, made: Mutex::default() };
         let outcome = store.transact(model, &own.to, &deciding, &options).await;
-        self.work.log.line(|| format!("{:?}: {outcome:?}", request.commands));
+        // Without the ids: they may follow one of the reactor, which are not those of a seed.
+        self.work.log.line(|| {
+            let version =
+                outcome.as_ref().map(|(Transacted::Decided(answer) | Transacted::Replayed(answer))| answer.version);
+            format!("{:?}: {version:?}", request.commands)
+        });
         self.record(deciding, &outcome);
         outcome.is_ok()
     }
