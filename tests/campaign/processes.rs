@@ -1,9 +1,9 @@
-//! The schedules of processes: clients that post notes, the stream, the relay, the tick, an operator, and several instances of the
-//! reactor, which hands the notes to errands and sends what they dispatch, all at once, while every part fails.
+//! The schedules of processes: clients that post notes, the stream, the relay, the tick, an operator, and several instances of
+//! the reactor, which hands the notes to errands and sends what they dispatch, all at once, while every part fails.
 //!
 //! Checked in each schedule, besides the guarantees of [`reactions`](crate::reactions), in the order of the commits: [`replay`].
-//! - Each note takes effect once in its errand, or is rejected once, those of a post box in their order. A position moves only over
-//!   what has an outcome.
+//! - Each note takes effect once in its errand, or is rejected once, those of a post box in their order. A position moves only
+//!   over what has an outcome.
 //! - Each dispatch has one outcome, while the state declares it, in the order of the errand. Its answer is input once, before the
 //!   next dispatch. It is marked only after both.
 //! - A deadline fires once, at its time, unless it is dropped before.

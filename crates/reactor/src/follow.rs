@@ -13,7 +13,7 @@ use crate::reactor::Reactor;
 /// Maximum events that are read at a time. After a crash, they are handled again, and their outcomes are known.
 const MAX_EVENTS: usize = 100;
 
-/// How often rows are read that should be there, because an append may become visible. Then, the message of events must come again.
+/// How often rows are read that should be there, while an append becomes visible. Then, the message of events must come again.
 pub(crate) const MAX_EMPTY: u32 = 5;
 
 /// A process type, and the aggregate whose events it follows.

@@ -15,8 +15,8 @@ pub(crate) const POSTBOXES: [&str; 3] = ["b", "d", "f"];
 pub(crate) const ERRANDS: [&str; 3] = ["x", "y", "z"];
 
 /// The names of dispatches:
-/// - `put` is answered, and not declared any more then. `keep` stays declared; the errand rejects the answer to `again`. `quiet` has
-///   no answer.
+/// - `put` is answered, and not declared any more then. `keep` stays declared; the errand rejects the answer to `again`. `quiet`
+///   has no answer.
 /// - `refuse` is rejected, `record` too, with an event. `idle` has no effect. `claim` takes what only one post box has.
 /// - `pass` also posts a note for the errand in another post box, in the same append.
 /// - `break` cannot be decided until the code is repaired; then it is like `put`.

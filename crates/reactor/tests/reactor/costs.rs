@@ -40,8 +40,8 @@ async fn firing_costs_two_reads_a_key_and_the_drop_or_the_mark_of_its_row_beside
     assert_eq!(calls(&setup), [("Query".to_owned(), 0.0, 0.5)]);
 }
 
-/// Timers that are due in the same minute, beside some that are pending: the units of a tick for one that is due, the messages, and
-/// the table's and the index's units of a firing.
+/// Timers that are due in the same minute, beside some that are pending: the units of a tick for one that is due, the messages,
+/// and the table's and the index's units of a firing.
 async fn units_of_many(due: u32) -> (f64, usize, f64, f64) {
     let setup = Setup::new().await;
     let begin = setup.after(0).as_millisecond();
