@@ -17,7 +17,7 @@ from botocore.session import Session
 AWS, HTTP = Session(), URLLib3Session(timeout=5)
 
 # Problems that are the answer to a command. After every other error, the queue delivers the message again, and after the fifth, it
-# is in the queue of failed messages, whose alarm rings: the API was unavailable, or this function or its permissions are wrong.
+# is in the dead-letter queue, whose alarm rings: the API was unavailable, or this function or its permissions are wrong.
 ANSWERS = ["urn:daybook:problem:refused", "urn:daybook:problem:deleted"]
 
 

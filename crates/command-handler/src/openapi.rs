@@ -13,6 +13,7 @@
 //!   code: the gateway, the headers of responses, the members of problems.
 
 pub(crate) mod aggregate_type;
+mod fixed;
 mod headers;
 mod operation;
 mod parameters;
@@ -21,14 +22,13 @@ pub(crate) mod sample;
 pub(crate) mod schemas;
 pub(crate) mod view;
 
-use std::sync::LazyLock;
-
 use daybook_decider::Registry;
 use daybook_projection::Projections;
 use serde_json::{Value, json};
 
 use self::aggregate_type::AggregateType;
 pub use self::aggregate_type::{execute, samples};
+use self::fixed::fixed;
 use self::operation::{Operations, Subject};
 pub use self::sample::ID;
 pub use self::schemas::{Schemas, Variant, variants};
@@ -94,14 +94,6 @@ pub fn document(registry: &Registry, projections: &Projections) -> Value {
             "securitySchemes": fixed("securitySchemes"),
         },
     })
-}
-
-/// A part of the document that depends on no code.
-fn fixed(part: &str) -> Value {
-    static PARTS: LazyLock<Value> = LazyLock::new(|| {
-        serde_json::from_str(include_str!("openapi/fixed.json")).expect("the test of the document reads the file")
-    });
-    PARTS[part].clone()
 }
 
 /// The responses to requests that match no operation. No operation refers to them, so their descriptions name the

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::fixed;
+use super::fixed::fixed;
 
 pub(super) fn etag(version: u64, state_version: u32) -> String {
     format!("\"{version}-{state_version}\"")

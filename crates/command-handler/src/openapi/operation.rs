@@ -5,9 +5,10 @@ use daybook_decider::{Model, Registry};
 use serde_json::{Map, Value, json};
 
 use super::aggregate_type::AggregateType;
+use super::fixed::fixed;
 use super::schemas::{Content, Schemas, reference, referred_name};
 use super::view::ViewSubject;
-use super::{fixed, headers, parameters, responses, sample};
+use super::{headers, parameters, responses, sample};
 use crate::endpoints::ENDPOINTS;
 use crate::endpoints::endpoint::{Body, Endpoint, RequestBody, Success};
 
