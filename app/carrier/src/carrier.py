@@ -14,7 +14,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.httpsession import URLLib3Session
 from botocore.session import Session
 
-AWS, HTTP = Session(), URLLib3Session(timeout=5)
+AWS, HTTP = Session(), URLLib3Session(timeout=(1, 4))
 
 # Problems that are the answer to a command. After every other error, the queue delivers the message again, and after the fifth, it
 # is in the dead-letter queue, whose alarm rings: the API was unavailable, or this function or its permissions are wrong.

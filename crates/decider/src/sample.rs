@@ -2,20 +2,18 @@
 
 use serde_json::{Map, Value, json};
 
-/// Maximum references that are followed one after the other: a schema may refer to itself.
-const MAX_REFERENCES: u32 = 8;
-
 /// A value that fits a schema: the schema's example, or the simplest value.
 pub fn sample(schema: &Value, root: &Value) -> Value {
-    bounded(schema, root, MAX_REFERENCES)
+    sample_within(schema, root, &[])
 }
 
-fn bounded(schema: &Value, root: &Value, references: u32) -> Value {
-    let sample = |schema: &Value| bounded(schema, root, references);
+/// The value within those that fit `outer` references: a schema may refer to itself, so each is followed at most twice.
+fn sample_within(schema: &Value, root: &Value, outer: &[&str]) -> Value {
+    let sample = |schema: &Value| sample_within(schema, root, outer);
     if let Some(reference) = schema["$ref"].as_str() {
         let target = root.pointer(reference.trim_start_matches('#'));
-        let left = references.checked_sub(1);
-        return target.zip(left).map(|(target, left)| bounded(target, root, left)).unwrap_or_default();
+        let target = target.filter(|_| outer.iter().filter(|outer| **outer == reference).count() < 2);
+        return target.map(|target| sample_within(target, root, &[outer, &[reference]].concat())).unwrap_or_default();
     }
     for given in [&schema["examples"][0], &schema["const"], &schema["enum"][0]] {
         if !given.is_null() {

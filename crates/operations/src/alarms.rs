@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use daybook_console::stack::{Alarm, Health, Minute};
+use daybook_function_runtime::with_causes;
 use futures_util::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -49,7 +50,11 @@ pub async fn health(cloudwatch: &SignedCalls, stack_name: &str) -> Result<Health
     let watched = alarms.iter().flat_map(|alarm| alarm["Metrics"].as_array().into_iter().flatten());
     let mut metrics = watched.map(|query| &query["MetricStat"]["Metric"]);
     let traffic = match metrics.find(|metric| metric["Namespace"] == "AWS/ApiGateway") {
-        Some(of_api) => traffic(cloudwatch, &of_api["Dimensions"]).await?,
+        // The alarms are shown without them too.
+        Some(of_api) => traffic(cloudwatch, &of_api["Dimensions"]).await.unwrap_or_else(|error| {
+            tracing::warn!(error = with_causes(&error), "the requests to the API cannot be read");
+            Vec::new()
+        }),
         None => Vec::new(),
     };
     Ok(Health { alarms: all, traffic })
@@ -62,12 +67,8 @@ async fn traffic(cloudwatch: &SignedCalls, dimensions: &Value) -> Result<Vec<Min
         json!({"Id": name.to_lowercase(), "MetricStat": {"Metric": metric, "Period": 60, "Stat": statistic}})
     };
     let queries = json!([query("Count", "Sum"), query("Latency", "p50")]);
-    let found = values(cloudwatch, SignedDuration::from_mins(MINUTES), queries).await?;
-    #[expect(clippy::cast_possible_truncation, reason = "minutes since 1970")]
-    let by_minute = |figures: &[(f64, f64)]| -> BTreeMap<_, _> {
-        figures.iter().map(|(value, at)| ((at / 60.0) as i64, *value)).collect()
-    };
-    let [counts, medians] = [0, 1].map(|query| found.get(query).map(|figures| by_minute(figures)).unwrap_or_default());
+    let results = results(cloudwatch, SignedDuration::from_mins(MINUTES), queries).await?;
+    let [counts, medians] = ["count", "latency"].map(|id| by_minute(&results, id));
     let now = Timestamp::now().as_second() / 60;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of requests")]
     let minute = |at: i64| Minute {
@@ -77,23 +78,41 @@ async fn traffic(cloudwatch: &SignedCalls, dimensions: &Value) -> Result<Vec<Min
     Ok((now - MINUTES..now).map(minute).collect())
 }
 
-/// For each query its values within the window, the latest first, each with its time in seconds since 1970.
+/// The values of the query with this id, each by its minute since 1970.
+fn by_minute(results: &[Value], id: &str) -> BTreeMap<i64, f64> {
+    let found = results.iter().filter(|result| result["Id"] == id);
+    #[expect(clippy::cast_possible_truncation, reason = "minutes since 1970")]
+    let by_minute = |(value, at): (f64, f64)| ((at / 60.0) as i64, value);
+    found.flat_map(points).map(by_minute).collect()
+}
+
+/// For each result its values within the window, the latest first, each with its time in seconds since 1970.
 pub(crate) async fn values(
     cloudwatch: &SignedCalls,
     window: SignedDuration,
     queries: Value,
 ) -> Result<Vec<Vec<(f64, f64)>>, OperatorError> {
+    Ok(results(cloudwatch, window, queries).await?.iter().map(points).collect())
+}
+
+/// The results of the queries that return data, each with the `Id` of its query, in any order.
+async fn results(
+    cloudwatch: &SignedCalls,
+    window: SignedDuration,
+    queries: Value,
+) -> Result<Vec<Value>, OperatorError> {
     let now = Timestamp::now();
     let request = json!({
         "StartTime": (now - window).as_second(), "EndTime": now.as_second(), "ScanBy": "TimestampDescending",
         "MetricDataQueries": queries,
     });
     let response = cloudwatch.post("GetMetricData", &request).await?;
-    let found = response["MetricDataResults"].as_array().into_iter().flatten().map(|found| {
-        let numbers = |name: &str| found[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
-        numbers("Values").zip(numbers("Timestamps")).collect()
-    });
-    Ok(found.collect())
+    Ok(response["MetricDataResults"].as_array().cloned().unwrap_or_default())
+}
+
+fn points(result: &Value) -> Vec<(f64, f64)> {
+    let numbers = |name: &str| result[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
+    numbers("Values").zip(numbers("Timestamps")).collect()
 }
 
 async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> Result<Alarm, OperatorError> {
@@ -137,6 +156,17 @@ mod tests {
         let mut names: Vec<_> = files.iter().flat_map(of_file).filter(|name| !name.contains("new-version")).collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn figures_of_requests_are_found_by_the_id_of_their_query() {
+        let results = [
+            json!({"Id": "latency", "Timestamps": [120, 60], "Values": [12.5, 31.0]}),
+            json!({"Id": "count", "Timestamps": [60], "Values": [40.0]}),
+        ];
+        assert_eq!(by_minute(&results, "count"), BTreeMap::from([(1, 40.0)]));
+        assert_eq!(by_minute(&results, "latency"), BTreeMap::from([(1, 31.0), (2, 12.5)]));
+        assert_eq!(by_minute(&results[1..], "latency"), BTreeMap::new());
     }
 
     #[test]

@@ -28,7 +28,8 @@ use crate::stack::{REACTIONS_QUEUE, SETTINGS_TO_FIND, Stack};
 /// Aggregates that are compared, for each one that may be sent.
 const COMPARED_PER_SENT: usize = 10;
 
-/// The messages that wait for the reactor from which on no more are sent. With twice as many, only its tick would fire deadlines.
+/// The messages that wait for the reactor from which on no more are sent. With twice as many, its tick would send no deadlines,
+/// and fire those that are due itself.
 const MAX_WAITING: u64 = 50;
 
 /// The pause until the messages that wait are counted again.

@@ -11,7 +11,8 @@
 //!   to services of which a few operations are needed. [`cloudformation`]: describes and updates a stack.
 //!   `error`: why an operation fails.
 //! - [`selection`], [`listing`]: which aggregates, and their pages. [`moment`]: times before now.
-//! - [`pacing`]: the rate limit, and whether an operation ends early. `walk`: visits the aggregates of a listing. [`marking`]: marks rows that have failed.
+//! - [`pacing`]: the rate limit, and whether an operation ends early. `walk`: visits the aggregates of a listing. [`marking`]:
+//!   marks rows that have failed.
 //! - [`reads`]: reads of the table with the code of the API.
 //! - [`queues`]: the dead-letter queue, and those of the projector and the reactor. [`dead_letter_message`], [`queue_reading`]:
 //!   what is in the dead-letter queue. [`dead_letters`]: the operations on it. [`message_outcome`]: what becomes of messages that are sent again.

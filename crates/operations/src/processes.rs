@@ -64,9 +64,17 @@ pub async fn resume(
         let begun = Instant::now();
         send(DELAY).await?;
         let to = PositionMove::To(handled + u64::from(*skip));
-        let is_resumed = store.move_position(&mut position.clone(), to).await.map_err(&stopped_early)?;
-        if is_resumed && begun.elapsed() >= DELAY {
-            send(Duration::ZERO).await?;
+        let mut moved = position.clone();
+        let is_resumed = store.move_position(&mut moved, to).await.map_err(&stopped_early)?;
+        if is_resumed
+            && begun.elapsed() >= DELAY
+            && let Err(error) = send(Duration::ZERO).await
+        {
+            // Suspended again, it is still listed. If the reactor has moved it meanwhile, it goes on without the message.
+            let reason = position.item.error.as_deref().unwrap_or_default();
+            let again = PositionMove::Suspend(handled, reason);
+            store.move_position(&mut moved, again).await.map_err(&stopped_early)?;
+            return Err(error);
         }
         Ok(is_resumed)
     };

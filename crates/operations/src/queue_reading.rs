@@ -1,7 +1,7 @@
 //! Reads the dead-letter queue to its end, and reports whether that was the whole queue.
 //!
 //! Invariants:
-//! - Memory does not depend on the size of the messages: each body is passed on once and then dropped.
+//! - The reader holds no body: each is passed on once.
 //! - Every received message is in the result, or was put back.
 //!
 //! SQS can only read a message by receiving it. A response is a sample of the visible messages, and may be empty although

@@ -42,7 +42,8 @@ impl Reactor {
             let options = LoadOptions { at_least, ..LoadOptions::default() };
             let (version, current) = self.declared(process, model, options).await?;
             let has_row = |declared: &DeclaredDeadline| rows.iter().any(|row| row.item.name() == declared.name);
-            if waits < MAX_EMPTY && !current.iter().filter(|declared| declared.to.is_some()).all(has_row) {
+            let is_complete = current.iter().filter(|declared| declared.to.is_some()).all(has_row);
+            if !is_complete && waits < MAX_EMPTY && Instant::now() < cutoff {
                 waits += 1;
                 sleep(self.queue.waits.after(waits)).await;
                 continue;
@@ -72,6 +73,7 @@ impl Reactor {
             let due = DueDeadline { due: row.due, key: process.clone(), name };
             let is_done = Instant::now() < cutoff && {
                 let result = self.dispatch(process, model, &row, to, command, cutoff).await;
+                self.unmark_failing(&row, &result).await;
                 self.settle(&due, Some(to), result).await
             };
             if !is_done {

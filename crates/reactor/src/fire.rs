@@ -35,8 +35,28 @@ const DIGEST: &str = "deadline";
 impl Reactor {
     /// Fires a deadline. Returns whether it is done; otherwise, its message must come again.
     pub(crate) async fn fire(&self, deadline: &DueDeadline, cutoff: Instant) -> bool {
-        let result = self.try_to_fire(deadline, cutoff).await;
+        let result = match self.pending(deadline).await {
+            Ok(None) => return true,
+            Ok(Some(stored)) => {
+                let result = self.try_to_fire(deadline, &stored, cutoff).await;
+                self.unmark_failing(&stored, &result).await;
+                result
+            }
+            Err(error) => Err(error.into()),
+        };
         self.settle(deadline, None, result).await
+    }
+
+    /// Removes the mark of a row that was failing, if an attempt fails for a reason that may pass: the time in which its command
+    /// cannot be executed begins anew with the next failure.
+    pub(crate) async fn unmark_failing(&self, stored: &StoredDeadline, result: &Result<(), Failure>) {
+        if stored.item.failing_since.is_some()
+            && matches!(result, Err(Failure::Transient(_)))
+            && let Err(error) = self.store.mark_deadline(stored, DeadlineMark::Pending).await
+        {
+            let (aggregate, error) = (&stored.aggregate, with_causes(&error));
+            tracing::warn!(%aggregate, error, "the row stays marked as failing");
+        }
     }
 
     /// Ends an attempt to fire a deadline, or to send a dispatch. Returns whether it is done.
@@ -92,8 +112,12 @@ impl Reactor {
         Ok(Some(if is_marked { mark } else { DeadlineMark::Failing }))
     }
 
-    async fn try_to_fire(&self, deadline: &DueDeadline, cutoff: Instant) -> Result<(), Failure> {
-        let Some(stored) = self.pending(deadline).await? else { return Ok(()) };
+    async fn try_to_fire(
+        &self,
+        deadline: &DueDeadline,
+        stored: &StoredDeadline,
+        cutoff: Instant,
+    ) -> Result<(), Failure> {
         let DueDeadline { due, key, name } = deadline;
         let early = Duration::try_from(due.duration_since(self.store.now())).unwrap_or_default();
         if early > MAX_EARLY {
@@ -103,7 +127,7 @@ impl Reactor {
         }
         sleep(early).await;
         let model = self.model(key)?;
-        let (registry, store, meta) = (&self.registry, &self.store, meta_of(&stored));
+        let (registry, store, meta) = (&self.registry, &self.store, meta_of(stored));
         let reaction =
             Reaction { registry, store, to: key, asked: Asked::Due(*due), row: Some(name), dispatch: None, meta };
         // With a space, which no key of a client has.
@@ -130,14 +154,14 @@ impl Reactor {
                 tracing::info!(aggregate = %key, name, %due, %reason, "the deadline has not fired");
                 return Ok(());
             }
-            Err(TransactError::Decide(NotDecided::NotDeclared)) => return self.undeclared(deadline, &stored).await,
+            Err(TransactError::Decide(NotDecided::NotDeclared)) => return self.undeclared(deadline, stored).await,
             Err(TransactError::Decide(reason @ (NotDecided::Rejected(_) | NotDecided::NoEffect))) => {
                 counter!("DeadlinesWithoutEffect").increment(1);
                 tracing::info!(aggregate = %key, name, %due, %reason, "the deadline has no effect");
             }
             Err(error) => return Err(error.into()),
         }
-        Ok(self.store.mark_deadline(&stored, DeadlineMark::Fired).await.map(drop)?)
+        Ok(self.store.mark_deadline(stored, DeadlineMark::Fired).await.map(drop)?)
     }
 
     /// What follows if the state does not declare a row: nothing, if an append has changed the row since it was read. Otherwise,

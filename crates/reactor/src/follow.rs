@@ -13,7 +13,8 @@ use crate::reactor::Reactor;
 /// Maximum events that are read at a time. After a crash, they are handled again, and their outcomes are known.
 const MAX_EVENTS: usize = 100;
 
-/// How often rows are read that should be there, while an append becomes visible. Then, the message of events must come again.
+/// How often rows are read again that should be there, while an append becomes visible. After that, the message of events must
+/// come again; dispatches are sent without the rows that are missing.
 pub(crate) const MAX_EMPTY: u32 = 5;
 
 /// A process type, and the aggregate whose events it follows.
@@ -61,6 +62,8 @@ impl Reactor {
                         None => Some(PositionMove::Fail(handled)),
                     }
                 }
+                // The time in which the event cannot be handled begins anew with the next failure.
+                Err(Failure::Transient(_)) if position.item.failing_since.is_some() => Some(PositionMove::To(handled)),
                 _ => (handled > before).then_some(PositionMove::To(handled)),
             };
             if let Some(to) = to

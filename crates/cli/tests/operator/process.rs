@@ -152,6 +152,17 @@ async fn resume_leaves_nothing_without_its_message() {
     assert_eq!(setup.daybook("process suspended").await.expect(Exit::Findings).len(), 2);
 }
 
+#[tokio::test]
+async fn position_is_suspended_again_if_its_message_was_too_early_and_cannot_be_sent_again() {
+    let (setup, _) = stack().await;
+    setup.fail(json!({"sendMessage": [{"delayMs": 5_100}, {"http": 403, "code": "AccessDenied"}]}));
+    assert_eq!(setup.daybook("process resume order/1 --yes").await.ended.unwrap_err().exit_code(), 3);
+    let item = position(&setup, "1").await.item;
+    assert_eq!((item.seq_num, item.is_suspended(), item.error.as_deref()), (0, true, Some("a bug")));
+    setup.daybook("process resume order/1 --yes").await.expect(Exit::Clean);
+    assert!(!position(&setup, "1").await.item.is_suspended());
+}
+
 /// A row of the metadata as if the aggregate had last changed long ago.
 async fn age(setup: &Setup, id: &str) {
     let long_ago = AttributeValue::S("2020-01-01T00:00:00.000Z".to_owned());

@@ -18,6 +18,9 @@ use crate::stack::{
 };
 use crate::{json, time};
 
+/// Maximum bytes that are shown of a batch of discarded records.
+const MAX_RECORD: usize = 16 * 1024;
+
 /// Shows the mappings, the queues, the rules, the discarded records, and the latest requests.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
@@ -182,7 +185,7 @@ fn discarded_markup(discarded: &[Value]) -> Markup {
                 p.empty { "There are none: no function has failed for longer than its mapping retries." }
             } @else {
                 p.facts { (discarded.len()) " batches of records were discarded. " code { "daybook discarded redrive" } " sends their messages." }
-                @for record in discarded.iter().rev().take(20) { (json::block(&record.to_string())) }
+                @for record in discarded.iter().rev().take(20) { p { (json::line(&record.to_string(), MAX_RECORD)) } }
             }
         }
     }

@@ -125,7 +125,7 @@ impl EventStream<'_> {
 }
 
 /// The condition that a snapshot is the one that was read, and its values.
-fn unchanged(existing: &Item) -> (String, Item) {
+pub(super) fn unchanged(existing: &Item) -> (String, Item) {
     let names = [attributes::LAST_SEQ_NUM, attributes::STATE_VERSION, attributes::TAKEN_AT];
     let condition = names.map(|name| match existing.get(name) {
         None => format!("attribute_not_exists({name})"),

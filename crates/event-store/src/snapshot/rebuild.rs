@@ -5,18 +5,19 @@ use daybook_table::{AggregateKey, attributes, keys};
 use jiff::Timestamp;
 
 use super::codec::StoredSnapshot;
-use super::put::Replaces;
+use super::put::{Replaces, unchanged};
 use super::take::SnapshotOutcome;
 use crate::checksum;
-use crate::error::StoreError;
+use crate::error::{StoreError, if_condition_holds};
 use crate::event_stream::EventStream;
-use crate::item::{row_key, text};
+use crate::item::{Item, row_key, text};
 use crate::load::LoadOptions;
 use crate::store::EventStore;
 
 impl EventStore {
     /// Stores the aggregate's current state as its snapshot, folded from the first event without any snapshot, and
-    /// replaces even one of the same event. It also deletes the kept snapshots that this release would use.
+    /// replaces even one of the same event. It also deletes the kept snapshots that this release would use, once
+    /// all events are folded.
     pub async fn rebuild_snapshot(
         &self,
         model: &dyn Model,
@@ -27,8 +28,11 @@ impl EventStore {
             return Ok(SnapshotOutcome::NotNeeded);
         }
         let stream = self.stream(model, key);
-        stream.delete_kept_snapshots().await?;
         let loaded = stream.load(LoadOptions::REBUILD).await?;
+        // Only now: when an event cannot be read, a kept snapshot may be all that is left of the events before it.
+        if loaded.version() > 0 {
+            stream.delete_kept_snapshots().await?;
+        }
         stream.store_snapshot(&loaded, Replaces::OlderOrSame, now).await
     }
 }
@@ -39,15 +43,24 @@ impl EventStream<'_> {
         let mut rows = self.kept_snapshots().into_paginator().items().send();
         while let Some(row) = rows.next().await {
             let row = row.map_err(|error| StoreError::of_call("read the kept snapshots", error))?;
-            let sk = text(&row, attributes::SK).to_owned();
             let is_valid = checksum::is_valid(&row);
-            if is_valid && matches!(self.decode_snapshot(row).await?, StoredSnapshot::OfOtherStateVersion { .. }) {
-                continue;
+            let is_usable_by_others = is_valid
+                && matches!(self.decode_snapshot(row.clone()).await?, StoredSnapshot::OfOtherStateVersion { .. });
+            if !is_usable_by_others {
+                self.delete_kept_snapshot(&row).await?;
             }
-            let deletion = self.store.client.delete_item().table_name(&self.store.settings.table_name);
-            let deletion = deletion.set_key(Some(row_key(keys::pk(self.key), sk)));
-            deletion.send().await.map_err(|error| StoreError::of_call("delete a kept snapshot", error))?;
         }
         Ok(())
+    }
+
+    async fn delete_kept_snapshot(&self, row: &Item) -> Result<(), StoreError> {
+        let (unchanged, values) = unchanged(row);
+        let deletion = self.store.client.delete_item().table_name(&self.store.settings.table_name);
+        let deletion = deletion
+            .set_key(Some(row_key(keys::pk(self.key), text(row, attributes::SK).to_owned())))
+            .condition_expression(unchanged)
+            .set_expression_attribute_values((!values.is_empty()).then_some(values));
+        // When the condition fails, another snapshot was stored in the meantime, and stays.
+        if_condition_holds("delete a kept snapshot", deletion.send().await).map(drop)
     }
 }

@@ -1,7 +1,7 @@
 //! Loads of past versions, and kept snapshots: those of another release.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_event_store::{EventStore, SnapshotOutcome};
+use daybook_event_store::{EventStore, SnapshotOutcome, StoreError};
 use daybook_table::keys;
 use daybook_test_support::clock::now;
 use daybook_test_support::notebook::Notebook;
@@ -148,5 +148,18 @@ async fn rebuild_deletes_the_kept_snapshots_that_this_release_would_use() {
     let versions: Vec<_> = kept.iter().map(|row| number(row, "lastSeqNum")).collect();
     // That of the other release which was replaced now is also kept.
     assert_eq!(versions, [200, 400]);
+    assert_eq!(state(&account.load(&table.store()).await)["balance"], balance(400));
+}
+
+#[tokio::test]
+async fn rebuild_that_cannot_fold_the_events_deletes_no_kept_snapshot() {
+    let table = TestTable::new().await;
+    let account = account_with_kept(&table).await;
+    table.delete(&account.key, &keys::event_sk(50)).await;
+    let rows = table.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await;
+    let error = table.store().rebuild_snapshot(account.model(), &account.key, now()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+    assert_eq!(table.rows(&account.key, keys::KEPT_SNAPSHOT_PREFIX).await, rows);
+    // The event is before the kept snapshot that the state is folded from.
     assert_eq!(state(&account.load(&table.store()).await)["balance"], balance(400));
 }

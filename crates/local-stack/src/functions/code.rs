@@ -30,11 +30,11 @@ use crate::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_END
 use crate::local_api::{explain, identify};
 use crate::remote_stack::RemoteStack;
 use crate::services::{Services, Variables, environment_of, function_of};
-use crate::usage::{UsageMeter, count_request};
+use crate::usage::{UsageMeter, count_request, without_tokens};
 
 /// Starts the functions of a project. The table, the bus and the queues must exist.
 pub(crate) fn start(settings: &FunctionSettings, project: Project) -> Result<Version, DevError> {
-    let dynamodb = aws_config_at(&settings.dynamodb_url);
+    let dynamodb = without_tokens(&aws_config_at(&settings.dynamodb_url));
     let meter = UsageMeter::default();
     let metered = meter.metered(&dynamodb);
 

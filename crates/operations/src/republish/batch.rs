@@ -1,6 +1,7 @@
 //! Batches of messages: the outbox rows of the events of a window, in the order of the events.
 //!
-//! Invariant: memory is bounded by two batches, one that is sent and one that is read, and by the reads under way.
+//! Invariant: memory is bounded by two batches, one that is sent and one that is read, and by the reads under way, of 25 rows
+//! or of one event each. Where the index does not show an event's number of rows, it counts as one row.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -21,9 +22,10 @@ const MAX_ROWS: usize = 5_000;
 /// A batch is complete as soon as its details have this many bytes.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Concurrent reads, and the events of each.
+/// Concurrent reads, and the maximum events and rows of each. An event with more rows is read alone.
 const CONCURRENCY: usize = 20;
 const READ_EVENTS: usize = 25;
+const READ_ROWS: usize = 25;
 
 #[derive(Debug)]
 pub(super) struct ReadEvent {
@@ -44,7 +46,7 @@ pub(super) struct Batch {
     pub(super) error: Option<StoreError>,
 }
 
-/// What is read together. The last part of a chunk has its unreadable rows and its end, and no events.
+/// What is read together. The last part of a chunk also has its unreadable rows and its end.
 #[derive(Default)]
 struct Part {
     unreadable: Vec<UnreadableRow>,
@@ -98,10 +100,18 @@ impl<'a> Batches<'a> {
 }
 
 fn parts(Chunk { events, unreadable, through }: Chunk) -> Vec<Part> {
-    let events: Vec<_> = with_counts(events).collect();
-    let part = |events: &[_]| Part { events: events.to_vec(), ..Part::default() };
-    let mut parts: Vec<_> = events.chunks(READ_EVENTS).map(part).collect();
-    parts.push(Part { unreadable, events: Vec::new(), through: Some(through) });
+    let mut parts = Vec::new();
+    let (mut part, mut rows) = (Part::default(), 0);
+    for (event_id, event) in with_counts(events) {
+        let more = event.count().unwrap_or(1);
+        if !part.events.is_empty() && (part.events.len() == READ_EVENTS || rows + more > READ_ROWS) {
+            parts.push(std::mem::take(&mut part));
+            rows = 0;
+        }
+        rows += more;
+        part.events.push((event_id, event));
+    }
+    parts.push(Part { unreadable, through: Some(through), ..part });
     parts
 }
 
@@ -123,4 +133,29 @@ async fn read(store: &EventStore, Part { unreadable, events, through }: Part) ->
         ReadEvent { event_id, aggregate, seq_num, messages }
     });
     Ok(Batch { unreadable, events: events.collect(), through, ..Batch::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers of events of the parts of a chunk, whose events have these numbers of messages and are of one aggregate.
+    fn sizes(messages: &[u64]) -> Vec<usize> {
+        let mut all = 0_u64;
+        let events = (1..).zip(messages).map(|(seq_num, messages)| {
+            all += messages;
+            let (aggregate, event_id) = (AggregateKey::new("todo", "1"), Ulid::from_parts(seq_num, 0));
+            IndexEntry { aggregate, seq_num, event_id, message_seq: Some(all) }
+        });
+        let chunk = Chunk { events: events.collect(), unreadable: Vec::new(), through: Ulid::nil() };
+        parts(chunk).iter().map(|part| part.events.len()).collect()
+    }
+
+    #[test]
+    fn part_ends_after_25_events_or_25_rows() {
+        assert_eq!(sizes(&[1; 60]), [25, 25, 10]);
+        assert_eq!(sizes(&[0; 60]), [25, 25, 10]);
+        assert_eq!(sizes(&[10, 10, 5, 1, 98, 98, 0, 3]), [3, 1, 1, 1, 2]);
+        assert_eq!(sizes(&[]), [0]);
+    }
 }

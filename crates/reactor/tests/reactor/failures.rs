@@ -85,6 +85,23 @@ async fn time_of_an_outage_does_not_count() {
 }
 
 #[tokio::test]
+async fn time_begins_anew_after_a_failure_that_passes() {
+    let setup = Setup::new().await;
+    let due = setup.after(1);
+    setup.start("1", &[("boom", due)]).await;
+    setup.advance(2);
+    assert!(message(&setup.reactor(), &[("1", "boom", due)]).await);
+    // The row can be read and marked, and the state cannot be read.
+    let throttled = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
+    (0..1_000).for_each(|_| setup.table.proxy.fail_next("Query", throttled.clone()));
+    let soon = Instant::now() + Duration::from_secs(10);
+    assert!(message_until(&setup.reactor(), &[("1", "boom", due)], soon).await);
+    setup.table.proxy.take_faults();
+    setup.advance(1_800);
+    fails(&setup, &setup.reactor(), "1", "boom", due).await;
+}
+
+#[tokio::test]
 async fn deadline_of_an_unknown_type_and_of_a_damaged_aggregate_fails() {
     let setup = Setup::new().await;
     let due = setup.after(1);
