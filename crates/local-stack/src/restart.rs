@@ -128,8 +128,7 @@ impl Rebuilder {
     /// Whether the binary is that of another project. The functions then stay as they are, until it is built here again.
     fn is_replaced(&mut self) -> bool {
         const REPLACED: Result<(), &str> = Err("another project has replaced the binary");
-        let is_started = file_state(&self.restarts.binary) == self.started;
-        let other = if is_started { None } else { self.restarts.sources.of_another_project() };
+        let other = self.restarts.sources.of_another_project();
         if let Some(main) = other.as_ref().filter(|_| self.last_build != REPLACED) {
             eprintln!(
                 "daybook: {} is now built from {}: run `cargo build` here, and give each project a target folder of its own",

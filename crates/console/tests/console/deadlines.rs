@@ -27,7 +27,7 @@ async fn aggregate_has_the_deadlines_of_the_shown_version_and_their_states_at_th
     bench.operations();
     let page = bench.get(path).await.body;
     assert!(page.contains(&due) && page.contains("<td><code>Expire</code></td><td>pending</td>"), "{page}");
-    // The last version, a page of events, two queries for the state, and the deadlines; the messages.
+    // The last version, a page of events, two reads for the state, and the deadlines; the messages.
     assert_eq!(bench.operations(), "BatchGetItem 1, GetItem 1, Query 4");
 
     let store = bench.table.direct_store();
@@ -40,7 +40,7 @@ async fn aggregate_has_the_deadlines_of_the_shown_version_and_their_states_at_th
     let page = bench.get(path).await.body;
     assert!(!page.contains("Deadlines"), "{page}");
     // Those of two states, and no deadlines.
-    assert_eq!(bench.operations(), "BatchGetItem 1, Query 7");
+    assert_eq!(bench.operations(), "BatchGetItem 1, GetItem 2, Query 4");
     let page = bench.get(&format!("{path}?version=1")).await.body;
     assert!(page.contains(&due) && page.contains("<td><code>Expire</code></td><td></td>"), "{page}");
 }
