@@ -209,6 +209,11 @@ impl Restore<'_> {
         if !self.uses_table() {
             return Ok(());
         }
+        self.report_what_is_left()
+    }
+
+    /// What a person does after the last step.
+    fn report_what_is_left(&mut self) -> Result<(), Stop> {
         let since = self.options.at.unwrap_or_default() - SignedDuration::from_hours(1);
         let processes = self.stack.registry.iter().filter(|model| !model.sources().is_empty()).map(Model::type_name);
         for process in processes.filter(|_| self.stack.has_processes()).map(str::to_owned).collect::<Vec<_>>() {
