@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Whatever happens to the reports, messages that were sent are deleted from the queue and the others are put back.
-//! - The messages in memory have up to [`MAX_BYTES`]; the next run sends the others.
+//! - The messages in memory have up to `MAX_BYTES`; the next run sends the others.
 
 use std::collections::BTreeMap;
 use std::io;
