@@ -1,6 +1,7 @@
 //! The environment of a command.
 
 use std::io::{self, Write};
+use std::pin::Pin;
 
 use clap::Args;
 use daybook_decider::Registry;
@@ -82,7 +83,6 @@ impl OperatorContext {
         let mut stack = Stack::new(args.over(environment), registry.clone(), *projections, interrupt.clone());
         stack.progress = line.progress();
         let session = Session { stack: stack.clone(), out: Output::new(as_json, &mut **out, line) };
-        // Boxed, because the future of all commands would have the size of the largest one, too large for the stack of a test.
         match Box::pin(command(session)).await {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
             Err(OperatorError::Store { source, .. }) if source.is_missing_table() => Err(stack.missing_table().await),
@@ -91,24 +91,35 @@ impl OperatorContext {
     }
 }
 
+/// A command that runs. Boxed, because the future of all commands together would be too large for the stack of a test.
+type CommandFuture<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
+
 impl<A: Args> OnStack<A> {
-    pub(crate) async fn run(
+    pub(crate) fn run<'a>(
         self,
-        context: &mut OperatorContext,
-        command: impl AsyncFnOnce(A, Session<'_>) -> Ended,
-    ) -> Ended {
-        context.select(&self.stack).await?;
-        self.run_on_named(context, command).await
+        context: &'a mut OperatorContext,
+        command: impl AsyncFnOnce(A, Session<'_>) -> Ended + 'a,
+    ) -> CommandFuture<'a>
+    where
+        A: 'a,
+    {
+        Box::pin(async move {
+            context.select(&self.stack).await?;
+            self.run_on_named(context, command).await
+        })
     }
 
     /// Runs a command for which the local stack is not selected by itself, such as one that only a deployed stack has.
-    pub(crate) async fn run_on_named(
+    pub(crate) fn run_on_named<'a>(
         self,
-        context: &mut OperatorContext,
-        command: impl AsyncFnOnce(A, Session<'_>) -> Ended,
-    ) -> Ended {
+        context: &'a mut OperatorContext,
+        command: impl AsyncFnOnce(A, Session<'_>) -> Ended + 'a,
+    ) -> CommandFuture<'a>
+    where
+        A: 'a,
+    {
         let Self { args, json, stack } = self;
-        context.run(&stack, json, async |session| command(args, session).await).await
+        Box::pin(async move { context.run(&stack, json, async |session| command(args, session).await).await })
     }
 }
 
