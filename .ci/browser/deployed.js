@@ -37,9 +37,9 @@ const services = createServer(async (request, response) => {
     Count: (at) => Math.round(40 + 25 * Math.sin(at / 700)),
     Latency: (at) => 14 + 4 * Math.sin(at / 400),
   };
-  const results = (query.MetricDataQueries ?? []).map(({ MetricStat: { Metric } }) => {
+  const results = (query.MetricDataQueries ?? []).map(({ Id, MetricStat: { Metric } }) => {
     const figure = figures[Metric.MetricName];
-    return { Timestamps: figure ? times : [], Values: figure ? times.map(figure) : [] };
+    return { Id, Timestamps: figure ? times : [], Values: figure ? times.map(figure) : [] };
   });
   const mapping = { UUID: '5c2e4a71-0d0e-4f6c-9d55-0a3c8f6f1f10', State: 'Enabled', LastProcessingResult: 'OK' };
   let answer = { EventSourceMappings: [mapping] };
