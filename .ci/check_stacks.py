@@ -616,7 +616,7 @@ class Stacks(unittest.TestCase):
                 self.count(STACK, file, parameters)
                 self.assert_no_reference_to_what_is_not_created(file, parameters)
                 self.assert_resolved()
-                # A nested add-on has sets of its own.
+                # An add-on within another one is tested in each of its conditions with its own sets of parameters.
                 for name in stacks() if file == "template.yaml" else [STACK]:
                     of_stack = file if name == STACK else "nested stacks"
                     values |= {(of_stack, *pair) for pair in stack(name).resource_map.lazy_condition_map.items()}

@@ -13,8 +13,8 @@ const alarm = (name, state, threshold, description) => ({
   Namespace: 'AWS/Lambda', MetricName: name, Dimensions: [], Statistic: 'Maximum', Period: 60, Threshold: threshold,
   ComparisonOperator: 'GreaterThanThreshold',
 });
-const ofApi = { Namespace: 'AWS/ApiGateway', MetricName: 'Latency', Dimensions: [{ Name: 'ApiId', Value: 'a1b2c3' }] };
-const SLOW = [{ Id: 'slow', MetricStat: { Metric: { ...ofApi, MetricName: 'api-slow' }, Period: 900, Stat: 'Maximum' } }];
+const ofApi = { Namespace: 'AWS/ApiGateway', MetricName: 'api-slow', Dimensions: [{ Name: 'ApiId', Value: 'a1b2c3' }] };
+const SLOW = [{ Id: 'slow', MetricStat: { Metric: ofApi, Period: 900, Stat: 'Maximum' } }];
 const ALARMS = [
   { ...alarm('api-slow', 'OK', 2000, 'One request in a hundred takes longer than two seconds.'), Metrics: SLOW },
   alarm('dead-letter-messages', 'ALARM', 0, 'The dead-letter queue has messages. docs/runbook.md#dead-letter-messages'),

@@ -140,7 +140,7 @@ impl Reactions {
                     self.queue.redrive();
                 }
             }
-            // Later, an operator may retry one that has failed.
+            // Checked before the function ends: meanwhile, the operator may make a failed one pending again.
             self.work.log.expect(is_done(), || format!("still pending: {:?} {:?}", self.pending(), self.unread()));
             ended.notify_one();
         };

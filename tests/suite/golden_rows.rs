@@ -253,6 +253,19 @@ async fn snapshots_of_each_release_are_used() {
         assert_eq!(instance.get("/account/1").await.expect(200).body["state"]["balance"], -50, "{release}");
         let large = instance.get("/account/large").await.expect(200);
         assert_eq!((&large.body["state"]["ownerLast"], &large.body["version"]), (&json!("B"), &json!(3)), "{release}");
+
+        // After a rollback, the release that took the kept snapshot uses it: the latest one is of the other release.
+        let is_before_kept = |row: &Item| {
+            let is_event = keys::event_seq_num(text(row, "sk")).is_some_and(|seq_num| seq_num <= 3);
+            is_event && text(row, "pk").ends_with("#account#1")
+        };
+        let instance = instance_with(&release, |row| !is_before_kept(row)).await;
+        for (sk, version) in [(keys::SNAPSHOT, "7"), (&keys::kept_snapshot_sk(3), "1")] {
+            let mut row = instance.table.row(&key("account/1"), sk).await.unwrap();
+            row.insert("stateVersion".to_owned(), aws_sdk_dynamodb::types::AttributeValue::N(version.to_owned()));
+            instance.table.put(sealed(row)).await;
+        }
+        assert_eq!(instance.get("/account/1").await.expect(200).body["state"]["balance"], -50, "{release}");
     }
 }
 

@@ -95,7 +95,7 @@ impl DeclaredDeadline {
         self.to.is_some() && self.name == name
     }
 
-    /// Its name, and when it is due or for whom it is.
+    /// What its row is set with: its name, and its time or its target.
     pub fn into_row(self) -> Option<(String, Due)> {
         let due = self.due.map(Due::At).or(self.to.map(Due::Now))?;
         Some((self.name, due))
@@ -158,7 +158,11 @@ impl DeadlineChanges {
         if let Some((_, declared)) = twice.filter(|_| !new.is_empty()) {
             return Err(format!("the name {:?} occurs twice", declared.name));
         }
-        let set = new.into_iter().cloned().filter_map(Declaration::declared).filter_map(DeclaredDeadline::into_row);
+        let row = |declared: &Declaration| {
+            let to = declared.command.as_ref().ok()?.0.as_ref();
+            Some((declared.name.to_string(), declared.due.map(Due::At).or_else(|| to.cloned().map(Due::Now))?))
+        };
+        let set = new.into_iter().filter_map(row);
         let dropped = before.iter().filter(|old| !is_in(after, &old.name) && old.check().is_ok());
         Ok(Self { set: set.collect(), dropped: dropped.map(|declared| declared.name.to_string()).collect() })
     }

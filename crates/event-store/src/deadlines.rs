@@ -39,7 +39,7 @@ pub enum DeadlineMark<'a> {
     Fired,
     /// Its command cannot be executed, for this reason, which is truncated to [`DeadlineItem::MAX_ERROR`] bytes.
     Failed(&'a str),
-    /// Its command cannot be executed from now on, and is tried again.
+    /// Its command could not be executed for the first time, and is tried again. The row gets the time.
     Failing,
     /// Its command is to be sent again.
     Pending,

@@ -36,7 +36,7 @@ pub enum PositionMove<'a> {
     To(u64),
     /// The events up to this number are handled, and the next one cannot be, for this reason.
     Suspend(u64, &'a str),
-    /// The events up to this number are handled, and the next one cannot be, from now on.
+    /// The events up to this number are handled. The next one could not be handled for the first time, and is tried again.
     Fail(u64),
 }
 

@@ -17,7 +17,7 @@
 //!   of rules. `tick_worker`: the schedule of the reactor.
 //! - `discarded`: the records that mappings discarded.
 //! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues. `rule_function`: their functions.
-//! - `usage`: the calls of the stack, and the units of the table that they use.
+//! - `usage`: the calls of the stack, and the units of the table that they use; clients that send no tokens with transactions.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`. `console`: those for the console;
 //!   `remote_stack` calls them.
 //! - [`fixtures`]: the events of a project and their responses.

@@ -58,7 +58,7 @@ impl Rebuilder {
         meter: UsageMeter,
     ) -> Result<(Functions, Self), DevError> {
         let started = file_state(&restarts.binary);
-        let mut seen = files(&restarts).await;
+        let mut seen = files(&restarts).await.unwrap_or_default();
         // The build may have read a file before its last change, if that was while it ran. Such a file is built again.
         let (all, begun) = (seen.len(), started.and_then(|(built, _)| built.checked_sub(MAX_BUILD_TIME)));
         seen.retain(|_, (changed, _)| begun.is_some_and(|begun| *changed < begun));
@@ -108,15 +108,11 @@ impl Rebuilder {
             }
             requests.extend(iter::from_fn(|| self.updates.requests.try_recv().ok()));
             ended.extend(iter::from_fn(|| self.processes.try_join_next()));
-            let is_replaced = self.is_replaced();
             let is_unexpected = |end: &Result<End, JoinError>| matches!(end, Ok(End::Unexpected));
-            if !is_replaced && (ended.iter().any(is_unexpected) || self.processes.is_empty()) {
-                sleep(PAUSE).await;
-                self.start_version().await;
-            }
+            let is_down = ended.iter().any(is_unexpected) || self.processes.is_empty();
             // This check begins after the requests have arrived, so it notices every file that was saved before them.
-            if !is_replaced {
-                self.update().await;
+            if let Err(other_main) = self.update(is_down).await {
+                self.keep_functions(&other_main);
             }
             for request in requests {
                 // Fails if nobody waits any more.
@@ -125,28 +121,33 @@ impl Rebuilder {
         }
     }
 
-    /// Whether the binary is that of another project. The functions then stay as they are, until it is built here again.
-    fn is_replaced(&mut self) -> bool {
+    /// Leaves the functions as they are while the binary is that of another project, until it is built here again.
+    fn keep_functions(&mut self, other_main: &Path) {
         const REPLACED: Result<(), &str> = Err("another project has replaced the binary");
-        let other = self.restarts.sources.of_another_project();
-        if let Some(main) = other.as_ref().filter(|_| self.last_build != REPLACED) {
+        self.updates.build_began.send_replace(None);
+        if self.last_build != REPLACED {
             eprintln!(
-                "daybook: {} is now built from {}: run `cargo build` here, and give each project a target folder of its own",
-                self.restarts.binary.display(),
-                main.display()
+                "daybook: the build of another project, with {}, has replaced {}; the functions stay as they are: run \
+                 `cargo build` here, and give each project a target folder of its own",
+                other_main.display(),
+                self.restarts.binary.display()
             );
             self.last_build = REPLACED;
             // When it is this project's again, it is built.
             self.seen.clear();
         }
-        other.is_some()
     }
 
-    /// Builds the sources if they have changed, and uses the result.
-    async fn update(&mut self) {
-        let mut now = files(&self.restarts).await;
+    /// Starts the functions if they are down, builds the sources if they have changed, and uses the result. The error is the file
+    /// with the `main` of another project, from which the binary is built now.
+    async fn update(&mut self, is_down: bool) -> Result<(), PathBuf> {
+        let mut now = files(&self.restarts).await?;
+        if is_down {
+            sleep(PAUSE).await;
+            self.start_version().await;
+        }
         while now != self.seen {
-            now = self.once_unchanged(now).await;
+            now = self.once_unchanged(now).await?;
             let is_quiet = mem::take(&mut self.is_quiet);
             if !is_quiet {
                 eprintln!("daybook: building after a change of {}", changed_file(&self.seen, &now).display());
@@ -154,7 +155,7 @@ impl Rebuilder {
             self.updates.build_began.send_replace(Some(Instant::now()));
             let built = self.restarts.build.run(is_quiet).await;
             self.seen = now;
-            now = files(&self.restarts).await;
+            now = files(&self.restarts).await?;
             self.last_build = Err("the build failed");
             match built {
                 Ok(status) if status.success() => {
@@ -175,14 +176,15 @@ impl Rebuilder {
             }
         }
         self.updates.build_began.send_replace(None);
+        Ok(())
     }
 
-    async fn once_unchanged(&self, mut last: SourceFiles) -> SourceFiles {
+    async fn once_unchanged(&self, mut last: SourceFiles) -> Result<SourceFiles, PathBuf> {
         loop {
             sleep(UNCHANGED_FOR).await;
-            let now = files(&self.restarts).await;
+            let now = files(&self.restarts).await?;
             if now == last {
-                return now;
+                return Ok(now);
             }
             last = now;
         }
@@ -208,10 +210,10 @@ impl Rebuilder {
     }
 }
 
-/// The state of the sources. Reading it does not delay other tasks.
-async fn files(restarts: &Restarts) -> SourceFiles {
+/// The state of the sources, as [`sources::Sources::files`] returns it. Reading it does not delay other tasks.
+async fn files(restarts: &Restarts) -> Result<SourceFiles, PathBuf> {
     let sources = restarts.sources.clone();
-    spawn_blocking(move || sources.files()).await.unwrap_or_default()
+    spawn_blocking(move || sources.files()).await.unwrap_or_else(|_| Ok(SourceFiles::new()))
 }
 
 /// A file that differs between two states of the sources. It is relative to the current folder if it is in it.

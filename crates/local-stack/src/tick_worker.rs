@@ -12,8 +12,8 @@ use crate::functions::Function;
 const TICK: &str = r#"{"tick":true}"#;
 const EACH: Duration = Duration::from_mins(1);
 
-/// Invokes the reactor until the stack stops; `moved` is notified when the clock was moved. The function logs why an invocation has
-/// failed; the next one does the same.
+/// Invokes the reactor once a minute and whenever `moved` is notified, after a move of the clock, until the stack stops. A failed
+/// invocation is not retried: its error is logged, and the next tick does its work.
 pub(crate) async fn run(reactor: Function, timeout: Duration, moved: Arc<Notify>, stop: CancellationToken) {
     loop {
         tokio::select! {

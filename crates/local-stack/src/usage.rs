@@ -3,6 +3,8 @@
 //!
 //! The calls of the API and the stream functions are counted, not those of other processes. The units are those that
 //! DynamoDB reports for successful calls; AWS also charges for transactions that are cancelled.
+//!
+//! Both need clients whose requests are changed on their way, as `without_tokens` does for the speed of the local table.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -229,7 +231,7 @@ fn replace_body(request: &mut HttpRequest, body: Vec<u8>) {
 }
 
 /// The configuration of a client whose calls `call` makes, with the operation, the request and the connector.
-pub(crate) fn intercepted(
+fn intercepted(
     config: &SdkConfig,
     call: impl Fn(&str, HttpRequest, SharedHttpConnector) -> HttpConnectorFuture + Send + Sync + 'static,
 ) -> SdkConfig {

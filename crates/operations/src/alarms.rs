@@ -86,13 +86,13 @@ fn by_minute(results: &[Value], id: &str) -> BTreeMap<i64, f64> {
     found.flat_map(points).map(by_minute).collect()
 }
 
-/// For each result its values within the window, the latest first, each with its time in seconds since 1970.
+/// The values of the one query that returns data, the latest first, each with its time in seconds since 1970.
 pub(crate) async fn values(
     cloudwatch: &SignedCalls,
     window: SignedDuration,
     queries: Value,
-) -> Result<Vec<Vec<(f64, f64)>>, OperatorError> {
-    Ok(results(cloudwatch, window, queries).await?.iter().map(points).collect())
+) -> Result<Vec<(f64, f64)>, OperatorError> {
+    Ok(results(cloudwatch, window, queries).await?.first().map(points).unwrap_or_default())
 }
 
 /// The results of the queries that return data, each with the `Id` of its query, in any order.
@@ -126,7 +126,7 @@ async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> R
         reason: text("StateReason"),
         threshold: alarm["Threshold"].as_f64(),
         comparison: text("ComparisonOperator"),
-        values: values.first().into_iter().flatten().rev().map(|(value, _)| *value).collect(),
+        values: values.into_iter().rev().map(|(value, _)| value).collect(),
     })
 }
 

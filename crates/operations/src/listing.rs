@@ -101,7 +101,7 @@ pub struct ScanListing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    /// The aggregates whose first events are in these partitions, from the position on.
+    /// The aggregates whose first events are in these partitions, after the cursor.
     pub fn indexed(
         store: &'a EventStore,
         partitions: Vec<IndexPartition>,

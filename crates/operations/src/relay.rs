@@ -63,7 +63,7 @@ pub async fn iterator_age(cloudwatch: &SignedCalls, function: &str) -> Result<Op
     });
     let age = json!([{"Id": "age", "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Maximum"}}]);
     let found = values(cloudwatch, METRIC_WINDOW, age).await?;
-    Ok(found.first().and_then(|ages| ages.first()).map(|&(milliseconds, at)| {
+    Ok(found.first().map(|&(milliseconds, at)| {
         #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
         let at = Timestamp::from_second(at as i64).unwrap_or_default();
         IteratorAge { milliseconds, at }

@@ -4,8 +4,10 @@
 //! - What is done is read from AWS, and from nowhere else: an interrupted restore goes on where it ended.
 //! - From the first step until the API is opened, it rejects all requests, and the new table is used with its own epoch only.
 
+mod contents;
+
 use std::io;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use clap::Args;
@@ -14,27 +16,15 @@ use daybook_table::attributes::TTL;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::sleep;
-use ulid::Ulid;
 
 use crate::cloudformation::StackDescription;
 use crate::error::OperatorError;
-use crate::moment::Moment;
 use crate::relay::relay_mappings;
-use crate::republish::{RepublishCounts, RepublishOptions, Window, republish};
-use crate::selection::Selection;
 use crate::signed_calls::{CLOUDFORMATION, DYNAMODB, LAMBDA, SignedCalls};
-use crate::stack::{SETTINGS_TO_REPUBLISH, Stack};
-use crate::verify::verify;
-use crate::walk::WalkOptions;
-
-/// The clocks that date events and the restore differ by less.
-const CLOCKS: SignedDuration = SignedDuration::from_secs(10);
+use crate::stack::Stack;
 
 /// The first and the longest pause before AWS is asked again whether something has ended.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(5)];
-
-const PAGE: usize = 100;
-const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(16).expect("16 is not 0");
 
 /// Replace the table of a stack by a restored one, step by step.
 ///
@@ -320,29 +310,6 @@ impl Restore<'_> {
         Ok(())
     }
 
-    async fn verify(&mut self, epoch: u32) -> Result<(), Stop> {
-        let (into, rate) = (self.options.into.clone(), self.options.rate);
-        // The functions of the stack may not be allowed to use another key.
-        let (table, key) = (self.table(&into).await?.unwrap_or_default(), self.description.parameter("KmsKeyArn"));
-        let used = table["SSEDescription"]["KMSMasterKeyArn"].as_str().unwrap_or("a key of AWS");
-        if !key.is_empty() && key != used {
-            return Err(Stop::Here(format!("{into} is encrypted with {used}, not with KmsKeyArn of the stack, {key}")));
-        }
-        let options = WalkOptions { selection: Selection::default(), rate, concurrency: CONCURRENCY };
-        let mut stack = self.stack_over(&into);
-        // The table may have messages of a stack with a higher epoch than this one.
-        stack.environment = stack.environment.with("EPOCH", (epoch - 1).to_string());
-        let verified = verify(&stack, &options, true, |aggregate, finding| {
-            self.report("found", &format!("{aggregate} {} {}: {}", finding.item, finding.kind, finding.what))
-        });
-        let verified = verified.await?;
-        match (verified.how_to_go_on, verified.counts.findings) {
-            (Some(_), _) => Err(interrupted()),
-            (None, 0) => Ok(()),
-            (None, found) => Err(Stop::Here(format!("{found} findings; docs/restore.md, \"Incomplete appends\""))),
-        }
-    }
-
     async fn use_table(&mut self, epoch: u32) -> Result<(), Stop> {
         let (into, name) = (self.options.into.clone(), self.name.clone());
         let table = self.table(&into).await?.unwrap_or_default();
@@ -391,59 +358,6 @@ impl Restore<'_> {
         self.description = read().await?;
         self.stack.environment = self.description.settings_over(&self.stack.environment);
         Ok(())
-    }
-
-    /// Reports the events of the old table around and after the time of the restore that the new one does not contain.
-    async fn list_lost_events(&mut self) -> Result<(), Stop> {
-        if self.table(&self.source).await?.is_none() {
-            return Ok(self.report("note", &format!("{} does not exist, so its events are not listed", self.source))?);
-        }
-        let store = async |table: &str| self.stack_over(table).store(SETTINGS_TO_REPUBLISH).await;
-        let (old, new, registry) =
-            (store(&self.source).await?, store(&self.options.into).await?, self.stack.registry.clone());
-        let types: Vec<_> = registry.iter().flat_map(Model::stored_events).map(|(name, _)| name).collect();
-        let since = self.options.at.unwrap_or_default() - CLOCKS;
-        let mut after = Ulid::from_parts(u64::try_from(since.as_millisecond()).unwrap_or_default(), 0);
-        let settled_up_to = old.settled_up_to(Timestamp::now());
-        let failed = OperatorError::store("cannot compare the tables");
-        loop {
-            let page = old.merged_feed(&types, Some(after), PAGE, settled_up_to).await.map_err(&failed)?;
-            for (aggregate, event) in page.items.iter().map(|found| (&found.aggregate, &found.event)) {
-                let now = new.events(aggregate, event.seq_num - 1, 1).await.map_err(&failed)?;
-                if now.items.first().is_none_or(|now| now.event_id != event.event_id) {
-                    let (number, name, id) = (event.seq_num, &event.event_type, event.event_id);
-                    self.report("lost", &format!("{aggregate} event {number} {name} {id} of {}", event.occurred_at))?;
-                }
-            }
-            for row in &page.unreadable {
-                self.report("found", &format!("{} {}: {}", row.pk, row.sk, row.reason))?;
-            }
-            match page.more {
-                true if self.stack.interrupt.is_cancelled() => return Err(interrupted()),
-                true => after = page.cursor,
-                false => return Ok(()),
-            }
-        }
-    }
-
-    async fn republish(&mut self) -> Result<(), Stop> {
-        let at = self.options.at.unwrap_or_default();
-        let from = self.options.republish_from.unwrap_or(at - SignedDuration::from_hours(1));
-        let (to, rate) = (at + CLOCKS, self.options.rate);
-        let [types, message_types, event_types] = [const { Vec::new() }; 3];
-        let (begin, end, aggregates) = (Moment::At(from), Moment::At(to), Vec::new());
-        let window = Window { from: begin, to: end, types, aggregates, message_types, event_types };
-        let options = RepublishOptions { window, sends: true, rate, concurrency: CONCURRENCY };
-        let republished = republish(&self.stack, &options, |_| Ok(())).await?;
-        let RepublishCounts { sent, rejected, unreadable, gone, .. } = republished.counts;
-        let listed = format!("`daybook republish --from {from} --to {to}` lists them");
-        let lost = format!("{rejected} rejected by the bus, {unreadable} unreadable, {gone} no longer exist");
-        self.report("note", &format!("{sent} messages sent, {lost}; {listed}"))?;
-        match (republished.failure, republished.how_to_go_on) {
-            (Some(failure), _) => Err(failure.into()),
-            (None, Some(_)) => Err(interrupted()),
-            (None, None) => Ok(()),
-        }
     }
 
     async fn wait(&self, is_true: impl AsyncFn() -> Result<bool, OperatorError>) -> Result<(), Stop> {

@@ -48,7 +48,7 @@ pub struct Walked<C> {
     pub how_to_go_on: Option<String>,
 }
 
-/// A walk that is set up: its selection can be found.
+/// A walk whose selection is checked.
 pub(crate) struct Walk<'a> {
     stack: &'a Stack,
     concurrency: NonZeroUsize,

@@ -106,7 +106,7 @@ impl Reactor {
     ) -> Result<(), Failure> {
         let (name, number, target) = (row.item.name(), row.item.seq_num, to.to_string());
         if let Some(first) = row.item.to.as_ref().filter(|first| **first != target) {
-            let changed = format!("its target was {first}, and is {target} in this release, without another name");
+            let changed = format!("its target was {first}, and is {target} in this release: give it another name");
             return Err(Failure::Permanent(changed));
         }
         let unwritable = |reason| Failure::Permanent(format!("dispatch {name} of {process}: {reason}"));

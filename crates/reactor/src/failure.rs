@@ -21,7 +21,7 @@ pub(crate) enum Failure {
 }
 
 impl Reactor {
-    /// Whether something is given up that cannot be done; `None` if it is not known since when.
+    /// Whether what has failed since this time is given up now, or tried again; `None` without a time: this is its first failure.
     pub(crate) fn gives_up(&self, failing_since: Option<&str>) -> Option<bool> {
         let since: Timestamp = failing_since?.parse().ok()?;
         Some(self.store.now().duration_since(since) >= GIVE_UP_AFTER)

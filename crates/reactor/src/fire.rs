@@ -78,38 +78,36 @@ impl Reactor {
             Failure::Permanent(error) => error,
         };
         match self.mark_failure(deadline, &error).await {
-            Ok(Some(DeadlineMark::Failed(_))) => {
+            Ok(Some(true)) => {
                 counter!("ReactionsGivenUp").increment(1);
                 tracing::error!(aggregate = %key, name, %due, to, error, "the deadline or dispatch failed");
                 true
             }
-            Ok(Some(_)) => {
+            Ok(Some(false)) => {
                 tracing::warn!(aggregate = %key, name, %due, to, error, "the deadline or dispatch cannot be executed, tries again");
                 false
             }
             Ok(None) => true,
             Err(failed) => {
                 let failed = with_causes(&failed);
-                tracing::warn!(aggregate = %key, name, %due, to, error = failed, "the row cannot be marked as failed");
+                tracing::warn!(aggregate = %key, name, %due, to, error, failed, "the deadline or dispatch cannot be executed, nor its row marked");
                 false
             }
         }
     }
 
     /// Marks a deadline that cannot be executed, if it still is pending: as failing, or as failed if it has been for long enough.
-    async fn mark_failure<'a>(
-        &self,
-        deadline: &DueDeadline,
-        error: &'a str,
-    ) -> Result<Option<DeadlineMark<'a>>, StoreError> {
+    /// Returns whether it has failed now; `None` if it was not pending any more.
+    async fn mark_failure(&self, deadline: &DueDeadline, error: &str) -> Result<Option<bool>, StoreError> {
         let Some(stored) = self.pending(deadline).await? else { return Ok(None) };
-        let mark = match self.gives_up(stored.item.failing_since.as_deref()) {
-            Some(false) => return Ok(Some(DeadlineMark::Failing)),
+        let gives_up = self.gives_up(stored.item.failing_since.as_deref());
+        let mark = match gives_up {
+            Some(false) => return Ok(Some(false)),
             Some(true) => DeadlineMark::Failed(error),
             None => DeadlineMark::Failing,
         };
         let is_marked = self.store.mark_deadline(&stored, mark).await?;
-        Ok(Some(if is_marked { mark } else { DeadlineMark::Failing }))
+        Ok(Some(is_marked && gives_up == Some(true)))
     }
 
     async fn try_to_fire(

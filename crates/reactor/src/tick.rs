@@ -16,7 +16,7 @@ use crate::reactor::Reactor;
 /// deadlines that are set so shortly before their time that a tick might miss them.
 const AHEAD: Duration = Duration::from_mins(2);
 
-/// Maximum deadlines that a tick sends, the oldest ones.
+/// Maximum deadlines that a tick sends, or fires itself, the oldest ones.
 const MAX_DEADLINES: usize = 10_000;
 
 /// The number of messages that wait in the queue from which on a tick sends none, and fires deadlines itself: as many as it sends

@@ -16,7 +16,7 @@ pub const EVENT_PREFIX: &str = "EVENT#";
 pub const OUTBOX_PREFIX: &str = "OUTBOX#";
 /// The prefix of the sort keys of stored responses.
 pub const IDEMPOTENCY_PREFIX: &str = "IDEMPOTENCY#";
-/// The prefix of the sort keys of kept snapshots: those of another release, whose state version is another one.
+/// The prefix of the sort keys of kept snapshots: those of another state version, for the release that took them.
 pub const KEPT_SNAPSHOT_PREFIX: &str = "SNAPSHOT#";
 /// The prefix of the sort keys of deadlines.
 pub const DEADLINE_PREFIX: &str = "DEADLINE#";

@@ -65,7 +65,9 @@ impl RowRange<'_> {
                 last.push(greatest);
             }
         }
-        last = to.map_or(last.clone(), |to| last.min(to.to_owned()));
+        if let Some(to) = to {
+            last = last.min(to.to_owned());
+        }
         match after {
             Some(after) if descending => last = last.min(after.to_owned()),
             Some(after) => first = first.max(format!("{after}\0")),
@@ -146,10 +148,11 @@ impl ViewStore {
         range: RowRange<'_>,
         limit: usize,
     ) -> Result<(Vec<ShownRow>, bool), StoreError> {
+        let Some(ends) = range.ends() else { return Ok((Vec::new(), false)) };
         // Downwards, a slice may begin with the row of the cursor.
-        let slices = (0..shards)
-            .map(|shard| self.list_shard(view.rows_pk(shard), range, limit + 1 + usize::from(range.descending)));
-        let slices = try_join_all(slices).await?;
+        let most = limit + 1 + usize::from(range.descending);
+        let slice = |shard| self.list_shard(view.rows_pk(shard), ends.clone(), range.descending, most);
+        let slices = try_join_all((0..shards).map(slice)).await?;
         // After the last row of a slice that has more rows, a part of a row may be missing.
         let ends =
             slices.iter().filter(|(_, more)| *more).filter_map(|(rows, _)| rows.last()).map(|row| row.sk.clone());
@@ -172,17 +175,17 @@ impl ViewStore {
     async fn list_shard(
         &self,
         partition: String,
-        range: RowRange<'_>,
+        (first, last): (String, String),
+        descending: bool,
         limit: usize,
     ) -> Result<(Vec<RowItem>, bool), StoreError> {
-        let Some((first, last)) = range.ends() else { return Ok((Vec::new(), false)) };
         let condition = format!("{} = :pk AND {} BETWEEN :first AND :last", attributes::PK, attributes::SK);
         let query = self.client.query().table_name(&self.table_name).consistent_read(true);
         let query = query.key_condition_expression(condition);
         let query = query.expression_attribute_values(":pk", AttributeValue::S(partition));
         let query = query.expression_attribute_values(":first", AttributeValue::S(first));
         let query = query.expression_attribute_values(":last", AttributeValue::S(last));
-        let query = query.limit(i32::try_from(limit).unwrap_or(i32::MAX)).scan_index_forward(!range.descending);
+        let query = query.limit(i32::try_from(limit).unwrap_or(i32::MAX)).scan_index_forward(!descending);
         let page = query.send().await.map_err(|error| StoreError::of_call("list a view", error))?;
         let rows = page.items.unwrap_or_default().into_iter().map(read).collect::<Result<_, _>>()?;
         Ok((rows, page.last_evaluated_key.is_some()))

@@ -36,8 +36,8 @@ pub struct SnapshotRebuildArgs {
     /// names.
     #[arg(long, value_name = "N")]
     min_events: Option<u64>,
-    /// Fold from the first event, replace current snapshots too, and delete kept ones. Use it to repair
-    /// snapshots in which `daybook verify` finds something wrong.
+    /// Fold from the first event, replace current snapshots too, and delete the copies of older ones. Use it to
+    /// repair snapshots in which `daybook verify` finds something wrong.
     #[arg(long)]
     force: bool,
 }

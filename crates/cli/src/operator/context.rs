@@ -83,6 +83,7 @@ impl OperatorContext {
         let mut stack = Stack::new(args.over(environment), registry.clone(), *projections, interrupt.clone());
         stack.progress = line.progress();
         let session = Session { stack: stack.clone(), out: Output::new(as_json, &mut **out, line) };
+        // Boxed for `daybook console`, which does not run in a `CommandFuture`.
         match Box::pin(command(session)).await {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
             Err(OperatorError::Store { source, .. }) if source.is_missing_table() => Err(stack.missing_table().await),

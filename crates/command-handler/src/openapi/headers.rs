@@ -13,12 +13,13 @@ pub(super) fn etag(version: u64, state_version: u32) -> String {
 pub(super) fn headers(headers: &[(&str, bool)], example: impl Fn(&str) -> Option<String>) -> Value {
     let mut described = fixed("headers");
     let headers = headers.iter().chain(&[("X-Correlation-Id", true)]).map(|&(name, required)| {
-        let mut header = described[name].take();
+        let mut header = described.get_mut(name).expect("fixed.json describes each header").take();
         header["required"] = required.into();
         if let Some(example) = example(name) {
             header["example"] = example.into();
         }
-        (name.trim_start_matches("Row-").to_owned(), header)
+        // Both kinds of `ETag` have this name in a response.
+        (name.strip_prefix("Row-").unwrap_or(name).to_owned(), header)
     });
     headers.collect::<Map<_, _>>().into()
 }

@@ -90,7 +90,7 @@ pub(crate) async fn page(
     let older = next.map(|before| format!("{}&before={before}", filter.address("/events")));
     let content = html! {
         h1 { "Events" }
-        p.facts { (PAGE) " events, the latest first" @if !filter.containing.is_empty() { ": those of them that contain the text" } "." }
+        p.facts { "Up to " (PAGE) " events, the latest first" @if !filter.containing.is_empty() { ": those of them that contain the text" } "." }
         form.filters action=(paths::page("/events")) {
             label { "Aggregate type" select name="type" {
                 @if console.is_local() { option value="" { "all" } }
@@ -102,7 +102,9 @@ pub(crate) async fn page(
             button { "Filter" }
         }
         @if is_live { (live::controls(&filter.address("/events/live"), "events")) }
-        @if events.is_empty() { p.empty { "There is no such event." } }
+        @if events.is_empty() {
+            p.empty { @if older.is_some() { "None of these events matches; older ones may." } @else { "There is no such event." } }
+        }
         div.scroll tabindex="0" { table {
             thead { tr { th { "Event" } th { "Aggregate" } th { "Data" } th { "At" } } }
             tbody data-rows { @for event in &events { (row(event, console.store.now())) } }

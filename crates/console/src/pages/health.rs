@@ -1,4 +1,4 @@
-//! *Health*: the requests to a stack on AWS, and what its alarms watch, with its figures. The dashboard of the stack has more.
+//! *Health*: what the alarms of a stack on AWS watch, with its figures, and the requests to its API. Its dashboard has more.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::console::Console;
 use crate::frame::{Failure, Page};
 use crate::stack::{Alarm, Health};
 
-/// Shows the requests and the alarms: first those that are raised.
+/// Shows the alarms, the raised ones first, and then the requests.
 pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Failure> {
     let health = console.stack.health().await;
     let content = html! {

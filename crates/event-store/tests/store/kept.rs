@@ -129,6 +129,11 @@ async fn unusable_kept_snapshot_does_not_hide_an_older_one() {
         let calls = table.proxy.take_calls();
         assert_eq!(calls.len(), 3, "the latest, the kept ones in one page, the events");
         assert_eq!(calls[2].request["ExpressionAttributeValues"][":first"]["S"], keys::event_sk(101));
+        // An unreadable latest snapshot does not hide it either.
+        let broken = [("state", AttributeValue::S("no JSON".into())), ("stateVersion", AttributeValue::N("1".into()))];
+        table.tamper(&account.key, keys::SNAPSHOT, broken).await;
+        let at = account.load(&table.store()).await;
+        assert_eq!((at.version(), &state(&at)["balance"]), (400, &json!(balance(400))), "{attribute} {value:?}");
     }
 }
 

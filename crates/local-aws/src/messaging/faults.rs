@@ -1,12 +1,12 @@
 //! The injected faults of the local stack: scripts, of which each call uses up one fault, and rules, which apply to every call.
-//! The paused functions have no effect on the bus.
+//! The bus does not use `paused`: the local stack pauses those functions.
 //! As JSON, camelCase, every member optional: `tests` has one of each kind.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::json_protocol::{CallError, CallResponse};
@@ -126,7 +126,7 @@ pub struct FunctionFault {
 }
 
 /// The fault of one call. `{}` is no fault.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CallFault {
     /// Wait this long first, in milliseconds.
@@ -148,7 +148,7 @@ pub struct CallFault {
     pub forever: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EntryFault {
     /// Its index in the request, from 0.
@@ -169,7 +169,7 @@ pub struct Rule {
 
 impl CallFault {
     /// Takes the fault of the next call from a script.
-    pub fn next(script: &mut Vec<Self>) -> Self {
+    pub(crate) fn next(script: &mut Vec<Self>) -> Self {
         next(script, |fault| fault.forever).unwrap_or_default()
     }
 
@@ -207,12 +207,6 @@ impl CallFault {
 
     fn status(&self) -> Option<StatusCode> {
         StatusCode::from_u16(self.http?).ok()
-    }
-
-    /// The status and the code of the error of the whole call, if the fault has one.
-    pub fn status_and_code(&self) -> Option<(u16, String)> {
-        let CallError { status, code, .. } = self.error()?;
-        Some((status.as_u16(), code))
     }
 
     fn error(&self) -> Option<CallError> {

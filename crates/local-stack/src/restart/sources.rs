@@ -12,7 +12,7 @@ const BUILD_FILES: [&str; 4] = ["Cargo.toml", "Cargo.lock", ".cargo/config.toml"
 pub(super) struct Sources {
     /// The file in which cargo lists the sources of the packages in folders, not those of packages from a registry.
     pub(super) list: PathBuf,
-    /// The file with the `main` of the binary.
+    /// The file with the `main` of the binary; `None` if it has another name than `main.rs`.
     main: Option<PathBuf>,
 }
 
@@ -25,14 +25,7 @@ pub(super) type SourceFiles = BTreeMap<PathBuf, FileState>;
 impl Sources {
     pub(super) fn of_binary(binary: &Path) -> Self {
         let list = binary.with_extension("d");
-        Self { main: listed_main(&list), list }
-    }
-
-    /// The file with the `main` of another project, whose build has replaced the binary: projects can share a target folder.
-    pub(super) fn of_another_project(&self) -> Option<PathBuf> {
-        let main = self.main.as_ref()?;
-        // The list may be incomplete while cargo writes it.
-        listed_main(&self.list).filter(|other| other != main)
+        Self { main: main_of(&listed_files(&list)).cloned(), list }
     }
 
     /// Whether cargo has listed the sources.
@@ -41,10 +34,16 @@ impl Sources {
     }
 
     /// The state of the files now. Besides the listed files, these are the files of their packages that cargo reads, and the
-    /// Rust files in the folders of the packages' roots: a module that a build did not find is created later.
-    pub(super) fn files(&self) -> SourceFiles {
-        let list = fs::read_to_string(&self.list).unwrap_or_default();
-        let listed = listed_files(&list);
+    /// Rust files in the folders of the packages' roots: a module that a build did not find is created later. The error is the
+    /// file with the `main` of another project, whose build has replaced the binary: projects can share a target folder.
+    pub(super) fn files(&self) -> Result<SourceFiles, PathBuf> {
+        let listed = listed_files(&self.list);
+        // The list may be incomplete while cargo writes it.
+        if let (Some(own), Some(other)) = (&self.main, main_of(&listed))
+            && own != other
+        {
+            return Err(other.clone());
+        }
         let is_root = |file: &&PathBuf| file.ends_with("lib.rs") || file.ends_with("main.rs");
         let roots: BTreeSet<_> = listed.iter().filter(is_root).filter_map(|file| file.parent()).collect();
         let mut files: BTreeSet<_> = listed.iter().cloned().collect();
@@ -52,7 +51,7 @@ impl Sources {
             add_rust_files(root, &mut files);
             files.extend(root.ancestors().flat_map(|folder| BUILD_FILES.map(|name| folder.join(name))));
         }
-        files.into_iter().filter_map(|file| file_state(&file).map(|state| (file, state))).collect()
+        Ok(files.into_iter().filter_map(|file| file_state(&file).map(|state| (file, state))).collect())
     }
 }
 
@@ -62,16 +61,16 @@ pub(super) fn file_state(file: &Path) -> Option<FileState> {
 }
 
 /// The files in a list `TARGET: FILE FILE …`, in which a space within a name is escaped.
-fn listed_files(list: &str) -> Vec<PathBuf> {
+fn listed_files(list: &Path) -> Vec<PathBuf> {
+    let list = fs::read_to_string(list).unwrap_or_default();
     let line = list.lines().next().unwrap_or_default();
     let files = line.split_once(": ").map_or("", |(_, files)| files);
     let files = files.replace("\\ ", "\0");
     files.split_whitespace().map(|file| file.replace('\0', " ").into()).collect()
 }
 
-fn listed_main(list: &Path) -> Option<PathBuf> {
-    let list = fs::read_to_string(list).ok()?;
-    listed_files(&list).into_iter().find(|file| file.ends_with("main.rs"))
+fn main_of(listed: &[PathBuf]) -> Option<&PathBuf> {
+    listed.iter().find(|file| file.ends_with("main.rs"))
 }
 
 fn add_rust_files(folder: &Path, files: &mut BTreeSet<PathBuf>) {
@@ -110,24 +109,25 @@ mod tests {
             let names = files.keys().filter_map(|file| file.strip_prefix(folder.path()).ok()?.to_str());
             names.map(str::to_owned).collect::<Vec<_>>()
         };
-        let before = sources.files();
+        let files = || sources.files().unwrap();
+        let before = files();
         let expected = ["shop/Cargo.toml", "shop/prices.json", "shop/src/a b.rs", "shop/src/lib.rs"];
         assert_eq!(names(&before), expected);
 
         for (name, text) in [("shop/README.md", "changed"), ("shop/src/.lib.rs.swp", ""), ("shop/src/lib.rs~", "")] {
             write(name, text);
-            assert_eq!(sources.files(), before, "{name}");
+            assert_eq!(files(), before, "{name}");
         }
         let mut last = before;
         for (name, text) in [("shop/prices.json", "{}"), ("shop/src/new/part.rs", ""), ("shop/Cargo.lock", "")] {
             write(name, text);
-            let now = sources.files();
+            let now = files();
             assert_ne!(now, last, "{name}");
             last = now;
         }
         // Editors save by renaming another file.
         write("saved", "");
         fs::rename(path("saved"), path("shop/src/a b.rs")).unwrap();
-        assert_ne!(sources.files(), last);
+        assert_ne!(files(), last);
     }
 }

@@ -270,8 +270,7 @@ async fn outage_marks_no_dispatch() {
         let setup = Setup::new().await;
         setup.notes("box", &[]).await;
         setup.begin("1", &[("a", "box")]).await;
-        let throttled = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
-        (0..1_000).for_each(|_| setup.table.proxy.fail_next(operation, throttled.clone()));
+        setup.throttle(operation);
         let reactor = setup.processes();
         let due = setup.table.direct_store().deadline(&errand("1"), "a").await.unwrap().unwrap().due;
         let due = daybook_table::DueDeadline { due, key: errand("1"), name: "a".to_owned() };

@@ -8,7 +8,6 @@ use daybook_event_store::DeadlineMark;
 use daybook_function_runtime::{QueueBatch, QueueRecord};
 use daybook_reactor::{Reactor, ReactorEvent};
 use daybook_table::keys;
-use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::log;
 use daybook_test_support::row::text;
 use jiff::Timestamp;
@@ -68,8 +67,7 @@ async fn time_of_an_outage_does_not_count() {
     let due = setup.after(1);
     setup.start("1", &[("boom", due)]).await;
     setup.advance(2);
-    let throttled = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
-    (0..1_000).for_each(|_| setup.table.proxy.fail_next("GetItem", throttled.clone()));
+    setup.throttle("GetItem");
     for _ in 0..2 {
         let soon = Instant::now() + Duration::from_secs(2);
         assert!(message_until(&setup.reactor(), &[("1", "boom", due)], soon).await);
@@ -92,8 +90,7 @@ async fn time_begins_anew_after_a_failure_that_passes() {
     setup.advance(2);
     assert!(message(&setup.reactor(), &[("1", "boom", due)]).await);
     // The row can be read and marked, and the state cannot be read.
-    let throttled = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
-    (0..1_000).for_each(|_| setup.table.proxy.fail_next("Query", throttled.clone()));
+    setup.throttle("Query");
     let soon = Instant::now() + Duration::from_secs(10);
     assert!(message_until(&setup.reactor(), &[("1", "boom", due)], soon).await);
     setup.table.proxy.take_faults();

@@ -121,9 +121,8 @@ async fn event_that_cannot_be_handled_suspends_its_position_alone_after_twelve_m
 async fn damaged_row_of_an_event_suspends_and_an_outage_does_not() {
     let setup = Setup::new().await;
     setup.notes("box", &["1/begin", "1/a", "1/b"]).await;
-    let throttled = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
     for operation in ["GetItem", "Query", "TransactWriteItems"] {
-        (0..1_000).for_each(|_| setup.table.proxy.fail_next(operation, throttled.clone()));
+        setup.throttle(operation);
         let soon = tokio::time::Instant::now() + std::time::Duration::from_secs(2);
         let body = ChangedAggregates::one(postbox("box"), 4).to_body();
         assert!(message(&setup.processes(), body, soon).await, "{operation}");

@@ -13,6 +13,7 @@ use daybook_queue::{Queue, SqsClient, Waits};
 use daybook_reactor::{Reactor, ReactorEvent};
 use daybook_table::{AggregateKey, DueDeadline, DueDeadlines, keys};
 use daybook_test_support::commands::{requests, transact};
+use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::row::Item;
 use daybook_test_support::table::{TestTable, settings};
 use jiff::Timestamp;
@@ -40,6 +41,12 @@ pub(crate) fn timer(id: &str) -> AggregateKey {
 impl Setup {
     pub(crate) async fn new() -> Self {
         Self::with(settings()).await
+    }
+
+    /// Throttles the calls of `operation` until the faults are taken back.
+    pub(crate) fn throttle(&self, operation: &'static str) {
+        let throttled = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
+        (0..1_000).for_each(|_| self.table.proxy.fail_next(operation, throttled.clone()));
     }
 
     pub(crate) async fn with(settings: StoreSettings) -> Self {
