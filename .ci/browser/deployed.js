@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process';
 import { createServer } from 'node:http';
 import { visitOtherSite } from './other_site.js';
 import {
-  API_URL, BUS_URL, DAYBOOK, DYNAMODB_URL, follow, followText, look, open, page, post, setFaults, shows, visitAt,
+  API_URL, BUS_URL, DAYBOOK, DYNAMODB_URL, follow, followText, look, open, page, post, setFaults, shows, text, visitAt,
 } from './visitor.js';
 
 // The figures of four alarms, as CloudWatch returns them, and the mapping of the relay, as Lambda does.
@@ -115,6 +115,7 @@ async function readOnly() {
   await open('/health');
   await shows('4 alarms, 1 raised');
   await shows('Requests in the last hour');
+  assert.match(await text(), /Per minute: latest [1-9]/);
   await look('health');
   // The pages that only the local stack has.
   for (const path of ['/bus', '/correlation', '/faults', '/command/order']) {

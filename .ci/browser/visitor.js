@@ -91,6 +91,9 @@ export const setFaults = (faults) => send('PUT', '/_dev/faults', faults);
 
 /** Checks the page in both themes and on a wide and a narrow screen, and takes pictures. */
 export async function look(name) {
+  await page.setViewport({ ...WIDE, width: 1900 });
+  const { width } = await (await page.$('main')).boundingBox();
+  if (width < 1500) problems.push(`${name} uses only ${width} of 1900 pixels`);
   for (const [theme, width] of [['light', 1280], ['dark', 1280], ['light', 390], ['dark', 390]]) {
     await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: theme }]);
     await page.setViewport({ width, height: width === 390 ? 844 : 860 });
@@ -101,6 +104,8 @@ export async function look(name) {
     }
     const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
     if (overflow > 0) problems.push(`${name} is ${overflow} pixels wider than a screen of ${width}`);
+    const heads = await page.$$eval('.scroll table:not(.bus) thead', (all) => all.filter((head) => head.offsetHeight > 0).length);
+    if (width === 390 && heads > 0) problems.push(`${name} has ${heads} tables on a narrow screen that are no lists`);
     await page.screenshot({ path: `${SCREENSHOTS}/${name}-${theme}${width === 390 ? '-narrow' : ''}.png` });
   }
   // The console itself has no image and no script in the content of a page, so each would be something that people wrote.

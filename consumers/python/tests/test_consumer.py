@@ -15,7 +15,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from unittest.mock import Mock
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -275,9 +274,8 @@ class ConsumerTest(unittest.TestCase):
         self.assertEqual(journal.aggregates()["note/1"], expected)
 
     def test_an_aws_error_of_the_function_counts_as_an_attempt_and_an_error_of_the_table_does_not(self) -> None:
-        def get_item(**given: Any) -> Any:
-            table = "none" if given["Key"]["pk"].endswith("#unavailable") else TABLE
-            return DYNAMODB.get_item(**given | {"TableName": table})
+        def from_no_table(params: Any, **_: Any) -> Any:
+            return params | {"TableName": "none"} if params["Key"]["pk"].endswith("#unavailable") else params
 
         def handle(message: Any, rows: Rows) -> None:
             if message["detail"]["metadata"]["aggregateId"] == "1":
@@ -287,8 +285,8 @@ class ConsumerTest(unittest.TestCase):
             with suppress(Exception):
                 rows.get("unavailable", "any")
 
-        client, journal = Mock(wraps=DYNAMODB), Journal("aws-errors")
-        client.get_item = get_item
+        client, journal = boto3.resource("dynamodb").meta.client, Journal("aws-errors")
+        client.meta.events.register("provide-client-params.dynamodb.GetItem", from_no_table)
         journal.handler = Consumer(journal.name, TABLE, handle, max_attempts=2, client=client)
         batch: list[Any] = [{"of": f"note/{number}", "seq": 1} for number in (1, 2, 3)]
         self.assertEqual([journal.deliver(batch) for _ in range(2)], [["0", "1", "2"], ["2"]])

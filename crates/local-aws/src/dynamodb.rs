@@ -170,6 +170,14 @@ mod tests {
                     assert_eq!(keys, [&json!(number.to_string())]);
                 }
             }
+            // While nothing is written, a read does not ask the stream, so it does not notice that its iterator is wrong.
+            let [reader, _] = &mut readers;
+            assert!(reader.records().unwrap().is_empty());
+            "wrong".clone_into(&mut reader.iterator);
+            assert!(reader.records().unwrap().is_empty());
+            let item = json!({"TableName": "daybook-dev", "Item": {"pk": {"S": "last"}}});
+            database.put_item(from_value(item).unwrap()).unwrap();
+            assert!(reader.records().is_err());
         }
     }
 }

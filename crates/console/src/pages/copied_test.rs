@@ -77,9 +77,12 @@ async fn of_state(
 ) -> Result<Option<String>, Failure> {
     let Some(events) = events(console, key, version).await? else { return Ok(None) };
     let options = LoadOptions { policy: LoadPolicy::Incremental, at_least: 0, at: Some(version) };
-    let state = console.store.load_with(model, key, options).await?.state;
+    let loaded = console.store.load_with(model, key, options).await?;
+    if loaded.version() != version {
+        return Err(Failure::missing(format!("{key} has no version {version}.")));
+    }
     let name = format!("state of {key} at version {version}").to_snake_case();
-    let (given, state) = (list(&readable(model, &events)?, 1), raw(&personal::shown(state.text())));
+    let (given, state) = (list(&readable(model, &events)?, 1), raw(&personal::shown(loaded.state.text())));
     let test = format!(
         "\n#[test]\nfn {name}() {{\n    let state = given::<Subject>({given}).state();\n    let expected: serde_json::Value = \
          serde_json::from_str({state}).unwrap();\n    assert_eq!(serde_json::to_value(state).unwrap(), expected);\n}}\n"

@@ -99,8 +99,7 @@ fn tree(nodes: &[Node], now: Timestamp) -> Markup {
 /// Maximum columns of the sequence diagram.
 const MAX_COLUMNS: usize = 30;
 
-/// The same as a sequence diagram: a column for each aggregate, and an arrow from the aggregate of the cause. Empty for one aggregate,
-/// and for very many.
+/// The same as a sequence diagram: a column for each aggregate, and an arrow from the aggregate of the cause. Empty for one aggregate.
 fn sequence(nodes: &[Node]) -> Markup {
     let mut all = Vec::new();
     let (mut column_of, mut column_of_message) = (BTreeMap::new(), BTreeMap::new());
@@ -112,8 +111,10 @@ fn sequence(nodes: &[Node]) -> Markup {
         });
         column_of_message.insert(metadata.message_id.as_str(), column);
     }
-    if !(2..=MAX_COLUMNS).contains(&all.len()) {
-        return html! {};
+    match all.len() {
+        0 | 1 => return html! {},
+        2..=MAX_COLUMNS => {}
+        count => return html! { p.hint { "These are " (count) " aggregates, too many for a diagram across them." } },
     }
     // The class of a cell that the arrow to a message passes, or ends in.
     let passes = |from: Option<usize>, to: usize, at: usize| match from {

@@ -17,7 +17,7 @@ use crate::pages::aggregates::count;
 use crate::pages::projections::{Lag, lags};
 use crate::paths;
 use crate::schema_fields::commands;
-use crate::stack::{Rule, RuleFunction};
+use crate::stack::{QueuePurpose, Rule, RuleFunction};
 
 /// What the page shows. The figures are those of the local stack, and so are the rules.
 struct Diagram<'a> {
@@ -27,6 +27,8 @@ struct Diagram<'a> {
     /// The numbers of aggregates by type.
     aggregates: BTreeMap<&'a str, String>,
     lags: Vec<Lag>,
+    /// The messages in the queue of the reactor, which executes the processes.
+    reactions: u64,
 }
 
 /// Shows the aggregate types. Of a stack on AWS, it reads nothing.
@@ -37,9 +39,13 @@ pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Fa
         rules: Vec::new(),
         aggregates: BTreeMap::new(),
         lags: Vec::new(),
+        reactions: 0,
     };
     if console.is_local() {
-        diagram.rules = console.stack.stream().await?.rules;
+        let stream = console.stack.stream().await?;
+        let reactions = stream.queues.iter().filter(|queue| queue.purpose == QueuePurpose::Reactions);
+        diagram.reactions = reactions.map(|queue| queue.visible + queue.hidden).sum();
+        diagram.rules = stream.rules;
         for model in console.registry.iter() {
             diagram.aggregates.insert(model.type_name(), count(&console, model).await?);
         }
@@ -78,6 +84,7 @@ impl Diagram<'_> {
                     @if let Some(count) = self.aggregates.get(name) { p.hint { (count) @if count == "1" { " aggregate" } @else { " aggregates" } } }
                     @if !sources.is_empty() {
                         p { "process of" @for source in sources { " " a href={ "#" (anchor(source)) } { (source) } } }
+                        @if self.reactions > 0 { p { a.warn href=(paths::page("/stream")) { (self.reactions) " waiting" } } }
                     }
                 }
                 div.commands {
@@ -203,7 +210,7 @@ fn consumer(rule: &Rule) -> Markup {
     html! {
         p title=(rule.rule) {
             "→ queue " a href=(paths::page("/stream")) { (rule.queue) }
-            @if let Some(RuleFunction { name, .. }) = &rule.function { " → " strong { (name) } }
+            @if let Some(RuleFunction { name, .. }) = &rule.function { " → " a href=(paths::page("/stream")) { (name) } }
             @if rule.rule.trim_start().starts_with('{') { span.hint { ", if its pattern matches" } }
             @if waiting > 0 { " " span.warn { (waiting) " waiting" } }
             @if rule.dead_letters > 0 { " " a.bad href=(paths::page("/dead-letters")) { (rule.dead_letters) " dead-letter" } }

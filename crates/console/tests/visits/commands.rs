@@ -62,6 +62,7 @@ async fn copied_test_is_the_one_that_runs_with_the_aggregates() {
     let accepted = [("command", "RecordTransaction"), ("id", "123"), ("data.desc", "C"), ("data.amount", "600")];
     let accepted = visit.submit("/command/account", &accepted).await;
     let state = visit.page("/aggregates/account/123/test?version=4").await;
+    assert_eq!(visit.get("/aggregates/account/123/test?version=99").await.status(), 404);
     let parts = [&rejected, &accepted, &state].map(|page| {
         let source = page.between("aria-label=\"Rust source\">", "</pre>");
         source

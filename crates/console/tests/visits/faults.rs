@@ -1,5 +1,6 @@
 //! The page of the faults.
 
+use reqwest::{Method, StatusCode};
 use serde_json::json;
 
 use crate::stack::Visit;
@@ -36,6 +37,19 @@ async fn switches_set_the_faults_and_show_them() {
     for json in ["{\"putEvents\": []}", "{\"entries\": [], \"paused\": []}"] {
         let set = visit.submit("/faults", &[("action", "json"), ("json", json)]).await;
         set.has("No part of the stack fails any more.").lacks(">on</span>");
+    }
+    visit.stop().await;
+}
+
+/// A page of another site, or a name that another site gave this machine, is admitted nowhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn other_sites_reach_neither_the_api_nor_the_faults() {
+    let visit = Visit::start().await;
+    for (method, path) in [(Method::PUT, "/_dev/faults"), (Method::POST, "/todo"), (Method::GET, "/_console")] {
+        for (name, value) in [("origin", "https://example.com"), ("host", "rebound.example.com")] {
+            let response = visit.request_api(method.clone(), path, (name, value)).await;
+            assert_eq!(response.status(), StatusCode::FORBIDDEN, "{method} {path} {name}");
+        }
     }
     visit.stop().await;
 }

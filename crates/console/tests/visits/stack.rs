@@ -115,10 +115,10 @@ impl Visit {
         self.client.get(format!("{}{path}", self.stack.console_url())).send().await.unwrap()
     }
 
-    /// The response of the API to a client that accepts this.
-    pub(crate) async fn request_api(&self, method: Method, path: &str, accept: &str) -> Response {
+    /// The response of the API to a request with this header.
+    pub(crate) async fn request_api(&self, method: Method, path: &str, header: (&str, &str)) -> Response {
         let url = format!("{}{path}", self.stack.api_url());
-        self.client.request(method, url).header("accept", accept).send().await.unwrap()
+        self.client.request(method, url).header(header.0, header.1).send().await.unwrap()
     }
 
     /// The page at a path, as soon as it has this text.

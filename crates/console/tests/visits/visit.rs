@@ -151,7 +151,7 @@ async fn address_without_a_page_is_not_found() {
 async fn browser_at_the_address_of_the_api_is_led_to_the_console() {
     const OF_BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
     let visit = Visit::start().await;
-    let response = visit.request_api(Method::GET, "/", OF_BROWSER).await;
+    let response = visit.request_api(Method::GET, "/", ("accept", OF_BROWSER)).await;
     assert_eq!((response.url().path(), response.status().as_u16()), ("/_console", 200));
     assert!(response.text().await.unwrap().contains("Nothing has happened yet"));
     // Everything else is answered as by API Gateway.
@@ -163,7 +163,7 @@ async fn browser_at_the_address_of_the_api_is_led_to_the_console() {
         (Method::GET, "//", OF_BROWSER),
         (Method::GET, "/nothing", OF_BROWSER),
     ] {
-        let response = visit.request_api(method.clone(), path, accept).await;
+        let response = visit.request_api(method.clone(), path, ("accept", accept)).await;
         assert_eq!(response.status(), 404, "{method} {path}");
         assert_eq!(response.headers()["content-type"], "application/problem+json", "{method} {path}");
     }
