@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use daybook_admin::{AdminCalls, Finding};
+use daybook_admin::AdminCalls;
 use daybook_decider::joint::decide;
 use daybook_decider::{
     Addressed, AggregateKey, Caller, CommandError, CommandRequest, DecisionInput, Decisions, Folded, Involved,
@@ -20,6 +20,7 @@ use ulid::Ulid;
 use crate::error::OperatorError;
 use crate::selection::AggregateName;
 use crate::stack::{SETTINGS_TO_IMPORT_MESSAGES, Stack};
+use crate::verify::VerifyFinding;
 
 /// The time for the command.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -54,7 +55,7 @@ pub struct ForgottenAggregate {
     /// Whether its state was forgotten before.
     pub was_forgotten: bool,
     #[serde(skip)]
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerifyFinding>,
 }
 
 /// Forgets an aggregate.
@@ -102,7 +103,8 @@ pub async fn forget(stack: &Stack, options: &ForgetOptions) -> Result<ForgottenA
             match options.verifies {
                 true => {
                     let verified = store.admin().verify(model, key, Timestamp::now()).await.map_err(&unavailable)?;
-                    [verified.findings, verified.warnings].concat()
+                    let found = verified.findings.iter().chain(&verified.warnings);
+                    found.map(|finding| VerifyFinding::new(finding, stack.is_local())).collect()
                 }
                 false => Vec::new(),
             }

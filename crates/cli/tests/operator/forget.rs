@@ -37,6 +37,16 @@ async fn forget_ends_the_key_once_it_is_confirmed() {
 }
 
 #[tokio::test]
+async fn finding_about_a_missing_message_has_the_words_of_verify() {
+    let setup = Setup::new().await;
+    register(&setup).await;
+    setup.delete("customer/7", "OUTBOX#000000000001#0").await;
+    let lines = setup.daybook("forget customer/7 --yes --verify").await.expect(Exit::Findings);
+    assert!(lines[0].starts_with("customer/7 OUTBOX#000000000001#0 missing: message 1"), "{lines:?}");
+    assert!(lines[0].ends_with("unless the clock of the local stack was moved"), "{lines:?}");
+}
+
+#[tokio::test]
 async fn key_that_a_restore_brings_back_is_found_and_ended_again() {
     let setup = Setup::new().await;
     register(&setup).await;
