@@ -110,7 +110,6 @@ class Reader:
                     self.command(command, printed)
                     if command.startswith("cd "):
                         self.folder = self.folder / self.here(command)[3:]
-                        self.folder.joinpath("Cargo.lock").write_text((ROOT / "Cargo.lock").read_text())
 
 
 if __name__ == "__main__":

@@ -17,6 +17,14 @@ fn read(page: &str) -> String {
     std::fs::read_to_string(workspace().join(page)).unwrap()
 }
 
+#[test]
+fn pages_require_the_rust_version_of_the_manifest() {
+    let required = format!("You need Rust {} or later", env!("CARGO_PKG_RUST_VERSION"));
+    for page in ["README.md", "docs/tutorial.md"] {
+        assert!(read(page).contains(&required), "{page} does not contain {required:?}");
+    }
+}
+
 /// A `curl` command of a page, and what it prints.
 #[derive(Debug)]
 struct Command {

@@ -93,7 +93,7 @@ impl Flows {
 
 #[cfg(test)]
 mod tests {
-    use daybook_decider::{Aggregate, Commands, Context, Deadline, Decision, EventType};
+    use daybook_decider::{Aggregate, Commands, Context, Deadline, Decision, EventType, Rejection};
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
 
@@ -140,6 +140,52 @@ mod tests {
         fn deadlines((): &()) -> Vec<Deadline<Command>> {
             vec![Deadline::new("late", "2030-01-01T00:00:00Z".parse().unwrap(), &Command::Add {})]
         }
+    }
+
+    /// Begins a watch for callers with a name.
+    struct Member;
+
+    #[derive(Serialize, Deserialize, JsonSchema)]
+    #[serde(tag = "command", content = "data", deny_unknown_fields)]
+    enum MemberCommand {
+        Join {},
+    }
+
+    #[derive(Clone, Serialize, Deserialize, JsonSchema)]
+    #[serde(tag = "type", content = "data")]
+    enum MemberEvent {
+        Joined {},
+    }
+
+    impl Aggregate for Member {
+        const TYPE: &'static str = "member";
+        const STATE_VERSION: u32 = 1;
+        const COMMANDS: Commands = Commands { create: "Join", update: None, delete: None };
+        const EVENTS: &'static [EventType] = &[EventType::new("Joined", 1)];
+
+        type State = ();
+        type Command = MemberCommand;
+        type Event = MemberEvent;
+
+        fn decide(
+            (): &(),
+            MemberCommand::Join {}: MemberCommand,
+            context: &Context<'_, Self::Event>,
+        ) -> Decision<Self::Event> {
+            let name = context.caller().principal.as_ref().ok_or_else(|| Rejection::new("Nobody", "who is it?"))?;
+            context.send::<Watch>(name, &Command::Begin {});
+            Ok(vec![MemberEvent::Joined {}])
+        }
+
+        fn evolve((): (), MemberEvent::Joined {}: &Self::Event) {}
+    }
+
+    #[test]
+    fn decision_that_wants_a_caller_is_followed_by_the_creation_that_it_sends() {
+        let flows = Flows::new(&Registry::new().with::<Watch>().unwrap().with::<Member>().unwrap());
+        let (event, to, command) = ("Joined".to_owned(), "watch".to_owned(), "Begin".to_owned());
+        let sent = Link { from: "member", event, kind: LinkKind::Sent, to, command };
+        assert!(flows.links.contains(&sent), "{flows:?}");
     }
 
     #[test]

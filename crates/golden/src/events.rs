@@ -49,7 +49,7 @@ impl GoldenFiles {
                 *entry = with_reads(entry, &read);
             }
         }
-        for Written { name, version, shape, data } in &written {
+        for Golden { name, version, shape, data, .. } in &written {
             if !golden.iter().any(|golden| golden.name == *name && golden.version == *version) {
                 entries.push(format!(
                     "{{\n    \"name\": \"{name}\",\n    \"version\": {version},\n    \"shape\": {shape},\n    \"data\": {data}\n  }}"
@@ -211,22 +211,20 @@ fn written_version(model: &dyn Model, name: &str) -> Option<u32> {
     model.events().iter().find(|event| event.name == name).map(|event| event.version)
 }
 
-/// An event as today's code writes it.
-struct Written {
-    name: String,
-    version: u32,
-    shape: Value,
-    /// An example.
-    data: Value,
-}
-
-fn written(model: &dyn Model) -> Vec<Written> {
+/// The events as today's code writes them, each with an example.
+fn written(model: &dyn Model) -> Vec<Golden> {
     let schema = Value::from(model.schemas().event.clone());
     let variants = schema["oneOf"].as_array().unwrap();
     let of = |variant: &Value| {
-        let (name, data) = (variant["properties"]["type"]["const"].as_str()?, &variant["properties"]["data"]);
-        let version = written_version(model, name)?;
-        Some(Written { name: name.to_owned(), version, shape: shape::of(data, &schema), data: sample(data, &schema) })
+        let (name, data) =
+            (variant["properties"]["type"]["const"].as_str()?.to_owned(), &variant["properties"]["data"]);
+        let (version, shape) = (written_version(model, &name)?, shape::of(data, &schema));
+        let mut event = Golden { name, version, shape, data: sample(data, &schema), reads: None };
+        // With what the code writes besides the required members, such as `null` for an `Option`.
+        if let Ok([(_, written)]) = model.read(&event.recorded(1)).as_deref() {
+            event.data = shown(written);
+        }
+        Some(event)
     };
     variants.iter().filter_map(of).collect()
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use clap::Args;
-use daybook_admin::{AdminCalls, Finding};
+use daybook_admin::AdminCalls;
 use daybook_decider::joint::decide;
 use daybook_decider::{
     Addressed, AggregateKey, Caller, CommandError, CommandRequest, DecisionInput, Decisions, Folded, Involved,
     JointError, Json, Meta, Model, Registry,
 };
 use daybook_event_store::{
-    CommandResponse, Decide, EventStore, LoadPolicy, ResponseDetail, TransactOptions, Undecided,
+    CommandResponse, Decide, EventStore, LoadPolicy, ResponseDetail, TransactError, TransactOptions, Undecided,
 };
 use jiff::Timestamp;
 use serde::Serialize;
@@ -20,15 +20,16 @@ use ulid::Ulid;
 use crate::error::OperatorError;
 use crate::selection::AggregateName;
 use crate::stack::{SETTINGS_TO_IMPORT_MESSAGES, Stack};
+use crate::verify::VerifyFinding;
 
 /// The time for the command.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Forget the personal values about an aggregate, in all rows that the stack stores.
 ///
-/// A dry run by default, which does not ask the aggregate whether it accepts the command; `--yes` executes it. It sends the command that
-/// the code declares (FORGET). Its event, the end of the key and the release of claims are one transaction. If the aggregate is forgotten
-/// already, only its key is ended, in case a restore has brought it back. Copies outside the stack are not changed.
+/// A dry run by default, which decides the command that the code declares (FORGET), and appends nothing; `--yes` executes it. Its
+/// event, the end of the key and the release of claims are one transaction. If the aggregate is forgotten already, only its key is
+/// ended, in case a restore has brought it back. Copies outside the stack are not changed.
 #[derive(Clone, Debug, Args)]
 pub struct ForgetOptions {
     /// The aggregate.
@@ -54,7 +55,7 @@ pub struct ForgottenAggregate {
     /// Whether its state was forgotten before.
     pub was_forgotten: bool,
     #[serde(skip)]
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerifyFinding>,
 }
 
 /// Forgets an aggregate.
@@ -77,37 +78,35 @@ pub async fn forget(stack: &Stack, options: &ForgetOptions) -> Result<ForgottenA
     if command.is_none() && !was_forgotten {
         return Err(failed("its type declares no FORGET".to_owned()));
     }
-    let findings = match options.forgets {
-        false => Vec::new(),
-        true => {
-            if let Some(command) = command.filter(|_| !was_forgotten) {
-                let commands = [CommandRequest { command: command.to_owned(), data: Json::empty_object() }];
-                let forgetting = Forgetting { registry, store: &store, key, commands: &commands };
-                let options = TransactOptions {
-                    policy: LoadPolicy::Incremental,
-                    creates: false,
-                    expected_version: None,
-                    idempotency: None,
-                    deadline: Instant::now() + PATIENCE,
-                };
-                let sent = store.transact(model, key, &forgetting, &options).await;
-                sent.map_err(|error| failed(daybook_function_runtime::with_causes(&error)))?;
-            }
-            let after = store.load(model, key).await.map_err(&unavailable)?;
-            if !is_forgotten(&after.folded)? {
-                return Err(failed("is_forgotten is false after the command; its key is still there".to_owned()));
-            }
-            version = after.version();
-            store.end_key(key).await.map_err(&unavailable)?;
-            match options.verifies {
-                true => {
-                    let verified = store.admin().verify(model, key, Timestamp::now()).await.map_err(&unavailable)?;
-                    [verified.findings, verified.warnings].concat()
-                }
-                false => Vec::new(),
-            }
+    if let Some(command) = command.filter(|_| !was_forgotten) {
+        let commands = [CommandRequest { command: command.to_owned(), data: Json::empty_object() }];
+        let forgetting = Forgetting { registry, store: &store, key, commands: &commands, appends: options.forgets };
+        let options = TransactOptions {
+            policy: LoadPolicy::Incremental,
+            creates: false,
+            expected_version: None,
+            idempotency: None,
+            deadline: Instant::now() + PATIENCE,
+        };
+        match store.transact(model, key, &forgetting, &options).await {
+            Ok(_) | Err(TransactError::Decide(NotForgotten::DryRun)) => {}
+            Err(error) => return Err(failed(daybook_function_runtime::with_causes(&error))),
         }
-    };
+    }
+    let mut findings = Vec::new();
+    if options.forgets {
+        let after = store.load(model, key).await.map_err(&unavailable)?;
+        if !is_forgotten(&after.folded)? {
+            return Err(failed("is_forgotten is false after the command; its key is still there".to_owned()));
+        }
+        version = after.version();
+        store.end_key(key).await.map_err(&unavailable)?;
+        if options.verifies {
+            let verified = store.admin().verify(model, key, Timestamp::now()).await.map_err(&unavailable)?;
+            let found = verified.findings.iter().chain(&verified.warnings);
+            findings.extend(found.map(|finding| VerifyFinding::new(finding, stack.is_local())));
+        }
+    }
     let (aggregate, dry_run) = (key.to_string(), !options.forgets);
     Ok(ForgottenAggregate { aggregate, dry_run, command, version, was_forgotten, findings })
 }
@@ -118,11 +117,17 @@ struct Forgetting<'a> {
     store: &'a EventStore,
     key: &'a AggregateKey,
     commands: &'a [CommandRequest],
+    /// Otherwise it is only decided.
+    appends: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct NotForgotten(String);
+enum NotForgotten {
+    #[error("{0}")]
+    Undecided(String),
+    #[error("it is a dry run")]
+    DryRun,
+}
 
 impl Decide for Forgetting<'_> {
     type Error = NotForgotten;
@@ -136,10 +141,10 @@ impl Decide for Forgetting<'_> {
         let input = DecisionInput { involved: involved.clone(), ..input };
         match decide(self.registry, before, &[Addressed::new(self.key, self.commands)], &input) {
             Err(JointError { error: CommandError::Needs(needs), .. }) => Err(Undecided::Needs(needs)),
-            Err(error) => Err(NotForgotten(error.to_string()).into()),
+            Err(error) => Err(NotForgotten::Undecided(error.to_string()).into()),
             Ok(Decisions { own, .. }) if own.rejection.is_some() => {
                 let reason = own.rejection.map(|rejection| format!("{}: {}", rejection.name, rejection.detail));
-                Err(NotForgotten(reason.unwrap_or_default()).into())
+                Err(NotForgotten::Undecided(reason.unwrap_or_default()).into())
             }
             Ok(decisions) => Ok(decisions),
         }
@@ -150,6 +155,9 @@ impl Decide for Forgetting<'_> {
     }
 
     fn respond(&self, _: &Folded, decided: &Decisions, _: ResponseDetail) -> Result<CommandResponse, NotForgotten> {
+        if !self.appends {
+            return Err(NotForgotten::DryRun);
+        }
         let version = decided.own.after.version();
         Ok(CommandResponse { status: 200, version, state_version: 0, body: String::new() })
     }

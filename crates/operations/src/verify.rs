@@ -2,7 +2,7 @@
 
 use std::io;
 
-use daybook_admin::{AdminCalls, Discrepancy, Verified};
+use daybook_admin::{AdminCalls, Discrepancy, Finding, Verified};
 use daybook_decider::Model;
 use daybook_table::keys;
 use jiff::Timestamp;
@@ -33,6 +33,18 @@ pub struct VerifyFinding {
     pub item: String,
     pub kind: &'static str,
     pub what: String,
+}
+
+impl VerifyFinding {
+    pub(crate) fn new(Finding { item, discrepancy, .. }: &Finding, is_local: bool) -> Self {
+        let what = match discrepancy {
+            Discrepancy::MessageMissing { .. } if is_local => {
+                format!("{discrepancy}, unless the clock of the local stack was moved")
+            }
+            _ => discrepancy.to_string(),
+        };
+        Self { item: item.clone(), kind: discrepancy.code(), what }
+    }
 }
 
 /// Verifies the selected aggregates, or with `scan` all rows of the table. Reports findings and warnings with the name of the
@@ -80,19 +92,8 @@ fn found(
         (None, None) => one("*", "unregistered", "no aggregate of this type is registered"),
         (None, Some(verified)) if verified.rows == 0 && named => one("*", "missing", "it does not exist"),
         (None, Some(verified)) => {
-            let [findings, warnings] = [&verified.findings, &verified.warnings].map(|found| {
-                let finding = found.iter().map(|found| VerifyFinding {
-                    item: found.item.clone(),
-                    kind: found.discrepancy.code(),
-                    what: match found.discrepancy {
-                        Discrepancy::MessageMissing { .. } if is_local => {
-                            format!("{}, unless the clock of the local stack was moved", found.discrepancy)
-                        }
-                        _ => found.discrepancy.to_string(),
-                    },
-                });
-                finding.collect()
-            });
+            let [findings, warnings] = [&verified.findings, &verified.warnings]
+                .map(|found| found.iter().map(|finding| VerifyFinding::new(finding, is_local)).collect());
             (findings, warnings)
         }
     }

@@ -40,6 +40,7 @@ pub(crate) fn own_files(project: &ProjectName, aggregate: &ItemName, source: &Da
         .replace("{{documents}}", &source.documents());
     let mut files = vec![
         ("README.md".to_owned(), named(&readme, aggregate)),
+        ("Cargo.lock".to_owned(), lock_file()),
         ("app/aggregates/src/lib.rs".to_owned(), named(include_str!("../template/aggregates.rs.txt"), aggregate)),
         ("app/projections/src/lib.rs".to_owned(), include_str!("../template/projections.rs.txt").to_owned()),
         (
@@ -49,6 +50,14 @@ pub(crate) fn own_files(project: &ProjectName, aggregate: &ItemName, source: &Da
     ];
     files.extend(aggregate_files(aggregate));
     files
+}
+
+/// The versions that the release was tested with. The first build adds Daybook's own crates and those of the project, and removes
+/// what the project does not use.
+fn lock_file() -> String {
+    let lock = include_str!(concat!(env!("OUT_DIR"), "/project.lock"));
+    let is_external = |entry: &&str| !entry.starts_with("[[package]]") || entry.contains("\nsource = ");
+    lock.split("\n\n").filter(is_external).collect::<Vec<_>>().join("\n\n")
 }
 
 pub fn aggregate_files(aggregate: &ItemName) -> Vec<File> {

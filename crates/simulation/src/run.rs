@@ -156,6 +156,11 @@ impl<'p> Run<'p> {
         times.filter(SignedDuration::is_positive).min()
     }
 
+    /// The names of all events.
+    pub(crate) fn event_types(&self) -> impl Iterator<Item = &str> {
+        self.world.table.streams.values().flat_map(|stream| &stream.events).map(|event| event.event_type.as_str())
+    }
+
     /// The messages that can arrive at consumers: those that they have not applied, or those that they have.
     pub(crate) fn deliveries(&self, again: bool) -> Vec<Action> {
         let consumers = self.simulation.consumers.iter().zip(&self.world.consumers).enumerate();

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use daybook_decider::Model;
+
 use crate::fault::Fault;
 use crate::run::{Action, Attempt, Run};
 use crate::schedule::Schedule;
@@ -15,32 +17,60 @@ const MAX_TRIALS: usize = 3_000;
 /// Maximum answers that the report of a simulation without accepted requests contains.
 const MAX_ANSWERS: usize = 5;
 
+/// What schedules have reached.
+#[derive(Default)]
+struct Found {
+    /// The number of the answers to clients, by their texts.
+    answers: BTreeMap<String, u64>,
+    /// The number of the events, by their names.
+    events: BTreeMap<String, u64>,
+}
+
 impl Simulation {
-    /// Runs the schedules of the seeds from 0 up to `count`. Panics with the text of the first failure.
+    /// Runs the schedules of the seeds from 0 up to `count`. Panics with the text of the first failure. Otherwise, prints how often
+    /// each event was appended, which `cargo test -- --nocapture` shows.
     #[track_caller]
     pub fn seeds(self, count: u64) {
-        if let Some(failure) = self.first_failure(count) {
+        let mut found = Found::default();
+        if let Some(failure) = self.failure_of(count, &mut found) {
             panic!("{failure}");
         }
+        eprint!("{}", self.reached(count, &found.events));
     }
 
     /// Runs the schedule of one seed. Panics with the text of its failure.
     #[track_caller]
     pub fn seed(self, seed: u64) {
-        if let Some(failure) = self.failure(seed, &mut BTreeMap::new()) {
+        if let Some(failure) = self.failure(seed, &mut Found::default()) {
             panic!("{failure}");
         }
     }
 
     /// The text of the first failure among the seeds from 0 up to `count`, for a test that expects one.
     pub fn first_failure(&self, count: u64) -> Option<String> {
-        let mut answers = BTreeMap::new();
-        (0..count).find_map(|seed| self.failure(seed, &mut answers)).or_else(|| nothing_changes(answers))
+        self.failure_of(count, &mut Found::default())
     }
 
-    /// What a seed finds, with the shortest schedule that still shows it. Counts the answers to clients by their texts.
-    fn failure(&self, seed: u64, answers: &mut BTreeMap<String, u64>) -> Option<String> {
-        let (actions, fault) = self.run_seed(seed, answers)?;
+    fn failure_of(&self, count: u64, found: &mut Found) -> Option<String> {
+        (0..count).find_map(|seed| self.failure(seed, found)).or_else(|| nothing_changes(&found.answers))
+    }
+
+    /// How often each event was appended, a line for each aggregate type.
+    fn reached(&self, count: u64, events: &BTreeMap<String, u64>) -> String {
+        let line = |model: &dyn Model| {
+            let names = model.events().iter().map(|event| event.name);
+            let (happened, never): (Vec<_>, Vec<_>) = names.partition(|name| events.contains_key(*name));
+            let happened = happened.iter().map(|name| format!(", {name} {}", events[*name]));
+            let never = never.iter().map(|name| format!(", never {name}"));
+            let counts: String = happened.chain(never).collect();
+            format!("{count} schedules of {}: {}\n", model.type_name(), counts.trim_start_matches(", "))
+        };
+        self.registry.iter().map(line).collect()
+    }
+
+    /// What a seed finds, with the shortest schedule that still shows it.
+    fn failure(&self, seed: u64, found: &mut Found) -> Option<String> {
+        let (actions, fault) = self.run_seed(seed, found)?;
         let all = actions.len();
         let shortest = self.shorten(seed, &fault.what, actions);
         let (again, log) = self.replay(seed, &shortest);
@@ -53,7 +83,7 @@ impl Simulation {
     }
 
     /// The actions of a seed up to the fault, if there is one.
-    fn run_seed(&self, seed: u64, answers: &mut BTreeMap<String, u64>) -> Option<(Vec<Action>, Fault)> {
+    fn run_seed(&self, seed: u64, found: &mut Found) -> Option<(Vec<Action>, Fault)> {
         let (mut run, mut schedule, mut actions) = (Run::new(self, seed), Schedule::of_seed(seed), Vec::new());
         let mut result = run.set_up();
         while result.is_ok()
@@ -63,7 +93,8 @@ impl Simulation {
             result = run.perform(action);
         }
         let fault = result.and_then(|()| run.come_to_rest()).err();
-        run.answers.into_iter().for_each(|answer| *answers.entry(answer).or_default() += 1);
+        run.event_types().for_each(|name| *found.events.entry(name.to_owned()).or_default() += 1);
+        run.answers.into_iter().for_each(|answer| *found.answers.entry(answer).or_default() += 1);
         fault.map(|fault| (actions, fault))
     }
 
@@ -109,12 +140,12 @@ impl Simulation {
 
 /// The failure of a simulation that tests nothing, because no request of a client has changed anything; with the answers, the most
 /// frequent ones first.
-fn nothing_changes(answers: BTreeMap<String, u64>) -> Option<String> {
+fn nothing_changes(answers: &BTreeMap<String, u64>) -> Option<String> {
     if answers.is_empty() || answers.contains_key(ACCEPTED) {
         return None;
     }
-    let mut answers: Vec<_> = answers.into_iter().collect();
-    answers.sort_by_key(|(_, count)| Reverse(*count));
+    let mut answers: Vec<_> = answers.iter().collect();
+    answers.sort_by_key(|(_, count)| Reverse(**count));
     let lines = answers.iter().take(MAX_ANSWERS).map(|(text, count)| format!("\n  {count} times: {text}"));
     let lines: String = lines.collect();
     Some(format!(

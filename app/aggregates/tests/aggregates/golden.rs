@@ -101,6 +101,45 @@ fn first_entries_and_states_are_written_by_one_command_and_protect_from_then_on(
     assert!(report(&files()).contains("state-2.json is missing: run `GOLDEN=write"));
 }
 
+mod gift {
+    use daybook::{Aggregate, Context, Decision};
+
+    pub(super) struct Gift;
+
+    #[daybook::state]
+    pub(super) struct State {}
+
+    #[daybook::commands(create = Give)]
+    pub(super) enum Command {
+        Give {},
+    }
+
+    #[daybook::events]
+    pub(super) enum Event {
+        #[event("GiftGiven")]
+        Given { from: Option<String>, weight: f64 },
+    }
+
+    #[daybook::aggregate("gift")]
+    impl Aggregate for Gift {
+        fn decide(_: &State, Command::Give {}: Command, _: &Context<'_, Event>) -> Decision<Event> {
+            Ok(vec![Event::Given { from: None, weight: 1.0 }])
+        }
+
+        fn evolve(state: State, Event::Given { .. }: &Event) -> State {
+            state
+        }
+    }
+}
+
+#[test]
+fn example_of_an_event_is_written_as_the_code_stores_it() {
+    let folder = empty_folder("optional-field");
+    GoldenFiles::new(Registry::new().with::<gift::Gift>().unwrap(), &folder).writing().check();
+    let file = fs::read_to_string(folder.join("gift.json")).unwrap();
+    assert!(file.contains(r#""data": {"from":null,"weight":1.0}"#), "{file}");
+}
+
 #[test]
 fn entry_of_an_earlier_form_gets_what_it_is_read_as_and_stays_as_it_is() {
     let folder = empty_folder("earlier-form");

@@ -1,13 +1,14 @@
 //! `daybook forget`: ends the key of the personal values about an aggregate.
 
 use daybook_operations::forget::{ForgetOptions, forget};
+use daybook_operations::verify::VerifyFinding;
 
 use crate::operator::{Ended, Session};
 
 pub(super) async fn run(options: ForgetOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let forgotten = forget(&stack, &options).await?;
-    for finding in &forgotten.findings {
-        out.print_text(&finding.to_string())?;
+    for VerifyFinding { item, kind, what } in &forgotten.findings {
+        out.print_text(&format!("{} {item} {kind}: {what}", forgotten.aggregate))?;
     }
     let (aggregate, command, version) =
         (&forgotten.aggregate, forgotten.command.unwrap_or_default(), forgotten.version);

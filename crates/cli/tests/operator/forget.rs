@@ -2,8 +2,12 @@
 
 use std::fs;
 
+use aggregates::customer::{self, Customer};
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_cli::operator::Exit;
+use daybook_decider::{
+    Access, Aggregate, Authorization, Caller, Claim, Commands, Context, Decision, EventType, Registry,
+};
 use daybook_table::AggregateKey;
 use daybook_test_support::row::sealed;
 use daybook_test_support::table::KEYS_TABLE;
@@ -34,6 +38,71 @@ async fn forget_ends_the_key_once_it_is_confirmed() {
     assert!(!key_row(&setup).await.unwrap().contains_key("key"));
     let lines = setup.daybook("forget customer/7 --yes").await.expect(Exit::Clean);
     assert_eq!(lines, ["customer/7 was forgotten before; its key has ended"]);
+}
+
+#[tokio::test]
+async fn finding_about_a_missing_message_has_the_words_of_verify() {
+    let setup = Setup::new().await;
+    register(&setup).await;
+    setup.delete("customer/7", "OUTBOX#000000000001#0").await;
+    let lines = setup.daybook("forget customer/7 --yes --verify").await.expect(Exit::Findings);
+    assert!(lines[0].starts_with("customer/7 OUTBOX#000000000001#0 missing: message 1"), "{lines:?}");
+    assert!(lines[0].ends_with("unless the clock of the local stack was moved"), "{lines:?}");
+}
+
+/// A customer who alone may send commands.
+struct Owned;
+
+impl Aggregate for Owned {
+    const TYPE: &'static str = Customer::TYPE;
+    const STATE_VERSION: u32 = Customer::STATE_VERSION;
+    const COMMANDS: Commands = Customer::COMMANDS;
+    const EVENTS: &'static [EventType] = Customer::EVENTS;
+    const FORGET: Option<&'static str> = Customer::FORGET;
+
+    type State = customer::State;
+    type Command = customer::Command;
+    type Event = customer::Event;
+
+    fn decide(
+        state: &Self::State,
+        command: Self::Command,
+        context: &Context<'_, Self::Event>,
+    ) -> Decision<Self::Event> {
+        Customer::decide(state, command, context)
+    }
+
+    fn evolve(state: Self::State, event: &Self::Event) -> Self::State {
+        Customer::evolve(state, event)
+    }
+
+    fn claims(state: &Self::State) -> Vec<Claim> {
+        Customer::claims(state)
+    }
+
+    fn is_forgotten(state: &Self::State) -> bool {
+        Customer::is_forgotten(state)
+    }
+
+    fn authorize(
+        caller: &Caller,
+        _: Access<'_, Self::Command>,
+        id: Option<&str>,
+        _: Option<&Self::State>,
+    ) -> Authorization {
+        (caller.principal.as_deref() == id).into()
+    }
+}
+
+#[tokio::test]
+async fn dry_run_is_refused_as_the_command_would_be() {
+    let mut setup = Setup::new().await;
+    register(&setup).await;
+    setup.aggregates = || Registry::new().with::<Owned>();
+    for line in ["forget customer/7", "forget customer/7 --yes"] {
+        let error = setup.daybook(line).await.ended.unwrap_err().to_string();
+        assert!(error.contains("the caller may not send ForgetCustomer"), "{line}: {error}");
+    }
 }
 
 #[tokio::test]

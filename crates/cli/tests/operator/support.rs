@@ -14,7 +14,7 @@ use clap::Parser;
 use daybook_cli::Project;
 use daybook_cli::commands::OperatorCommand;
 use daybook_cli::operator::{Exit, Interrupt, OperatorContext, OperatorError};
-use daybook_decider::Registry;
+use daybook_decider::{RegistrationError, Registry};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_local_aws::messaging::{Bus, Faults, Server};
 use daybook_settings::Environment;
@@ -45,7 +45,8 @@ pub(crate) struct Setup {
     pub(crate) hidden_seconds: i32,
     /// The number of times that instances of the projector have asked for messages.
     pub(crate) receives: Arc<AtomicU64>,
-    registry: Registry,
+    /// The aggregates of the commands.
+    pub(crate) aggregates: fn() -> Result<Registry, RegistrationError>,
 }
 
 /// The output and the result of a command.
@@ -83,7 +84,6 @@ impl Setup {
         let all = settings.iter().map(|(name, value)| (*name, value.as_str())).chain([("TABLE_NAME", TABLE)]);
         let table = TestTable::with(StoreSettings::read(&all.collect()).unwrap()).await;
         let store = table.direct_store();
-        let registry = aggregates::registry().unwrap();
         Self {
             table,
             bus,
@@ -93,7 +93,7 @@ impl Setup {
             projections: projections::projections,
             hidden_seconds: 5,
             receives: Arc::default(),
-            registry,
+            aggregates: aggregates::registry,
         }
     }
 
@@ -197,7 +197,8 @@ impl Setup {
     }
 
     async fn daybook_at(&self, line: &str, screen: Screen) -> Printed {
-        run_command(self.environment().into_iter().collect(), self.projections, line, screen).await
+        let project = Project::new(self.aggregates, self.projections);
+        run_command(self.environment().into_iter().collect(), project, line, screen).await
     }
 
     pub(crate) fn fail(&self, faults: Value) {
@@ -212,7 +213,8 @@ impl Setup {
     /// Does the same with several commands.
     pub(crate) async fn commands(&self, aggregate: &str, commands: &[(&str, Value)]) {
         let key = key(aggregate);
-        let model = self.registry.get(&key.aggregate_type).unwrap();
+        let registry = (self.aggregates)().unwrap();
+        let model = registry.get(&key.aggregate_type).unwrap();
         execute(&self.store, model, &key, commands).await.unwrap();
     }
 
@@ -278,10 +280,10 @@ fn without_waits(bus: &Bus) -> Router {
 
 /// Runs a command in an environment, and interrupts it after it has printed `lines` lines.
 pub(crate) async fn daybook_in(environment: Environment, line: &str, lines: usize) -> Printed {
-    run_command(environment, projections::projections, line, Screen { lines, ..Screen::new() }).await
+    run_command(environment, SAMPLES, line, Screen { lines, ..Screen::new() }).await
 }
 
-async fn run_command(environment: Environment, projections: fn() -> Registered, line: &str, screen: Screen) -> Printed {
+async fn run_command(environment: Environment, project: Project, line: &str, screen: Screen) -> Printed {
     let words = shlex::split(line).unwrap();
     // As in a shell: `NAME=value COMMAND`.
     let settings = words.iter().map_while(|word| word.split_once('=')).collect::<Vec<_>>();
@@ -290,8 +292,8 @@ async fn run_command(environment: Environment, projections: fn() -> Registered, 
     let command = Line::try_parse_from(words).unwrap().command;
     let mut context = OperatorContext {
         environment,
-        registry: aggregates::registry().unwrap(),
-        projections,
+        registry: (project.aggregates)().unwrap(),
+        projections: project.projections,
         out: Box::new(screen.clone()),
         interrupt: screen.stop.clone(),
     };

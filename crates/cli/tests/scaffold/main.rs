@@ -6,7 +6,7 @@
 mod project;
 mod upgrade;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
@@ -33,6 +33,7 @@ fn new_project_is_small_and_complete() {
         let is_absolute = |line: &str| !line.replace(&documents, "").contains("docs/");
         assert!(text.lines().all(is_absolute), "{template} links to files that a project lacks");
     }
+    files.remove("Cargo.lock").unwrap();
     let texts = files.iter().filter(|(name, _)| !name.ends_with(".gz"));
     let lines: usize = texts.map(|(_, text)| text.lines().count()).sum();
     assert!(files.len() <= 29 && lines <= 650, "{} files with {lines} lines: {:?}", files.len(), files.keys());
@@ -68,6 +69,24 @@ fn new_project_is_a_valid_workspace() {
         .collect();
     targets.sort_unstable();
     assert_eq!(targets, ["command-handler", "daybook", "projector", "reactor", "snapshotter", "stream-relay"]);
+}
+
+#[test]
+fn new_project_locks_the_versions_of_the_release() {
+    let (parent, workspace) = (tempfile::tempdir().unwrap(), workspace());
+    run(parent.path(), &["new", "shop", "--path", workspace.to_str().unwrap()]);
+    let shop = parent.path().join("shop");
+    // As the first build completes the file.
+    let locked = Command::new(env!("CARGO")).args(["tree", "--offline"]).current_dir(&shop).output().unwrap();
+    assert!(locked.status.success(), "{}", String::from_utf8_lossy(&locked.stderr));
+    let [project, release] = [shop, workspace].map(|folder| {
+        let lock = fs::read_to_string(folder.join("Cargo.lock")).unwrap();
+        assert!(lock.contains("name = \"daybook-suite\""), "{lock}");
+        let external = lock.split("\n\n").filter(|entry| entry.contains("\nsource = "));
+        external.map(|entry| entry.lines().take(5).collect::<Vec<_>>().join(" ")).collect::<BTreeSet<_>>()
+    });
+    assert!(!project.is_empty() && project.len() < release.len());
+    assert_eq!(project.difference(&release).collect::<Vec<_>>(), [&String::new(); 0]);
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn example(types: &[AggregateType<'_>]) -> Option<(Value, Value)> {
         .map(|((to, _), command)| Addressed::new(to, std::slice::from_ref(command)))
         .collect();
     let before = two[0].model.before_first_event();
-    let Decisions { own, others, .. } = decide(two[0].registry, &before, &addressed, &mut Involved::default(), false)?;
+    let Decisions { own, others, .. } = decide(two[0].registry, &before, &addressed, &mut Involved::default(), None)?;
     let (_, other) = others.first()?;
     let result = |of, decided| JointResult { aggregate: key(of).to_string(), result: write_json(decided) };
     let response = JointResponse { results: vec![result(two[0], &own), result(two[1], other)] };

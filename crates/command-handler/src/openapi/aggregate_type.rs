@@ -169,19 +169,19 @@ pub(crate) fn events_json(events: &[RecordedEvent]) -> Vec<EventJson<'_>> {
     events.iter().map(|event| EventJson::of(event, true)).collect()
 }
 
-/// What the type decides on commands of the form of [`samples`], from a caller or from another aggregate; `None` if they cannot
-/// be decided.
+/// What the type decides on commands of the form of [`samples`], from a caller without a name, or from another aggregate with a
+/// request of `sent_by`; `None` if they cannot be decided.
 pub fn execute(
     registry: &Registry,
     model: &dyn Model,
     before: &Folded,
     commands: &[&Value],
-    is_sent: bool,
+    sent_by: Option<&Caller>,
 ) -> Option<Decided> {
     let commands = commands.iter().map(|command| command_request(command)).collect::<Option<Vec<_>>>()?;
     let key = AggregateKey::new(model.type_name(), ID);
     let request = Addressed::new(&key, &commands);
-    Some(decide(registry, before, &[request], &mut Involved::default(), is_sent)?.own)
+    Some(decide(registry, before, &[request], &mut Involved::default(), sent_by)?.own)
 }
 
 pub(crate) fn command_request(sample: &Value) -> Option<CommandRequest> {
@@ -194,17 +194,23 @@ pub(crate) fn decide(
     before: &Folded,
     requests: &[Addressed<'_>],
     involved: &mut Involved,
-    is_sent: bool,
+    sent_by: Option<&Caller>,
 ) -> Option<Decisions> {
     loop {
         // The random half of a ULID: the same at every run, and different for each version.
         let seed = ulid((1 + u128::from(before.version())) << 64);
         let meta = Meta { correlation_id: Some(ulid(0).to_string()), ..Meta::default() };
-        let input = DecisionInput::new(NOW, seed, meta, Caller::anonymous(), 1);
-        let input = DecisionInput { involved: involved.clone(), is_sent, ..input };
+        let input = DecisionInput::new(NOW, seed, meta, sent_by.cloned().unwrap_or_default(), 1);
+        let input = DecisionInput { involved: involved.clone(), is_sent: sent_by.is_some(), ..input };
         let needs = match joint::decide(registry, before, requests, &input) {
-            Err(error) => match error.error {
-                CommandError::Needs(needs) => needs,
+            Err(error) => match (error.error, error.aggregate) {
+                (CommandError::Needs(needs), _) => needs,
+                // The decision creates it.
+                (CommandError::Exists { .. }, Some(key)) if involved.aggregates.get(&*key)?.version() > 0 => {
+                    let before = registry.get(&key.aggregate_type)?.before_first_event();
+                    involved.aggregates.insert(*key, before);
+                    continue;
+                }
                 _ => return None,
             },
             decided => return decided.ok(),
@@ -220,7 +226,7 @@ pub(crate) fn decide(
                     let create = samples(model).into_iter().find(is_create);
                     let create = [command_request(&create?)?];
                     let request = Addressed::new(&key, &create);
-                    let created = decide(registry, &model.before_first_event(), &[request], involved, false);
+                    let created = decide(registry, &model.before_first_event(), &[request], involved, sent_by);
                     if let Some(created) = created {
                         involved.aggregates.insert(key, created.own.after);
                     }
@@ -232,7 +238,7 @@ pub(crate) fn decide(
 
 /// The outcome of commands; `None` if the rules reject them or no event is appended.
 fn carry_out(registry: &Registry, model: &dyn Model, before: &Folded, commands: &[&Value]) -> Option<ExampleOutcome> {
-    let decided = execute(registry, model, before, commands, false)?;
+    let decided = execute(registry, model, before, commands, None)?;
     if decided.rejection.is_some() || decided.events.is_empty() {
         return None;
     }

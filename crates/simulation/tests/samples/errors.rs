@@ -158,3 +158,16 @@ fn simulation_whose_clients_change_nothing_fails() {
     let is_first = failure.starts_with("no request of a client changes anything");
     assert!(is_first && failure.contains(" times: not executed by counter/a: "), "{failure}");
 }
+
+#[test]
+fn events_are_counted_and_those_that_never_happened_are_named() {
+    let begin = |_: &mut Random| Request::to::<Counter<NOTHING>>("a", &Command::Begin {});
+    simulate(Registry::new().with::<Counter<NOTHING>>()).clients(1, begin).seeds(10);
+    let (test, marker) = ("errors::events_are_counted_and_those_that_never_happened_are_named", "DAYBOOK_COUNTED");
+    if std::env::var_os(marker).is_none() {
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = again.args([test, "--exact", "--nocapture"]).env(marker, "").output().unwrap();
+        let output = String::from_utf8(output.stderr).unwrap();
+        assert!(output.contains("10 schedules of counter: Begun 10, never Added\n"), "{output}");
+    }
+}

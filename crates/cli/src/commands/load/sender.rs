@@ -251,7 +251,7 @@ impl Script {
         for sample in samples {
             let is_accepted = |decided: &Decided| decided.rejection.is_none() && !model.is_deleted(&decided.after);
             let after =
-                execute(registry, model, &now, &[&sample], false).filter(is_accepted).map(|decided| decided.after);
+                execute(registry, model, &now, &[&sample], None).filter(is_accepted).map(|decided| decided.after);
             match after {
                 // The samples of all aggregates would claim the same value.
                 Some(next) if model.claims(&next).is_ok_and(|claims| !claims.is_empty()) => {
