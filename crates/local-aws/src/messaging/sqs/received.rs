@@ -46,10 +46,8 @@ fn thirty() -> u64 {
 }
 
 pub(crate) async fn receive_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::next(&mut bus.state().faults.receive_message);
-    fault.delay().await;
+    let fault = CallFault::begin(bus, |faults| &mut faults.receive_message).await?;
     let request: ReceiveMessageRequest = json_protocol::read(body)?;
-    fault.fail_before()?;
     if let Some(text) = fault.text_instead() {
         return Ok(text);
     }
@@ -167,27 +165,20 @@ struct Receipt {
 }
 
 pub(crate) async fn delete_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = deletion_fault(bus).await?;
+    let fault = CallFault::begin(bus, |faults| &mut faults.delete_message).await?;
     let ReceiptRequest { queue_url, receipt } = json_protocol::read(body)?;
     bus.state().delete(&queue_url, &receipt.receipt_handle)?;
     fault.respond(json!({}))
 }
 
 pub(crate) async fn delete_message_batch(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = deletion_fault(bus).await?;
+    let fault = CallFault::begin(bus, |faults| &mut faults.delete_message).await?;
     let ReceiptBatchRequest { queue_url, entries } = json_protocol::read(body)?;
     bus.state().queues.check(&queue_url)?;
     fault.respond(each(entries, |index, receipt| match fault.of_entry(index) {
         Some(code) => Err(CallError::bad_request(&code, INJECTED)),
         None => bus.state().delete(&queue_url, &receipt.receipt_handle),
     })?)
-}
-
-async fn deletion_fault(bus: &Bus) -> Result<CallFault, CallError> {
-    let fault = CallFault::next(&mut bus.state().faults.delete_message);
-    fault.delay().await;
-    fault.fail_before()?;
-    Ok(fault)
 }
 
 pub(crate) fn change_visibility(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
@@ -284,16 +275,16 @@ impl ReceivedMessage {
 impl Bus {
     /// Waits for messages of a queue, receives up to `most`, and hides them for a duration. Returns none after a while.
     pub async fn receive(&self, queue: &str, most: usize, hide: Duration) -> Result<Vec<ReceivedMessage>, String> {
-        let fault = CallFault::next(&mut self.state().faults.receive_message);
-        fault.delay().await;
-        fault.fail_before().map_err(|error| error.message)?;
+        let begun = CallFault::begin(self, |faults| &mut faults.receive_message).await;
+        begun.map_err(|error| error.message)?;
         let received = receive(self, queue, (most, hide), Instant::now() + WAIT, ReceivedMessage::new).await;
         received.map_err(|error| error.to_string())
     }
 
     /// Deletes a received message. Has no effect if it was received again since.
     pub async fn delete(&self, queue: &str, message: &ReceivedMessage) {
-        let deleted = deletion_fault(self).await.and_then(|_| self.state().delete(queue, &message.receipt_handle));
+        let begun = CallFault::begin(self, |faults| &mut faults.delete_message).await;
+        let deleted = begun.and_then(|_| self.state().delete(queue, &message.receipt_handle));
         if let Err(error) = deleted {
             tracing::error!(queue, error = error.message, "cannot delete a message");
         }
