@@ -16,10 +16,9 @@ const TIME_BYTES: usize = 14;
 const MAX_DETAIL_TYPE: usize = 128;
 const MAX_TRACE_HEADER: usize = 500;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 struct PutEventsRequest {
-    #[serde(default)]
     entries: Vec<PutEventsRequestEntry>,
 }
 

@@ -31,23 +31,19 @@ const MAX_DELAY: u64 = 15 * 60;
 /// Maximum size of body and attributes together, in bytes.
 const MAX_MESSAGE: usize = 1024 * 1024;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 struct SendMessageRequest {
     queue_url: String,
-    #[serde(default)]
     message_body: String,
-    #[serde(default)]
     message_attributes: BTreeMap<String, MessageAttribute>,
-    #[serde(default)]
     delay_seconds: u64,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 struct MessageAttribute {
     data_type: String,
-    #[serde(default)]
     string_value: String,
 }
 

@@ -17,32 +17,20 @@ use crate::state::StateError;
 
 const MAX_MESSAGES: u64 = 10;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
+/// The default of a queue without the attribute, in seconds.
+const VISIBILITY_TIMEOUT: u64 = 30;
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 struct ReceiveMessageRequest {
     queue_url: String,
-    #[serde(default = "one")]
-    max_number_of_messages: u64,
-    /// The default is that of a queue without the attribute.
-    #[serde(default = "thirty")]
-    visibility_timeout: u64,
-    #[serde(default)]
+    max_number_of_messages: Option<u64>,
+    visibility_timeout: Option<u64>,
     wait_time_seconds: u64,
     /// The older name of `MessageSystemAttributeNames`.
-    #[serde(default)]
     attribute_names: Vec<String>,
-    #[serde(default)]
     message_system_attribute_names: Vec<String>,
-    #[serde(default)]
     message_attribute_names: Vec<String>,
-}
-
-fn one() -> u64 {
-    1
-}
-
-fn thirty() -> u64 {
-    30
 }
 
 pub(crate) async fn receive_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
@@ -51,13 +39,14 @@ pub(crate) async fn receive_message(bus: &Bus, body: &[u8]) -> Result<CallRespon
     if let Some(text) = fault.text_instead() {
         return Ok(text);
     }
-    check_range("MaxNumberOfMessages", request.max_number_of_messages, 1..=MAX_MESSAGES)?;
-    check_visibility_timeout(request.visibility_timeout)?;
+    let most = request.max_number_of_messages.unwrap_or(1);
+    let hidden_seconds = request.visibility_timeout.unwrap_or(VISIBILITY_TIMEOUT);
+    check_range("MaxNumberOfMessages", most, 1..=MAX_MESSAGES)?;
+    check_visibility_timeout(hidden_seconds)?;
     check_wait_time(request.wait_time_seconds)?;
     bus.state().queues.check(&request.queue_url)?;
     let wait_until = Instant::now() + Duration::from_secs(request.wait_time_seconds);
-    let hide = Duration::from_secs(request.visibility_timeout);
-    let most = usize::try_from(request.max_number_of_messages).unwrap_or(1);
+    let (most, hide) = (usize::try_from(most).unwrap_or(1), Duration::from_secs(hidden_seconds));
     let read = |queued: &Queued| received_message(queued, &request);
     let messages = receive(bus, &request.queue_url, (most, hide), wait_until, read).await?;
     fault.respond(if messages.is_empty() { json!({}) } else { json!({ "Messages": messages }) })
@@ -131,34 +120,19 @@ fn received_message(queued: &Queued, request: &ReceiveMessageRequest) -> Value {
 const MAX_ENTRIES: usize = 10;
 const MAX_ENTRY_ID: usize = 80;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ReceiptRequest {
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct ReceiptBatch {
     queue_url: String,
-    #[serde(flatten)]
-    receipt: Receipt,
+    entries: Vec<Receipt>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ReceiptBatchRequest {
-    queue_url: String,
-    #[serde(default)]
-    entries: Vec<ReceiptBatchEntry>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ReceiptBatchEntry {
-    id: String,
-    #[serde(flatten)]
-    receipt: Receipt,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
+/// A received message: a request, or an entry of a batch, which has an id.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 struct Receipt {
-    #[serde(default)]
+    queue_url: String,
+    id: String,
     receipt_handle: String,
     /// In seconds; only set to change the visibility.
     visibility_timeout: Option<u64>,
@@ -166,14 +140,14 @@ struct Receipt {
 
 pub(crate) async fn delete_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let fault = CallFault::begin(bus, |faults| &mut faults.delete_message).await?;
-    let ReceiptRequest { queue_url, receipt } = json_protocol::read(body)?;
-    bus.state().delete(&queue_url, &receipt.receipt_handle)?;
+    let Receipt { queue_url, receipt_handle, .. } = json_protocol::read(body)?;
+    bus.state().delete(&queue_url, &receipt_handle)?;
     fault.respond(json!({}))
 }
 
 pub(crate) async fn delete_message_batch(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
     let fault = CallFault::begin(bus, |faults| &mut faults.delete_message).await?;
-    let ReceiptBatchRequest { queue_url, entries } = json_protocol::read(body)?;
+    let ReceiptBatch { queue_url, entries } = json_protocol::read(body)?;
     bus.state().queues.check(&queue_url)?;
     fault.respond(each(entries, |index, receipt| match fault.of_entry(index) {
         Some(code) => Err(CallError::bad_request(&code, INJECTED)),
@@ -182,13 +156,13 @@ pub(crate) async fn delete_message_batch(bus: &Bus, body: &[u8]) -> Result<CallR
 }
 
 pub(crate) fn change_visibility(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let ReceiptRequest { queue_url, receipt } = json_protocol::read(body)?;
-    hide(bus, &queue_url, &receipt)?;
+    let receipt: Receipt = json_protocol::read(body)?;
+    hide(bus, &receipt.queue_url, &receipt)?;
     Ok(CallResponse::Json(json!({})))
 }
 
 pub(crate) fn change_visibility_batch(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let ReceiptBatchRequest { queue_url, entries } = json_protocol::read(body)?;
+    let ReceiptBatch { queue_url, entries } = json_protocol::read(body)?;
     bus.state().queues.check(&queue_url)?;
     each(entries, |_, receipt| hide(bus, &queue_url, receipt)).map(CallResponse::Json)
 }
@@ -204,7 +178,7 @@ fn hide(bus: &Bus, queue_url: &str, receipt: &Receipt) -> Result<(), CallError> 
 
 /// Checks the limits of a batch, acts on each of its entries, and returns the response.
 fn each(
-    entries: Vec<ReceiptBatchEntry>,
+    entries: Vec<Receipt>,
     mut act: impl FnMut(usize, &Receipt) -> Result<(), CallError>,
 ) -> Result<Value, CallError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
@@ -229,7 +203,8 @@ fn each(
         return invalid("BatchEntryIdsNotDistinct", "Two or more batch entries have the same Id.");
     }
     let (mut successful, mut failed) = (Vec::new(), Vec::new());
-    for (index, ReceiptBatchEntry { id, receipt }) in entries.iter().enumerate() {
+    for (index, receipt) in entries.iter().enumerate() {
+        let id = &receipt.id;
         match act(index, receipt) {
             Ok(()) => successful.push(json!({ "Id": id })),
             Err(CallError { status, code, message }) => {
