@@ -157,7 +157,7 @@ pub async fn delete(
     deletes: bool,
     mut report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
 ) -> Result<Deletion, OperatorError> {
-    if filter.is_empty() {
+    if *filter == MessageFilter::default() {
         let text = "no messages are selected: give their ids, or an option such as --unreadable or --error-code";
         return Err(OperatorError::Usage(text.to_owned()));
     }

@@ -1,8 +1,8 @@
 //! `daybook relay`: the state of the relay.
 
 use clap::{Args, Subcommand};
-use daybook_console::stack::RelayMapping;
-use daybook_operations::relay::{IteratorAge, LATE, RelayState, WaitingMessage, relay_state};
+use daybook_console::stack::{IteratorAge, Relay, RelayMapping};
+use daybook_operations::relay::{LATE, WaitingMessage, relay, waiting_messages};
 use serde_json::json;
 
 use crate::operator::{Ended, OnStack, Session};
@@ -23,7 +23,8 @@ pub enum RelayCommand {
 pub struct RelayStatusArgs {}
 
 pub(super) async fn status(_: RelayStatusArgs, Session { stack, mut out }: Session<'_>) -> Ended {
-    let RelayState { mappings, age, waiting } = relay_state(&stack).await?;
+    let Relay { mappings, age } = relay(&stack).await?;
+    let waiting = waiting_messages(&stack).await?;
     let mut not_working = 0;
     for RelayMapping { id, state, last_result } in &mappings {
         not_working += usize::from(state != "Enabled" || last_result.starts_with("PROBLEM"));
