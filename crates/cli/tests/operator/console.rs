@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::json;
 
-use daybook_cli::operator::{ErrorExit, Exit};
+use daybook_cli::operator::Exit;
 
 use crate::dlq;
 use crate::projection::{REBUILD, five_accounts};

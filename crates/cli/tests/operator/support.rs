@@ -17,6 +17,7 @@ use daybook_cli::operator::{Exit, Interrupt, OperatorContext, OperatorError};
 use daybook_decider::Registry;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_local_aws::messaging::{Bus, Faults, Server};
+use daybook_operations::Stack;
 use daybook_settings::Environment;
 use daybook_table::{AggregateKey, OutboxItem};
 use daybook_test_support::commands::execute;
@@ -288,13 +289,8 @@ async fn run_command(environment: Environment, projections: fn() -> Registered, 
     let environment = settings.iter().fold(environment, |given, (name, value)| given.with(name, (*value).to_owned()));
     let words = std::iter::once("daybook").chain(words[settings.len()..].iter().map(String::as_str));
     let command = Line::try_parse_from(words).unwrap().command;
-    let mut context = OperatorContext {
-        environment,
-        registry: aggregates::registry().unwrap(),
-        projections,
-        out: Box::new(screen.clone()),
-        interrupt: screen.stop.clone(),
-    };
+    let stack = Stack::new(environment, aggregates::registry().unwrap(), projections, screen.stop.clone());
+    let mut context = OperatorContext { stack, out: Box::new(screen.clone()) };
     let ended = Box::pin(command.run(&mut context)).await;
     let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
     Printed { ended, lines: text.lines().map(str::to_owned).collect() }
