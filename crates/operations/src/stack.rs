@@ -83,6 +83,11 @@ impl Stack {
         self.optional(DYNAMODB_ENDPOINT).is_some_and(|url| is_loopback(&url))
     }
 
+    /// What to do after an interrupt; `None` without one.
+    pub fn how_to_go_on(&self) -> Option<&'static str> {
+        self.interrupt.is_cancelled().then_some("run it again")
+    }
+
     pub fn first_events(&self) -> Vec<&str> {
         self.registry.iter().flat_map(Model::opening_events).collect()
     }

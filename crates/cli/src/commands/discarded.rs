@@ -29,8 +29,7 @@ pub(super) async fn list(_: NoArgs, Session { stack, mut out }: Session<'_>) -> 
     read.await?;
     let text = format!("{listed} objects with {messages} messages, {unreadable} unreadable");
     let summary = json!({"objects": listed, "messages": messages, "unreadable": unreadable});
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
-    out.finish(&text, &summary, next, unreadable == 0)
+    out.finish(&text, &summary, stack.how_to_go_on(), unreadable == 0)
 }
 
 pub(super) async fn redrive(options: DiscardedOptions, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -63,7 +62,6 @@ pub(super) async fn redrive(options: DiscardedOptions, Session { stack, mut out 
              {changed} changed aggregates would be sent to their queues; this was a dry run, --yes sends them"
         )
     };
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
-    let exit = out.finish(&text, &counts, next, rejected + left == 0)?;
+    let exit = out.finish(&text, &counts, stack.how_to_go_on(), rejected + left == 0)?;
     failure.map_or(Ok(exit), Err)
 }

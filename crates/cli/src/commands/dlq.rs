@@ -109,8 +109,7 @@ pub(super) async fn list(args: DlqListArgs, Session { stack, mut out }: Session<
         "messages": listed, "seen": seen, "unsendable": unsendable, "waiting": before.visible, "hidden": before.hidden,
         "notSeen": not_seen,
     });
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
-    out.finish(&text, &summary, next, !not_seen.any())
+    out.finish(&text, &summary, stack.how_to_go_on(), !not_seen.any())
 }
 
 pub(super) async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -169,8 +168,7 @@ pub(super) async fn stats(filter: MessageFilter, Session { stack, mut out }: Ses
     let age = oldest.as_ref().map(|oldest| format!(", the oldest of {oldest}")).unwrap_or_default();
     let text = format!("{} of {seen} dead-letter messages counted{age}{}", selected.len(), not_seen_text(not_seen));
     let summary = json!({"messages": selected.len(), "seen": seen, "oldest": oldest, "notSeen": not_seen});
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
-    out.finish(&text, &summary, next, !not_seen.any())
+    out.finish(&text, &summary, stack.how_to_go_on(), !not_seen.any())
 }
 
 /// The values by which a message is counted.
@@ -219,7 +217,7 @@ pub(super) async fn redrive(options: RedriveOptions, Session { stack, mut out }:
     let Redriven { counts, failure } = redriven.await?;
     let RedriveCounts { would_send, sent, rejected, not_deleted, unsendable, unsent, not_seen, .. } = counts;
     let not_seen_text = not_seen_text(not_seen);
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
+    let next = stack.how_to_go_on();
     let exit = if options.sends {
         let except =
             if not_deleted > 0 { format!(", except {not_deleted} that SQS did not delete") } else { String::new() };
@@ -257,11 +255,10 @@ pub(super) async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Sess
         "dryRun": !yes, "selected": selected, "deleted": deleted, "notDeleted": not_deleted, "notFound": not_found,
         "notSeen": not_seen,
     });
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
     // Messages that were not seen may be selected too, unless each selected one was named and found.
     let are_all_found = !filter.ids.is_empty() && not_found.is_empty();
     let is_clean = not_deleted == 0 && not_found.is_empty() && (!not_seen.any() || are_all_found);
-    out.finish(&text, &summary, next, is_clean)
+    out.finish(&text, &summary, stack.how_to_go_on(), is_clean)
 }
 
 /// The end of a summary; empty if every message was received.

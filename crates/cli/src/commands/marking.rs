@@ -33,9 +33,8 @@ pub(super) fn finish(
         }
         false => format!("{marked} {rows} {done}; {changed} were changed meanwhile, {unreadable} are unreadable"),
     };
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
     let is_clean = changed + unreadable == 0 && (dry_run || !more);
-    out.finish(&(text + more_text(more)), counts, next, is_clean)
+    out.finish(&(text + more_text(more)), counts, stack.how_to_go_on(), is_clean)
 }
 
 pub(super) fn more_text(more: bool) -> &'static str {

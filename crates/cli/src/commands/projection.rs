@@ -209,7 +209,7 @@ pub(super) async fn drop_version(args: ProjectionDropArgs, Session { stack, mut 
         }
         Dropped::Items(items) => items,
     };
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
+    let next = stack.how_to_go_on();
     let text = match (yes, next) {
         (true, _) => format!("{items} items of {view} deleted"),
         (false, Some(_)) => format!("{items} items of {view} found"),
@@ -242,6 +242,5 @@ pub(super) async fn resume(args: ProjectionResumeArgs, Session { stack, mut out 
         out.print(json, format!("{view} {aggregate} resumed"))
     });
     resuming.await?;
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
-    out.finish(&format!("{resumed} resumed"), &json!({ "resumed": resumed }), next, true)
+    out.finish(&format!("{resumed} resumed"), &json!({ "resumed": resumed }), stack.how_to_go_on(), true)
 }
