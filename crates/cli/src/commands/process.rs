@@ -38,7 +38,7 @@ pub(super) async fn list(selection: RowSelection, Session { stack, mut out }: Se
         let (json, text) = described(position);
         out.print_outcome("suspended", json, &text)?;
     }
-    print_unreadable(&mut out, &found.unreadable)?;
+    found.unreadable.iter().try_for_each(|row| print_unreadable(&mut out, row))?;
     let (listed, unreadable, more) = (found.positions.len(), found.unreadable.len(), found.more);
     let text = format!("{listed} positions are suspended, {unreadable} unreadable{}", more_text(more));
     let counts = json!({"suspended": listed, "unreadable": unreadable, "more": more});

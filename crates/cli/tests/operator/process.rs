@@ -69,7 +69,7 @@ async fn suspended_lists_those_that_are_selected() {
     let not_a_number = [("seqNum", AttributeValue::S("x".to_owned()))];
     setup.table.tamper(&key("order/1"), &keys::position_sk("fulfilment"), not_a_number).await;
     let listed = setup.daybook("process suspended").await.expect(Exit::Findings);
-    assert!(listed[1].starts_with("unreadable AGGREGATE#order#1 POSITION#fulfilment: "), "{listed:?}");
+    assert!(listed[1].starts_with("unreadable order/1 POSITION#fulfilment: "), "{listed:?}");
     assert_eq!(setup.daybook("process resume").await.expect(Exit::Findings).len(), 2);
 }
 
