@@ -81,9 +81,7 @@ pub(crate) async fn page(
     let containing = of_type.as_ref().map_or("", |_| containing.trim());
     let models: Vec<_> = match &of_type {
         None => console.registry.iter().collect(),
-        Some(name) => {
-            vec![console.registry.get(name).ok_or_else(|| Failure::missing(format!("There is no type {name}.")))?]
-        }
+        Some(name) => vec![request::model(&console, name)?],
     };
     let is_first_page = before.is_none();
     // On AWS, counting would read the index for each visitor of the page.

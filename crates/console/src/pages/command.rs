@@ -20,7 +20,7 @@ use ulid::Ulid;
 use super::copied_test::{self, Decided};
 use crate::console::{Console, StackKind};
 use crate::frame::{Failure, Page, tabs};
-use crate::request::{PagePath, PageQuery, PostedForm};
+use crate::request::{PagePath, PageQuery, PostedForm, model};
 use crate::schema_fields::{CommandForm, commands};
 use crate::{json, paths};
 
@@ -129,10 +129,6 @@ async fn send_to_api(
     let (parts, body) = api.oneshot(request).await.unwrap_or_else(|never| match never {}).into_parts();
     let body = to_bytes(body, MAX_RESPONSE).await.map_err(failed)?;
     Ok(Response::from_parts(parts, String::from_utf8_lossy(&body).into_owned()))
-}
-
-fn model<'a>(console: &'a Console, of_type: &str) -> Result<&'a dyn Model, Failure> {
-    console.registry.get(of_type).ok_or_else(|| Failure::missing(format!("There is no type {of_type}.")))
 }
 
 /// The command of that name. Without a name, the create command for a new aggregate, or else the first of the others.
