@@ -61,7 +61,6 @@ pub struct RedriveOptions {
 #[serde(rename_all = "camelCase")]
 pub struct RedriveCounts {
     dry_run: bool,
-    #[serde(skip)]
     pub would_send: usize,
     pub sent: usize,
     pub rejected: usize,

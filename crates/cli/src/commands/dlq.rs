@@ -217,23 +217,17 @@ pub(super) async fn redrive(options: RedriveOptions, Session { stack, mut out }:
     let Redriven { counts, failure } = redriven.await?;
     let RedriveCounts { would_send, sent, rejected, not_deleted, unsendable, unsent, not_seen, .. } = counts;
     let not_seen_text = not_seen_text(not_seen);
-    let next = stack.how_to_go_on();
-    let exit = if options.sends {
+    let text = if options.sends {
         let except =
             if not_deleted > 0 { format!(", except {not_deleted} that SQS did not delete") } else { String::new() };
-        let text = format!(
+        format!(
             "{sent} messages sent and deleted from the queue{except}; in the queue: {rejected} that the bus rejects, \
              {unsendable} unsendable, {unsent} not sent{not_seen_text}"
-        );
-        out.finish(&text, &counts, next, counts.is_clean())?
+        )
     } else {
-        let text = format!("{would_send} messages would be sent{not_seen_text}; this was a dry run, --yes sends them");
-        let summary = json!({
-            "dryRun": true, "wouldSend": would_send, "unsendable": unsendable, "hidden": not_seen.hidden,
-            "notReceived": not_seen.not_received,
-        });
-        out.finish(&text, &summary, next, counts.is_clean())?
+        format!("{would_send} messages would be sent{not_seen_text}; this was a dry run, --yes sends them")
     };
+    let exit = out.finish(&text, &counts, stack.how_to_go_on(), counts.is_clean())?;
     failure.map_or(Ok(exit), Err)
 }
 
