@@ -72,13 +72,6 @@ pub struct RedriveCounts {
     pub not_seen: NotSeen,
 }
 
-#[derive(Debug, Default)]
-pub struct Redriven {
-    pub counts: RedriveCounts,
-    /// Why messages are left that could be sent.
-    pub failure: Option<OperatorError>,
-}
-
 pub struct Deletion {
     pub selected: usize,
     pub deleted: usize,
@@ -193,12 +186,13 @@ pub async fn delete(
     Ok(deletion)
 }
 
-/// Sends the selected messages again, deletes those that the bus accepted, and reports what becomes of each.
+/// Sends the selected messages again, deletes those that the bus accepted, and reports what becomes of each. Also returns why
+/// messages are left that could be sent.
 pub async fn redrive(
     stack: &Stack,
     options: &RedriveOptions,
     report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
-) -> Result<Redriven, OperatorError> {
+) -> Result<(RedriveCounts, Option<OperatorError>), OperatorError> {
     let resend = stack.bus(options.rate, options.sends).await?;
     redrive_queue(stack, options, stack.queue(DEAD_LETTERS).await?, resend, report).await
 }
@@ -210,7 +204,7 @@ pub async fn redrive_queue(
     queue: StackQueue,
     resend: Resend,
     report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
-) -> Result<Redriven, OperatorError> {
+) -> Result<(RedriveCounts, Option<OperatorError>), OperatorError> {
     let counts = RedriveCounts { dry_run: !options.sends, ..RedriveCounts::default() };
     let (rows, unsent) = (BTreeMap::new(), UnsentMessages::default());
     let mut redrive = Redrive { stack, queue, resend, counts, rows, unsent, report, report_error: None };
@@ -226,7 +220,7 @@ pub async fn redrive_queue(
         }
     };
     redrive.report_error.map_or(Ok(()), Err)?;
-    Ok(Redriven { counts: redrive.counts, failure })
+    Ok((redrive.counts, failure))
 }
 
 struct Redrive<'a, R> {

@@ -121,12 +121,9 @@ impl StackQueue {
     pub async fn put_back(&self, messages: &[DeadLetterMessage]) {
         let put_back = async |batch: &[DeadLetterMessage]| {
             let entry = |(id, message): (usize, &DeadLetterMessage)| {
-                ChangeMessageVisibilityBatchRequestEntry::builder()
-                    .id(id.to_string())
-                    .receipt_handle(&message.receipt_handle)
-                    .visibility_timeout(0)
-                    .build()
-                    .expect("id and handle are set")
+                let entry =
+                    ChangeMessageVisibilityBatchRequestEntry::builder().id(id.to_string()).visibility_timeout(0);
+                entry.receipt_handle(&message.receipt_handle).build().expect("id and handle are set")
             };
             let call = self.client.change_message_visibility_batch().queue_url(&self.url);
             let entries = batch.iter().enumerate().map(entry).collect();
@@ -145,11 +142,8 @@ impl StackQueue {
         let mut not_deleted = Vec::new();
         for batch in messages.chunks(BATCH_SIZE) {
             let entry = |(id, message): (usize, &DeadLetterMessage)| {
-                DeleteMessageBatchRequestEntry::builder()
-                    .id(id.to_string())
-                    .receipt_handle(&message.receipt_handle)
-                    .build()
-                    .expect("id and handle are set")
+                let entry = DeleteMessageBatchRequestEntry::builder().id(id.to_string());
+                entry.receipt_handle(&message.receipt_handle).build().expect("id and handle are set")
             };
             let entries: Vec<_> = batch.iter().enumerate().map(entry).collect();
             let call = self.client.delete_message_batch().queue_url(&self.url).set_entries(Some(entries));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use daybook_operations::dead_letter_message::{DeadLetterMessage, MessageFilter};
-use daybook_operations::dead_letters::{self, RedriveCounts, RedriveOptions, Redriven};
+use daybook_operations::dead_letters::{self, RedriveCounts, RedriveOptions};
 use daybook_operations::queue_reading::NotSeen;
 use daybook_operations::stack::DEAD_LETTERS;
 use jiff::{Timestamp, Unit};
@@ -214,7 +214,7 @@ pub(super) async fn redrive(options: RedriveOptions, Session { stack, mut out }:
         let text = message.content.as_ref().map_or_else(|_| message.to_string(), |content| content.label.to_string());
         out.print_message(outcome, message.json(), &text)
     });
-    let Redriven { counts, failure } = redriven.await?;
+    let (counts, failure) = redriven.await?;
     let RedriveCounts { would_send, sent, rejected, not_deleted, unsendable, unsent, not_seen, .. } = counts;
     let not_seen_text = not_seen_text(not_seen);
     let text = if options.sends {
