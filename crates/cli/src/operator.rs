@@ -19,6 +19,6 @@ pub mod target;
 
 pub use context::OperatorContext;
 pub(crate) use context::{CommandFuture, NoArgs, OnStack, Session};
-pub use daybook_operations::{Interrupt, OperatorError, StackQueue};
+pub use daybook_operations::{Interrupt, OperatorError, Stack, StackQueue};
 pub(crate) use exit::Ended;
 pub use exit::Exit;

@@ -7,9 +7,8 @@ use std::num::NonZeroU32;
 
 use clap::Parser;
 use daybook_cli::commands::OperatorCommand;
-use daybook_cli::operator::{Exit, Interrupt, OperatorContext};
+use daybook_cli::operator::{Exit, Interrupt, OperatorContext, Stack};
 use daybook_local_aws::messaging::{Bus, Server};
-use daybook_operations::Stack;
 use daybook_settings::Environment;
 use peak_alloc::PeakAlloc;
 use serde_json::json;
