@@ -147,7 +147,7 @@ impl Operator {
         let stack = stack();
         let running = redrive_queue(&stack, &options, queue, sender(&config), |_, _| Ok(()));
         let ended = until_crash(running, &process).await;
-        let ended = ended.map(|ended| ended.and_then(|ended| exit(ended.failure, ended.counts.is_clean())));
+        let ended = ended.map(|ended| ended.and_then(|(counts, failure)| exit(failure, counts.is_clean())));
         self.work.log.line(|| format!("redrive {crash:?}: {ended:?}"));
         if ended.is_none() {
             self.work.log.count("operator command crash");

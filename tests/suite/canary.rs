@@ -15,6 +15,7 @@ use daybook_cli::commands::OperatorCommand;
 use daybook_cli::operator::{Exit, Interrupt, OperatorContext};
 use daybook_command_handler::{Api, ApiSettings, router};
 use daybook_local_aws::dynamodb::LocalDynamoDb;
+use daybook_operations::Stack;
 use daybook_table::AggregateKey;
 use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::table::TABLE;
@@ -182,13 +183,10 @@ async fn daybook(instance: &Instance, line: &str) -> String {
     let screen = Screen::default();
     let command = Line::try_parse_from(std::iter::once("daybook").chain(line.split(' '))).unwrap().command;
     let url = instance.table.engine.url().to_owned();
-    let mut context = OperatorContext {
-        environment: [("AWS_ENDPOINT_URL_DYNAMODB", url.as_str()), ("TABLE_NAME", TABLE)].into_iter().collect(),
-        registry: aggregates::registry().unwrap(),
-        projections: projections::projections,
-        out: Box::new(screen.clone()),
-        interrupt: Interrupt::new(),
-    };
+    let environment = [("AWS_ENDPOINT_URL_DYNAMODB", url.as_str()), ("TABLE_NAME", TABLE)].into_iter().collect();
+    let registry = aggregates::registry().unwrap();
+    let stack = Stack::new(environment, registry, projections::projections, Interrupt::new());
+    let mut context = OperatorContext { stack, out: Box::new(screen.clone()) };
     assert_eq!(command.run(&mut context).await.unwrap(), Exit::Clean, "{line}");
     let text = screen.0.lock().unwrap().clone();
     String::from_utf8(text).unwrap()

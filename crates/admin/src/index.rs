@@ -31,6 +31,8 @@ pub struct IndexEntry {
     pub event_id: Ulid,
     /// The number of its aggregate's messages up to and including it, if that can be read.
     pub message_seq: Option<u64>,
+    /// The same number before it, if that is known: the index does not show it.
+    pub messages_before: Option<u64>,
 }
 
 impl Admin<'_> {
@@ -111,6 +113,7 @@ fn index_entry(item: Item) -> Result<IndexEntry, Cause> {
             seq_num: keys::event_seq_num(sk)?,
             event_id: event_id(&item)?,
             message_seq: number(&item, attributes::MESSAGE_SEQ),
+            messages_before: None,
         })
     };
     read().ok_or_else(|| "its keys are not those of an event".into())

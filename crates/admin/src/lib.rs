@@ -35,7 +35,7 @@ pub use self::correct::{Corrected, Derived};
 pub use self::handle::{Admin, AdminCalls};
 pub use self::import::{ImportBatch, ImportFailure, ImportOutcome, Imported, Importer};
 pub use self::index::{IndexEntry, IndexPartition};
-pub use self::outbox::{EventMessages, PublishedEvent};
+pub use self::outbox::EventMessages;
 pub use self::progress::{AggregateProgress, FollowProgress, SnapshotProgress};
 pub use self::rows::ScanKey;
 pub use self::verify::{Discrepancy, Finding, Verified};

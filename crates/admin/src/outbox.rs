@@ -7,21 +7,12 @@ use daybook_event_store::internal::{Item, number, text};
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
 use daybook_event_store::{StoreError, UnreadableRow};
 use daybook_table::trace::is_trace_header;
-use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
+use daybook_table::{OutboxItem, attributes, keys};
 
 use crate::handle::{Admin, RowKey};
+use crate::index::IndexEntry;
 
 const DOING: &str = "read outbox rows";
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PublishedEvent {
-    pub aggregate: AggregateKey,
-    pub seq_num: u64,
-    /// The number of its aggregate's messages up to and including it, if that is known.
-    pub message_seq: Option<u64>,
-    /// The number of its aggregate's messages before it, if that is known.
-    pub messages_before: Option<u64>,
-}
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventMessages {
@@ -39,7 +30,7 @@ impl EventMessages {
     }
 }
 
-impl PublishedEvent {
+impl IndexEntry {
     fn count_after(&self, messages_before: u64) -> Option<usize> {
         let published = self.message_seq?.saturating_sub(messages_before);
         // A larger count than an append can hold is damage.
@@ -67,21 +58,21 @@ impl PublishedEvent {
 impl Admin<'_> {
     /// The messages of these events, which must be distinct, in their order. The rows are read by their keys: one call for a
     /// hundred rows. If the number of an event's messages is not known, up to two more calls find it out.
-    pub async fn messages_of(&self, events: &[PublishedEvent]) -> Result<Vec<EventMessages>, StoreError> {
-        let mut counts: Vec<_> = events.iter().map(PublishedEvent::count).collect();
+    pub async fn messages_of(&self, events: &[IndexEntry]) -> Result<Vec<EventMessages>, StoreError> {
+        let mut counts: Vec<_> = events.iter().map(IndexEntry::count).collect();
         let known = events.iter().zip(&counts);
         let first = known.flat_map(|(event, count)| (0..count.unwrap_or(1)).map(|index| event.row_key(index)));
         let mut items = self.items(DOING, first.collect(), None).await?;
 
         // The number of a row shows how many messages are before its event. Without the row, the event before it does.
-        let seq_of_first = |event: &PublishedEvent, items: &HashMap<RowKey, Item>| {
+        let seq_of_first = |event: &IndexEntry, items: &HashMap<RowKey, Item>| {
             number::<u64>(items.get(&event.row_key(0))?, attributes::MESSAGE_SEQ)
         };
         let unknown: Vec<_> = (0..events.len()).filter(|&at| counts[at].is_none()).collect();
         let without_row = unknown.iter().map(|&at| &events[at]);
         let without_row = without_row.filter(|event| event.seq_num > 1 && seq_of_first(event, &items).is_none());
         let projection = [attributes::PK, attributes::SK, attributes::MESSAGE_SEQ].join(", ");
-        let before = self.items(DOING, without_row.map(PublishedEvent::key_before).collect(), Some(projection)).await?;
+        let before = self.items(DOING, without_row.map(IndexEntry::key_before).collect(), Some(projection)).await?;
         let mut more = BTreeSet::new();
         for at in unknown {
             let event = &events[at];

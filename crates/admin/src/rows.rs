@@ -62,14 +62,10 @@ impl Admin<'_> {
     ) -> Result<(Vec<String>, Option<ScanKey>), StoreError> {
         let last = after.as_ref().map(|row| text(row, attributes::PK).to_owned());
         let scan = self.store.client().scan().table_name(&self.store.settings().table_name);
-        let page = scan
-            .segment(i32::try_from(segment).unwrap_or(i32::MAX))
-            .total_segments(i32::try_from(segments).unwrap_or(i32::MAX))
-            .projection_expression(attributes::PK)
-            .set_exclusive_start_key(after)
-            .send()
-            .await
-            .map_err(|error| StoreError::of_call("scan the table", error))?;
+        let scan = scan.projection_expression(attributes::PK).set_exclusive_start_key(after);
+        let [segment, segments] = [segment, segments].map(|number| i32::try_from(number).unwrap_or(i32::MAX));
+        let page = scan.segment(segment).total_segments(segments).send().await;
+        let page = page.map_err(|error| StoreError::of_call("scan the table", error))?;
         let rows = page.items.unwrap_or_default();
         let mut pks: Vec<_> = rows.iter().map(|row| text(row, attributes::PK).to_owned()).collect();
         // A scan returns the rows of a partition one after the other.

@@ -28,19 +28,11 @@ impl Admin<'_> {
             .expect("name and keys are set");
         let stream =
             StreamSpecification::builder().stream_enabled(true).stream_view_type(StreamViewType::NewImage).build();
-        let created = self
-            .store
-            .client()
-            .create_table()
-            .table_name(&self.store.settings().table_name)
-            .set_attribute_definitions(Some(strings.into()))
-            .set_key_schema(Some(key(attributes::PK, attributes::SK)))
-            .global_secondary_indexes(index)
-            .billing_mode(BillingMode::PayPerRequest)
-            .stream_specification(stream.expect("stream_enabled is set"))
-            .send()
-            .await;
-        match created {
+        let (client, name) = (self.store.client(), &self.store.settings().table_name);
+        let call = client.create_table().table_name(name).billing_mode(BillingMode::PayPerRequest);
+        let call = call.set_attribute_definitions(Some(strings.into()));
+        let call = call.set_key_schema(Some(key(attributes::PK, attributes::SK))).global_secondary_indexes(index);
+        match call.stream_specification(stream.expect("stream_enabled is set")).send().await {
             Ok(_) => {}
             Err(error) if matches!(error.as_service_error(), Some(CreateTableError::ResourceInUseException(_))) => {
                 return Ok(());
@@ -48,15 +40,9 @@ impl Admin<'_> {
             Err(error) => return Err(StoreError::of_call("create the table", error)),
         }
         let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name(attributes::TTL).build();
-        self.store
-            .client()
-            .update_time_to_live()
-            .table_name(&self.store.settings().table_name)
-            .time_to_live_specification(ttl.expect("enabled and attribute_name are set"))
-            .send()
-            .await
-            .map(drop)
-            .map_err(|error| StoreError::of_call("set the table's TTL", error))
+        let ttl = ttl.expect("enabled and attribute_name are set");
+        let set = client.update_time_to_live().table_name(name).time_to_live_specification(ttl).send().await;
+        set.map(drop).map_err(|error| StoreError::of_call("set the table's TTL", error))
     }
 }
 

@@ -46,28 +46,17 @@ use daybook_operations::republish::RepublishOptions;
 use daybook_operations::restore::RestoreOptions;
 use daybook_scaffold::ScaffoldError;
 
-use self::add::AddCommand;
-use self::check_deployment::CheckDeploymentArgs;
-use self::console::ConsoleArgs;
 use self::deadlines::DeadlinesCommand;
-use self::deploy::DeployArgs;
 use self::derived::ClaimsCommand;
 use self::dev::{DevCommandArgs, DevFunctionsArgs};
 use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
-use self::documents::{CompletionsArgs, SchemasArgs};
-use self::export::ExportArgs;
-use self::load::LoadArgs;
-use self::new::NewArgs;
 use self::process::ProcessCommand;
 use self::projection::ProjectionCommand;
-use self::reads::{EventsArgs, FeedArgs, GetArgs};
 use self::relay::RelayCommand;
 use self::snapshot::SnapshotCommand;
-use self::upgrade::UpgradeArgs;
-use self::verify::VerifyArgs;
 use crate::operator::target::StackArgs;
-use crate::operator::{Ended, ErrorExit, Exit, OnStack, OperatorContext, OperatorError};
+use crate::operator::{CommandFuture, Ended, Exit, OnStack, OperatorContext, OperatorError};
 
 /// Event sourcing on DynamoDB: the local stack, and the operator commands for a deployed or local stack
 #[derive(Debug, Parser)]
@@ -87,23 +76,23 @@ enum Command {
     DevFunctions(DevFunctionsArgs),
     /// Print the OpenAPI 3.1 document of the API; `docs/openapi.json` is a copy.
     Openapi,
-    Schemas(SchemasArgs),
-    Completions(CompletionsArgs),
-    New(NewArgs),
+    Schemas(documents::SchemasArgs),
+    Completions(documents::CompletionsArgs),
+    New(new::NewArgs),
     #[command(subcommand)]
-    Add(AddCommand),
-    Upgrade(UpgradeArgs),
+    Add(add::AddCommand),
+    Upgrade(upgrade::UpgradeArgs),
     #[command(flatten)]
     Operator(Box<OperatorCommand>),
 }
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum OperatorCommand {
-    Get(OnStack<GetArgs>),
-    Events(OnStack<EventsArgs>),
-    Feed(OnStack<FeedArgs>),
-    Console(ConsoleArgs),
-    Verify(OnStack<VerifyArgs>),
+    Get(OnStack<reads::GetArgs>),
+    Events(OnStack<reads::EventsArgs>),
+    Feed(OnStack<reads::FeedArgs>),
+    Console(console::ConsoleArgs),
+    Verify(OnStack<verify::VerifyArgs>),
     #[command(subcommand)]
     Claims(ClaimsCommand),
     #[command(subcommand)]
@@ -118,10 +107,10 @@ pub enum OperatorCommand {
     Relay(RelayCommand),
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    Load(OnStack<LoadArgs>),
-    Deploy(DeployArgs),
-    CheckDeployment(OnStack<CheckDeploymentArgs>),
-    Export(OnStack<ExportArgs>),
+    Load(OnStack<load::LoadArgs>),
+    Deploy(deploy::DeployArgs),
+    CheckDeployment(OnStack<check_deployment::CheckDeploymentArgs>),
+    Export(OnStack<export::ExportArgs>),
     Import(OnStack<ImportOptions>),
     Forget(OnStack<ForgetOptions>),
     #[command(subcommand)]
@@ -180,62 +169,57 @@ impl DaybookArgs {
 
 impl OperatorCommand {
     pub async fn run(self, context: &mut OperatorContext) -> Ended {
-        match self {
-            Self::Get(command) => command.run(context, reads::get).await,
-            Self::Events(command) => command.run(context, reads::events).await,
-            Self::Feed(command) => command.run(context, reads::feed).await,
-            Self::Console(args) => {
+        let command: CommandFuture<'_> = match self {
+            Self::Get(command) => command.run(context, reads::get),
+            Self::Events(command) => command.run(context, reads::events),
+            Self::Feed(command) => command.run(context, reads::feed),
+            Self::Console(args) => Box::pin(async move {
                 let stack = args.stack.clone();
                 context.run(&stack, false, async |session| console::run(args, session).await).await
-            }
-            Self::Verify(command) => command.run(context, verify::run).await,
+            }),
+            Self::Verify(command) => command.run(context, verify::run),
             Self::Claims(ClaimsCommand::Rebuild(command)) => {
-                command.run(context, async |args, on| derived::correct(Derived::Claims(&[]), args, on).await).await
+                command.run(context, async |args, on| derived::correct(Derived::Claims(&[]), args, on).await)
             }
-            Self::Deadlines(DeadlinesCommand::List(command)) => command.run(context, deadlines::list).await,
+            Self::Deadlines(DeadlinesCommand::List(command)) => command.run(context, deadlines::list),
             Self::Deadlines(DeadlinesCommand::Retry(command)) => {
-                command.run(context, async |args, on| deadlines::mark_all(args, false, on).await).await
+                command.run(context, async |args, on| deadlines::mark_all(args, false, on).await)
             }
             Self::Deadlines(DeadlinesCommand::Drop(command)) => {
-                command.run(context, async |args, on| deadlines::mark_all(args, true, on).await).await
+                command.run(context, async |args, on| deadlines::mark_all(args, true, on).await)
             }
-            Self::Deadlines(DeadlinesCommand::Rebuild(command)) => {
-                let rows = Derived::Deadlines { sends: true };
-                command.run(context, async |args, on| derived::correct(rows, args, on).await).await
-            }
-            Self::Dlq(DlqCommand::List(command)) => command.run(context, dlq::list).await,
-            Self::Dlq(DlqCommand::Show(command)) => command.run(context, dlq::show).await,
-            Self::Dlq(DlqCommand::Stats(command)) => command.run(context, dlq::stats).await,
-            Self::Dlq(DlqCommand::Export(command)) => command.run(context, dlq::export).await,
-            Self::Dlq(DlqCommand::Redrive(command)) => command.run(context, dlq::redrive).await,
-            Self::Dlq(DlqCommand::Delete(command)) => command.run(context, dlq::delete).await,
-            Self::Discarded(DiscardedCommand::List(command)) => command.run(context, discarded::list).await,
-            Self::Discarded(DiscardedCommand::Redrive(command)) => command.run(context, discarded::redrive).await,
-            Self::Relay(RelayCommand::Status(command)) => command.run_on_named(context, relay::status).await,
-            Self::Republish(command) => command.run(context, republish::run).await,
-            Self::Restore(command) => command.run_on_named(context, restore::run).await,
-            Self::Snapshot(SnapshotCommand::Rebuild(command)) => command.run(context, snapshot::rebuild).await,
-            Self::Load(command) => command.run_on_named(context, load::run).await,
-            Self::Deploy(args) => {
+            Self::Deadlines(DeadlinesCommand::Rebuild(command)) => command
+                .run(context, async |args, on| derived::correct(Derived::Deadlines { sends: true }, args, on).await),
+            Self::Dlq(DlqCommand::List(command)) => command.run(context, dlq::list),
+            Self::Dlq(DlqCommand::Show(command)) => command.run(context, dlq::show),
+            Self::Dlq(DlqCommand::Stats(command)) => command.run(context, dlq::stats),
+            Self::Dlq(DlqCommand::Export(command)) => command.run(context, dlq::export),
+            Self::Dlq(DlqCommand::Redrive(command)) => command.run(context, dlq::redrive),
+            Self::Dlq(DlqCommand::Delete(command)) => command.run(context, dlq::delete),
+            Self::Discarded(DiscardedCommand::List(command)) => command.run(context, discarded::list),
+            Self::Discarded(DiscardedCommand::Redrive(command)) => command.run(context, discarded::redrive),
+            Self::Relay(RelayCommand::Status(command)) => command.run_on_named(context, relay::status),
+            Self::Republish(command) => command.run(context, republish::run),
+            Self::Restore(command) => command.run_on_named(context, restore::run),
+            Self::Snapshot(SnapshotCommand::Rebuild(command)) => command.run(context, snapshot::rebuild),
+            Self::Load(command) => command.run_on_named(context, load::run),
+            Self::Deploy(args) => Box::pin(async move {
                 context.run(&StackArgs::default(), false, async |session| deploy::run(args, session).await).await
-            }
-            Self::CheckDeployment(command) => command.run_on_named(context, check_deployment::run).await,
-            Self::Export(command) => command.run(context, export::run).await,
-            Self::Import(command) => command.run(context, import::run).await,
-            Self::Forget(command) => command.run(context, forget::run).await,
-            Self::Projection(ProjectionCommand::Rebuild(command)) => {
-                command.run(context, projection::run_rebuild).await
-            }
-            Self::Projection(ProjectionCommand::Status(command)) => command.run(context, projection::status).await,
-            Self::Projection(ProjectionCommand::Switch(command)) => command.run(context, projection::switch).await,
-            Self::Projection(ProjectionCommand::Drop(command)) => command.run(context, projection::drop_version).await,
-            Self::Projection(ProjectionCommand::Suspended(command)) => {
-                command.run(context, projection::suspended).await
-            }
-            Self::Projection(ProjectionCommand::Resume(command)) => command.run(context, projection::resume).await,
-            Self::Process(ProcessCommand::Suspended(command)) => command.run(context, process::list).await,
-            Self::Process(ProcessCommand::Resume(command)) => command.run(context, process::resume_all).await,
-            Self::Process(ProcessCommand::CatchUp(command)) => command.run(context, process::send_all).await,
-        }
+            }),
+            Self::CheckDeployment(command) => command.run_on_named(context, check_deployment::run),
+            Self::Export(command) => command.run(context, export::run),
+            Self::Import(command) => command.run(context, import::run),
+            Self::Forget(command) => command.run(context, forget::run),
+            Self::Projection(ProjectionCommand::Rebuild(command)) => command.run(context, projection::run_rebuild),
+            Self::Projection(ProjectionCommand::Status(command)) => command.run(context, projection::status),
+            Self::Projection(ProjectionCommand::Switch(command)) => command.run(context, projection::switch),
+            Self::Projection(ProjectionCommand::Drop(command)) => command.run(context, projection::drop_version),
+            Self::Projection(ProjectionCommand::Suspended(command)) => command.run(context, projection::suspended),
+            Self::Projection(ProjectionCommand::Resume(command)) => command.run(context, projection::resume),
+            Self::Process(ProcessCommand::Suspended(command)) => command.run(context, process::list),
+            Self::Process(ProcessCommand::Resume(command)) => command.run(context, process::resume_all),
+            Self::Process(ProcessCommand::CatchUp(command)) => command.run(context, process::send_all),
+        };
+        command.await
     }
 }

@@ -18,7 +18,7 @@ pub(crate) mod output;
 pub mod target;
 
 pub use context::OperatorContext;
-pub(crate) use context::{OnStack, Session};
-pub use daybook_operations::{Interrupt, OperatorError, StackQueue};
+pub(crate) use context::{CommandFuture, NoArgs, OnStack, Session};
+pub use daybook_operations::{Interrupt, OperatorError, Stack, StackQueue};
 pub(crate) use exit::Ended;
-pub use exit::{ErrorExit, Exit};
+pub use exit::Exit;

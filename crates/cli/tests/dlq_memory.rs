@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 
 use clap::Parser;
 use daybook_cli::commands::OperatorCommand;
-use daybook_cli::operator::{Exit, Interrupt, OperatorContext};
+use daybook_cli::operator::{Exit, Interrupt, OperatorContext, Stack};
 use daybook_local_aws::messaging::{Bus, Server};
 use daybook_settings::Environment;
 use peak_alloc::PeakAlloc;
@@ -63,13 +63,10 @@ async fn dlq_commands_hold_a_bounded_number_of_bytes() {
             ("EVENT_SOURCE", "daybook"),
             ("DLQ_URL", &url),
         ];
-        let mut context = OperatorContext {
-            environment: settings.into_iter().collect::<Environment>(),
-            registry: aggregates::registry().unwrap(),
-            projections: projections::projections,
-            out: Box::new(std::io::sink()),
-            interrupt: Interrupt::new(),
-        };
+        let environment = settings.into_iter().collect::<Environment>();
+        let registry = aggregates::registry().unwrap();
+        let stack = Stack::new(environment, registry, projections::projections, Interrupt::new());
+        let mut context = OperatorContext { stack, out: Box::new(std::io::sink()) };
         let command = Line::try_parse_from(std::iter::once("daybook").chain(line.split(' '))).unwrap().command;
         let before = ALLOCATIONS.current_usage();
         ALLOCATIONS.reset_peak_usage();

@@ -8,6 +8,7 @@ use axum::extract::{Form, FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use daybook_decider::Model;
 use maud::{Markup, html};
 use serde::de::DeserializeOwned;
 
@@ -42,6 +43,11 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for PageQuery<T> {
         })?;
         Ok(Self(query))
     }
+}
+
+/// The aggregate type of this name.
+pub(crate) fn model<'a>(console: &'a Console, name: &str) -> Result<&'a dyn Model, Failure> {
+    console.registry.get(name).ok_or_else(|| Failure::missing(format!("There is no type {name}.")))
 }
 
 const TOKEN: &str = "token";

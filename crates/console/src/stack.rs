@@ -266,9 +266,15 @@ pub struct RuleFunction {
 #[derive(Debug)]
 pub struct Relay {
     pub mappings: Vec<RelayMapping>,
-    /// The age of the oldest record at its last invocation, in milliseconds.
-    pub iterator_age_ms: Option<f64>,
-    pub at: Option<Timestamp>,
+    pub age: Option<IteratorAge>,
+}
+
+/// The age of the oldest record at an invocation of the relay.
+#[derive(Debug)]
+pub struct IteratorAge {
+    pub milliseconds: f64,
+    /// The minute of the invocation.
+    pub at: Timestamp,
 }
 
 #[derive(Debug)]

@@ -47,11 +47,10 @@ impl CheckResult {
     }
 
     pub(super) fn not_checked(error: &CallError, is_local: bool) -> Self {
-        let reason = error.to_string();
-        if is_local && error.is_unknown_operation() {
-            Self::NotModelled { reason }
-        } else {
-            Self::NotChecked { reason }
-        }
+        Self::not_seen(error.to_string(), is_local && error.is_unknown_operation())
+    }
+
+    pub(super) fn not_seen(reason: String, is_model: bool) -> Self {
+        if is_model { Self::NotModelled { reason } } else { Self::NotChecked { reason } }
     }
 }

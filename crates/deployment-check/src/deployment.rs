@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use daybook_operations::signed_calls::{DYNAMODB, SQS};
 use daybook_operations::{OperatorError, Stack};
-use daybook_settings::Environment;
 use daybook_table::{AggregateKey, OutboxItem, attributes, keys};
 use serde_json::{Value, json};
 use ulid::Ulid;
@@ -20,17 +19,13 @@ const ROW_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) const CHECK_TYPE: &str = "__check";
 
 pub(super) struct Deployment {
-    pub(super) environment: Environment,
+    pub(super) stack: Stack,
     pub(super) calls: AwsCalls,
     pub(super) table: String,
     pub(super) bus: String,
     pub(super) source: String,
     pub(super) dlq_url: String,
-    pub(super) stack: Option<String>,
     pub(super) feed_delay: Duration,
-    pub(super) has_views: bool,
-    pub(super) has_reactor: bool,
-    pub(super) has_processes: bool,
     /// Whether the table is on this machine.
     pub(super) is_local: bool,
     pub(super) timeout: Duration,
@@ -61,17 +56,13 @@ impl Deployment {
         let (store, relay) = (stack.store_settings(&["FEED_DELAY_MS"])?, stack.bus_settings()?);
         let is_local = stack.is_local();
         Ok(Self {
-            environment: stack.environment.clone(),
+            stack: stack.clone(),
             calls: AwsCalls::connect(&stack.environment, is_local).await?,
             table: store.table_name,
             bus: relay.event_bus_name,
             source: relay.event_source,
             dlq_url: stack.required("DLQ_URL")?,
-            stack: stack.optional("STACK"),
             feed_delay: store.feed_delay,
-            has_views: stack.has_views(),
-            has_reactor: stack.optional("REACTIONS_QUEUE_URL").is_some(),
-            has_processes: stack.optional("REACTOR").as_deref() == Some("processes"),
             is_local,
             timeout,
             run_id: Ulid::generate().to_string(),

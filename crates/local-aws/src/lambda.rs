@@ -50,12 +50,9 @@ pub enum InvocationError {
     NotStarted { path: PathBuf, source: io::Error },
     #[error("it failed: {0}")]
     Failed(String),
-    #[error("it could not be initialized: {0}")]
-    NotInitialized(String),
-    #[error("its program ended: {0}")]
+    /// Its process ended or must be ended.
+    #[error("{0}")]
     Ended(String),
-    #[error("it timed out after {0:?}")]
-    TimedOut(Duration),
 }
 
 #[derive(Debug)]
@@ -70,10 +67,6 @@ impl LocalFunction {
     /// A function. Its program is started by the first invocation.
     pub fn new(program: FunctionProgram) -> Self {
         Self { program, process: tokio::sync::Mutex::default() }
-    }
-
-    pub fn name(&self) -> &str {
-        &self.program.name
     }
 
     /// Invokes the function with an event, and returns its response. Invocations take place one after the other.
@@ -94,9 +87,9 @@ impl LocalFunction {
             result = process.api.invoke(event, timeout) => result,
             ended = process.child.wait() => {
                 let status = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
-                Err(InvocationError::Ended(status))
+                Err(InvocationError::Ended(format!("its program ended: {status}")))
             }
-            () = tokio::time::sleep(timeout) => Err(InvocationError::TimedOut(timeout)),
+            () = tokio::time::sleep(timeout) => Err(InvocationError::Ended(format!("it timed out after {timeout:?}"))),
         };
         if !matches!(result, Ok(_) | Err(InvocationError::Failed(_)))
             && let Some(mut process) = running.take()
@@ -254,7 +247,8 @@ async fn error(State(calls): State<Calls>, Path(id): Path<String>, body: String)
 
 async fn initialization_error(State(calls): State<Calls>, body: String) -> Response {
     if let Some(invocation) = calls.current().invocation.take() {
-        drop(invocation.result.send(Err(InvocationError::NotInitialized(reported(&body)))));
+        let reason = format!("it could not be initialized: {}", reported(&body));
+        drop(invocation.result.send(Err(InvocationError::Ended(reason))));
     }
     accepted()
 }

@@ -107,14 +107,8 @@ impl Signer {
         body: &[u8],
     ) -> Result<Vec<(String, String)>, HttpError> {
         let identity = self.credentials().await?.into();
-        let parameters = v4::SigningParams::builder()
-            .identity(&identity)
-            .region(&self.region)
-            .name(self.service)
-            .time(SystemTime::now())
-            .settings(self.settings())
-            .build()?
-            .into();
+        let parameters = v4::SigningParams::builder().identity(&identity).region(&self.region).name(self.service);
+        let parameters = parameters.time(SystemTime::now()).settings(self.settings()).build()?.into();
         let signed = SignableRequest::new(method, url, request.headers().iter(), SignableBody::Bytes(body))?;
         let (instructions, _) = sign(signed, &parameters)?.into_parts();
         Ok(instructions.headers().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())

@@ -68,12 +68,11 @@ impl Rebuilder {
         let functions = Functions::new(version, Some(requests));
         let mut processes = JoinSet::new();
         processes.spawn(process.run());
-        let functions_here = functions.clone();
         let rebuilder = Self {
             restarts,
             settings,
             meter,
-            functions: functions_here,
+            functions: functions.clone(),
             updates,
             processes,
             seen,

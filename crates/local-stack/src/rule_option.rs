@@ -28,7 +28,7 @@ pub struct RuleOption {
     pub(crate) queue: String,
     pub(crate) function: Option<FunctionOption>,
     /// The option as it was given.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 /// A function, and what it is invoked with.
@@ -48,10 +48,6 @@ pub(crate) enum FunctionCode {
 }
 
 impl RuleOption {
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
     pub fn queue_name(&self) -> Option<&str> {
         let is_named = self.function.as_ref().is_none_or(|function| function.takes_batches);
         is_named.then_some(&self.queue)
@@ -146,11 +142,6 @@ fn pattern_of(text: &str) -> Result<Value, String> {
     })
 }
 
-/// The values with which a pattern compares a field as a whole.
-fn names(values: &Value) -> Vec<String> {
-    values.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
 fn code(function: &str) -> Option<FunctionCode> {
     let code = function.strip_prefix("function:").filter(|code| !code.is_empty())?;
     let is_url = code.starts_with("http://") || code.starts_with("https://");
@@ -177,11 +168,11 @@ pub fn rule_warnings(rules: &[RuleOption], registry: &Registry) -> Vec<String> {
     let mut warnings = Vec::new();
     for RuleOption { json, function, text, .. } in rules {
         let unknown = |kind: &str, named: &Value, known: &BTreeSet<String>| {
-            let unknown: Vec<_> = names(named).into_iter().filter(|name| !known.contains(name)).collect();
+            let named = named.as_array().into_iter().flatten().filter_map(Value::as_str);
+            let unknown = named.filter(|name| !known.contains(*name));
             let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             let known = if known.is_empty() { "there is none".to_owned() } else { format!("known: {known}") };
-            let warning = |name: String| format!("'{text}' names an unknown {kind} type {name:?}; {known}");
-            unknown.into_iter().map(warning).collect::<Vec<_>>()
+            unknown.map(|name| format!("'{text}' names an unknown {kind} type {name:?}; {known}")).collect::<Vec<_>>()
         };
         warnings.extend(unknown("aggregate", &json["detail"]["metadata"]["aggregateType"], &aggregate_types));
         warnings.extend(unknown("message", &json["detail-type"], &message_types));

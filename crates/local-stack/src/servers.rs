@@ -99,7 +99,10 @@ async fn forward(client: &Client<HttpConnector, Body>, server: Authority, reques
             parts.headers = without_connection(parts.headers);
             Response::from_parts(parts, Body::new(body))
         }
-        Err(error) => no_response(&with_causes(&error)),
+        Err(error) => {
+            let detail = format!("the process of the functions did not respond: {}", with_causes(&error));
+            problem(StatusCode::BAD_GATEWAY, "about:blank", "Bad gateway", &detail)
+        }
     }
 }
 
@@ -108,11 +111,6 @@ fn without_connection(mut headers: HeaderMap) -> HeaderMap {
         headers.remove(name);
     }
     headers
-}
-
-fn no_response(error: &str) -> Response {
-    let detail = format!("the process of the functions did not respond: {error}");
-    problem(StatusCode::BAD_GATEWAY, "about:blank", "Bad gateway", &detail)
 }
 
 #[cfg(test)]

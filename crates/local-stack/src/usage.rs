@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use std::{fmt, mem};
+use std::{fmt, mem, slice};
 
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
@@ -23,6 +23,7 @@ use axum::response::Response;
 use daybook_console::stack::Minute;
 use daybook_function_runtime::SdkConfig;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::time::Instant;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -283,26 +284,12 @@ fn consumed_units(body: &[u8]) -> f64 {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Consumed {
-        consumed_capacity: OneOrSeveral,
+        consumed_capacity: Value,
     }
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum OneOrSeveral {
-        One(Capacity),
-        Several(Vec<Capacity>),
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "PascalCase")]
-    struct Capacity {
-        capacity_units: f64,
-    }
-    match serde_json::from_slice(body) {
-        Ok(Consumed { consumed_capacity: OneOrSeveral::One(one) }) => one.capacity_units,
-        Ok(Consumed { consumed_capacity: OneOrSeveral::Several(several) }) => {
-            several.iter().map(|one| one.capacity_units).sum()
-        }
-        Err(_) => 0.0,
-    }
+    let Ok(Consumed { consumed_capacity: one }) = serde_json::from_slice(body) else { return 0.0 };
+    // A response about several tables has a list.
+    let all = one.as_array().map_or(slice::from_ref(&one), Vec::as_slice);
+    all.iter().filter_map(|consumed| consumed["CapacityUnits"].as_f64()).sum()
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub struct UndeliveredMessage {
 }
 
 /// Which dead-letter messages: those for which each value that is set applies.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Args)]
 pub struct MessageFilter {
     /// Only messages of aggregates of this type.
     #[arg(long = "type", value_name = "TYPE")]
@@ -66,12 +66,6 @@ pub struct MessageFilter {
 }
 
 impl MessageFilter {
-    pub fn is_empty(&self) -> bool {
-        let Self { aggregate_type, aggregate, message_type, error_code, ids, unreadable } = self;
-        let names = [aggregate_type, message_type, error_code];
-        names.iter().all(|name| name.is_none()) && aggregate.is_none() && ids.is_empty() && !unreadable
-    }
-
     /// Whether a message is selected. One that contains no outbox message can be selected only by SQS's id and as unreadable.
     pub fn selects(&self, message: &DeadLetterMessage) -> bool {
         let content = message.content.as_ref().ok();

@@ -61,7 +61,6 @@ pub struct RedriveOptions {
 #[serde(rename_all = "camelCase")]
 pub struct RedriveCounts {
     dry_run: bool,
-    #[serde(skip)]
     pub would_send: usize,
     pub sent: usize,
     pub rejected: usize,
@@ -71,13 +70,6 @@ pub struct RedriveCounts {
     pub unsent: usize,
     #[serde(flatten)]
     pub not_seen: NotSeen,
-}
-
-#[derive(Debug, Default)]
-pub struct Redriven {
-    pub counts: RedriveCounts,
-    /// Why messages are left that could be sent.
-    pub failure: Option<OperatorError>,
 }
 
 pub struct Deletion {
@@ -157,7 +149,7 @@ pub async fn delete(
     deletes: bool,
     mut report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
 ) -> Result<Deletion, OperatorError> {
-    if filter.is_empty() {
+    if *filter == MessageFilter::default() {
         let text = "no messages are selected: give their ids, or an option such as --unreadable or --error-code";
         return Err(OperatorError::Usage(text.to_owned()));
     }
@@ -194,12 +186,13 @@ pub async fn delete(
     Ok(deletion)
 }
 
-/// Sends the selected messages again, deletes those that the bus accepted, and reports what becomes of each.
+/// Sends the selected messages again, deletes those that the bus accepted, and reports what becomes of each. Also returns why
+/// messages are left that could be sent.
 pub async fn redrive(
     stack: &Stack,
     options: &RedriveOptions,
     report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
-) -> Result<Redriven, OperatorError> {
+) -> Result<(RedriveCounts, Option<OperatorError>), OperatorError> {
     let resend = stack.bus(options.rate, options.sends).await?;
     redrive_queue(stack, options, stack.queue(DEAD_LETTERS).await?, resend, report).await
 }
@@ -211,7 +204,7 @@ pub async fn redrive_queue(
     queue: StackQueue,
     resend: Resend,
     report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
-) -> Result<Redriven, OperatorError> {
+) -> Result<(RedriveCounts, Option<OperatorError>), OperatorError> {
     let counts = RedriveCounts { dry_run: !options.sends, ..RedriveCounts::default() };
     let (rows, unsent) = (BTreeMap::new(), UnsentMessages::default());
     let mut redrive = Redrive { stack, queue, resend, counts, rows, unsent, report, report_error: None };
@@ -227,7 +220,7 @@ pub async fn redrive_queue(
         }
     };
     redrive.report_error.map_or(Ok(()), Err)?;
-    Ok(Redriven { counts: redrive.counts, failure })
+    Ok((redrive.counts, failure))
 }
 
 struct Redrive<'a, R> {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use daybook_event_store::{DeadlineMark, EventStore, FoundDeadlines, StoredDeadline};
+use daybook_event_store::{DeadlineMark, FoundDeadlines, StoredDeadline};
 use daybook_table::DeadlineState;
 use jiff::Timestamp;
 
@@ -14,20 +14,12 @@ use crate::stack::{SETTINGS_TO_FIND, Stack};
 /// Reads the selected deadlines and dispatches: those that are pending, or those that have `failed`; of named aggregates, those in
 /// any state, or those that have `failed`.
 pub async fn find(stack: &Stack, selection: &RowSelection, failed: bool) -> Result<FoundDeadlines, OperatorError> {
-    find_in(stack, &stack.store(SETTINGS_TO_FIND).await?, selection, failed).await
-}
-
-async fn find_in(
-    stack: &Stack,
-    store: &EventStore,
-    selection: &RowSelection,
-    failed: bool,
-) -> Result<FoundDeadlines, OperatorError> {
+    let store = stack.store(SETTINGS_TO_FIND).await?;
     let unread = OperatorError::store("cannot read the deadlines");
     if selection.names.is_empty() {
         let state = if failed { DeadlineState::Failed } else { DeadlineState::Pending };
         if !failed {
-            check_shards(store, &stack.first_events()).await?;
+            check_shards(&store, &stack.first_events()).await?;
         }
         return store.deadlines(state, Timestamp::MAX, selection.limit).await.map_err(&unread);
     }
@@ -57,7 +49,7 @@ pub async fn mark(
     }
     let store = stack.store(SETTINGS_TO_FIND).await?;
     let mark = if drops { DeadlineMark::Fired } else { DeadlineMark::Pending };
-    let FoundDeadlines { deadlines, unreadable, more } = find_in(stack, &store, &options.selection, true).await?;
+    let FoundDeadlines { deadlines, unreadable, more } = find(stack, &options.selection, true).await?;
     let counts = MarkCounts { unreadable: unreadable.len(), more, ..MarkCounts::default() };
     let stopped_early = OperatorError::store(STOPPED_EARLY);
     let mark = async |deadline: &StoredDeadline| store.mark_deadline(deadline, mark).await.map_err(&stopped_early);

@@ -41,6 +41,11 @@ pub enum OperatorError {
 }
 
 impl OperatorError {
+    /// The exit status of a command that fails with it: 2 for errors in options and settings, 3 for all others.
+    pub fn exit_code(&self) -> u8 {
+        if matches!(self, Self::Usage(_) | Self::Setting(_)) { 2 } else { 3 }
+    }
+
     /// The error of an operation that cannot do this, because of the table.
     pub(crate) fn store(doing: &str) -> impl Fn(StoreError) -> Self {
         move |source| Self::Store { doing: doing.to_owned(), source }

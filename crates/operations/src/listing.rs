@@ -72,15 +72,10 @@ impl ListedAggregate {
     }
 }
 
-pub enum Listing<'a> {
-    Named(Vec<ListedAggregate>),
-    /// Those whose first events are in the index.
-    Indexed(IndexListing<'a>),
-    /// Those with at least one row in the table, by segment.
-    Scanned(Vec<ScanListing<'a>>),
-}
+/// The aggregates of a listing. After Ctrl-C, no further page is read.
+pub type Listing<'a> = LocalBoxStream<'a, Result<ListedAggregate, StoreError>>;
 
-pub struct IndexListing<'a> {
+struct IndexListing<'a> {
     store: &'a EventStore,
     partitions: Vec<IndexPartition>,
     /// The position in `partitions` of the partition that is read.
@@ -92,7 +87,7 @@ pub struct IndexListing<'a> {
 }
 
 /// A listing over all rows of a segment of the table.
-pub struct ScanListing<'a> {
+struct ScanListing<'a> {
     store: &'a EventStore,
     segment: u32,
     /// The last row that was read.
@@ -100,52 +95,37 @@ pub struct ScanListing<'a> {
     ended: bool,
 }
 
-impl<'a> Listing<'a> {
-    /// The aggregates whose first events are in these partitions, after the cursor.
-    pub fn indexed(
-        store: &'a EventStore,
-        partitions: Vec<IndexPartition>,
-        after: Option<&Cursor>,
-    ) -> Result<Self, OperatorError> {
-        let (mut at, mut first) = (0, Ulid::nil());
-        if let Some(cursor) = after {
-            let position = partitions.iter().position(|partition| partition.to_string() == cursor.partition);
-            at = position.ok_or_else(|| {
-                OperatorError::Usage(format!(
-                    "the cursor {cursor} is of another listing; use the same options as the run that printed it"
-                ))
-            })?;
-            first = keys::id_after(cursor.after).unwrap_or(Ulid::max());
-        }
-        Ok(Self::Indexed(IndexListing { store, partitions, at, first, began_at: None }))
+/// The aggregates whose first events are in these partitions of the index, after the cursor.
+pub(crate) fn indexed<'a>(
+    store: &'a EventStore,
+    interrupt: &'a Interrupt,
+    partitions: Vec<IndexPartition>,
+    after: Option<&Cursor>,
+) -> Result<Listing<'a>, OperatorError> {
+    let (mut at, mut first) = (0, Ulid::nil());
+    if let Some(cursor) = after {
+        let position = partitions.iter().position(|partition| partition.to_string() == cursor.partition);
+        at = position.ok_or_else(|| {
+            OperatorError::Usage(format!(
+                "the cursor {cursor} is of another listing; use the same options as the run that printed it"
+            ))
+        })?;
+        first = keys::id_after(cursor.after).unwrap_or(Ulid::max());
     }
+    Ok(pages(IndexListing { store, partitions, at, first, began_at: None }, interrupt))
+}
 
-    pub fn scan(store: &'a EventStore) -> Self {
-        let segment = |segment| ScanListing { store, segment, after: None, ended: false };
-        Self::Scanned((0..SEGMENTS).map(segment).collect())
-    }
-
-    /// The aggregates; after Ctrl-C, no further page is read.
-    pub fn aggregates(self, interrupt: &'a Interrupt) -> LocalBoxStream<'a, Result<ListedAggregate, StoreError>> {
-        match self {
-            Self::Named(named) => stream::iter(named.into_iter().map(Ok)).boxed_local(),
-            Self::Indexed(listing) => pages(listing, interrupt),
-            Self::Scanned(segments) => {
-                let segments = segments.into_iter().map(|segment| pages(segment, interrupt));
-                stream::select_all(segments).boxed_local()
-            }
-        }
-    }
+/// The aggregates with at least one row in the table.
+pub(crate) fn scanned<'a>(store: &'a EventStore, interrupt: &'a Interrupt) -> Listing<'a> {
+    let segment = |segment| pages(ScanListing { store, segment, after: None, ended: false }, interrupt);
+    stream::select_all((0..SEGMENTS).map(segment)).boxed_local()
 }
 
 trait Paged {
     async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError>;
 }
 
-fn pages<'a>(
-    listing: impl Paged + 'a,
-    interrupt: &'a Interrupt,
-) -> LocalBoxStream<'a, Result<ListedAggregate, StoreError>> {
+fn pages<'a>(listing: impl Paged + 'a, interrupt: &'a Interrupt) -> Listing<'a> {
     let pages = stream::try_unfold(listing, move |mut listing| async move {
         let page = if interrupt.is_cancelled() { None } else { listing.next_page().await? };
         Ok::<_, StoreError>(page.map(|page| (stream::iter(page.into_iter().map(Ok)), listing)))

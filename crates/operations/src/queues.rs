@@ -59,14 +59,9 @@ impl StackQueue {
 
     pub async fn counts(&self) -> Result<QueueCounts, OperatorError> {
         use QueueAttributeName::{ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible};
-        let response = self
-            .client
-            .get_queue_attributes()
-            .queue_url(&self.url)
-            .set_attribute_names(Some(vec![ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible]))
-            .send()
-            .await
-            .map_err(|error| call_failed("count the messages of the queue", error))?;
+        let names = vec![ApproximateNumberOfMessages, ApproximateNumberOfMessagesNotVisible];
+        let call = self.client.get_queue_attributes().queue_url(&self.url).set_attribute_names(Some(names));
+        let response = call.send().await.map_err(|error| call_failed("count the messages of the queue", error))?;
         let count = |name| response.attributes()?.get(&name)?.parse().ok();
         Ok(QueueCounts {
             visible: count(ApproximateNumberOfMessages).unwrap_or_default(),
@@ -111,15 +106,10 @@ impl StackQueue {
         visibility_timeout: Duration,
     ) -> Result<Option<Vec<Message>>, OperatorError> {
         let hidden_seconds = visibility_timeout.min(MAX_VISIBILITY_TIMEOUT).as_secs();
-        let call = self
-            .client
-            .receive_message()
-            .queue_url(&self.url)
-            .max_number_of_messages(i32::try_from(count).unwrap_or(i32::MAX))
-            .visibility_timeout(i32::try_from(hidden_seconds).unwrap_or(i32::MAX))
-            .wait_time_seconds(WAIT_SECONDS)
-            .message_system_attribute_names(MessageSystemAttributeName::All)
-            .message_attribute_names("All");
+        let call = self.client.receive_message().queue_url(&self.url).wait_time_seconds(WAIT_SECONDS);
+        let call = call.max_number_of_messages(i32::try_from(count).unwrap_or(i32::MAX));
+        let call = call.visibility_timeout(i32::try_from(hidden_seconds).unwrap_or(i32::MAX));
+        let call = call.message_system_attribute_names(MessageSystemAttributeName::All).message_attribute_names("All");
         match call.send().await {
             Ok(response) => Ok(Some(response.messages.unwrap_or_default())),
             Err(error) if error.as_service_error().is_some_and(ReceiveMessageError::is_over_limit) => Ok(None),
@@ -131,12 +121,9 @@ impl StackQueue {
     pub async fn put_back(&self, messages: &[DeadLetterMessage]) {
         let put_back = async |batch: &[DeadLetterMessage]| {
             let entry = |(id, message): (usize, &DeadLetterMessage)| {
-                ChangeMessageVisibilityBatchRequestEntry::builder()
-                    .id(id.to_string())
-                    .receipt_handle(&message.receipt_handle)
-                    .visibility_timeout(0)
-                    .build()
-                    .expect("id and handle are set")
+                let entry =
+                    ChangeMessageVisibilityBatchRequestEntry::builder().id(id.to_string()).visibility_timeout(0);
+                entry.receipt_handle(&message.receipt_handle).build().expect("id and handle are set")
             };
             let call = self.client.change_message_visibility_batch().queue_url(&self.url);
             let entries = batch.iter().enumerate().map(entry).collect();
@@ -155,11 +142,8 @@ impl StackQueue {
         let mut not_deleted = Vec::new();
         for batch in messages.chunks(BATCH_SIZE) {
             let entry = |(id, message): (usize, &DeadLetterMessage)| {
-                DeleteMessageBatchRequestEntry::builder()
-                    .id(id.to_string())
-                    .receipt_handle(&message.receipt_handle)
-                    .build()
-                    .expect("id and handle are set")
+                let entry = DeleteMessageBatchRequestEntry::builder().id(id.to_string());
+                entry.receipt_handle(&message.receipt_handle).build().expect("id and handle are set")
             };
             let entries: Vec<_> = batch.iter().enumerate().map(entry).collect();
             let call = self.client.delete_message_batch().queue_url(&self.url).set_entries(Some(entries));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use daybook_console::stack::RelayMapping;
+use daybook_console::stack::{IteratorAge, Relay, RelayMapping};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -25,23 +25,11 @@ const MAX_LOG_PAGES: usize = 20;
 /// The beginning of the log line of an invocation that left messages unsettled.
 const UNSETTLED: &str = "unsettled, will be retried";
 
-pub struct RelayState {
-    pub mappings: Vec<RelayMapping>,
-    pub age: Option<IteratorAge>,
-    pub waiting: Vec<WaitingMessage>,
-}
-
 /// A message that was unsettled when the relay logged it.
 pub struct WaitingMessage {
     pub id: String,
     pub logged_at: String,
     pub error_code: String,
-}
-
-pub struct IteratorAge {
-    pub milliseconds: f64,
-    /// The minute of the invocation.
-    pub at: Timestamp,
 }
 
 /// The mappings of the alias that the stack's mapping invokes.
@@ -56,7 +44,7 @@ pub async fn relay_mappings(lambda: &SignedCalls, function: &str) -> Result<Vec<
 }
 
 /// The age in the last minute for which CloudWatch has one; `None` if it has none for ten minutes.
-pub async fn iterator_age(cloudwatch: &SignedCalls, function: &str) -> Result<Option<IteratorAge>, OperatorError> {
+async fn iterator_age(cloudwatch: &SignedCalls, function: &str) -> Result<Option<IteratorAge>, OperatorError> {
     let metric = json!({
         "Namespace": "AWS/Lambda", "MetricName": "IteratorAge",
         "Dimensions": [{"Name": "FunctionName", "Value": function}],
@@ -70,16 +58,19 @@ pub async fn iterator_age(cloudwatch: &SignedCalls, function: &str) -> Result<Op
     }))
 }
 
-pub async fn relay_state(stack: &Stack) -> Result<RelayState, OperatorError> {
-    let (function, log_group) = (stack.required("STREAM_RELAY_NAME")?, stack.required("STREAM_RELAY_LOGS")?);
-    let mappings = relay_mappings(&SignedCalls::connect(&stack.environment, LAMBDA).await?, &function).await?;
-    let age = iterator_age(&SignedCalls::connect(&stack.environment, CLOUDWATCH).await?, &function).await?;
-    let logs = SignedCalls::connect(&stack.environment, CLOUDWATCH_LOGS).await?;
-    Ok(RelayState { mappings, age, waiting: waiting_messages(&logs, &log_group).await? })
+/// The state of the relay, without the messages that wait.
+pub async fn relay(stack: &Stack) -> Result<Relay, OperatorError> {
+    let function = stack.required("STREAM_RELAY_NAME")?;
+    let lambda = SignedCalls::connect(&stack.environment, LAMBDA).await?;
+    let cloudwatch = SignedCalls::connect(&stack.environment, CLOUDWATCH).await?;
+    let (mappings, age) = tokio::try_join!(relay_mappings(&lambda, &function), iterator_age(&cloudwatch, &function))?;
+    Ok(Relay { mappings, age })
 }
 
 /// The messages of the last log lines about unsettled messages. Some may have been sent since.
-async fn waiting_messages(logs: &SignedCalls, log_group: &str) -> Result<Vec<WaitingMessage>, OperatorError> {
+pub async fn waiting_messages(stack: &Stack) -> Result<Vec<WaitingMessage>, OperatorError> {
+    let log_group = stack.required("STREAM_RELAY_LOGS")?;
+    let logs = SignedCalls::connect(&stack.environment, CLOUDWATCH_LOGS).await?;
     let since = (Timestamp::now() - LOG_WINDOW).as_millisecond();
     let mut waiting: BTreeMap<String, (String, String)> = BTreeMap::new();
     let mut next = Value::Null;

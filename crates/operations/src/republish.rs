@@ -15,6 +15,7 @@ use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::Args;
+use daybook_admin::{EventMessages, IndexEntry};
 use daybook_decider::record::timestamp;
 use daybook_event_store::{EventStore, StoreError, UnreadableRow};
 use daybook_stream_relay::{Resend, ResendOutcome};
@@ -24,7 +25,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use ulid::Ulid;
 
-use self::batch::{Batch, Batches, ReadEvent};
+use self::batch::{Batch, Batches};
 pub use self::window::Window;
 use self::window::{WindowReader, ids_between, time_of};
 use crate::error::OperatorError;
@@ -83,13 +84,6 @@ impl RepublishCounts {
     }
 }
 
-struct RepublishProgress {
-    /// The first and the last id that an event of the window can have.
-    window: (Ulid, Ulid),
-    done: Option<Ulid>,
-    counts: RepublishCounts,
-}
-
 #[derive(Debug)]
 pub enum Republishing<'a> {
     Message(&'a MessageLabel, MessageOutcome),
@@ -127,12 +121,21 @@ pub async fn republish_from(
 ) -> Result<Republished, OperatorError> {
     let resend = resend.with_concurrency(options.concurrency);
     let now = Timestamp::now();
-    let progress = RepublishProgress::begin(options, now, store.settled_up_to(now))?;
+    let (from, to) = (options.window.from.resolve(now), options.window.to.resolve(now));
+    let (window, settled_up_to) = (ids_between(from, to)?, store.settled_up_to(now));
+    let counts = RepublishCounts {
+        dry_run: !options.sends,
+        from: timestamp(from),
+        to: timestamp(to),
+        incomplete_from: (settled_up_to < to).then(|| timestamp(settled_up_to.max(from))),
+        ..RepublishCounts::default()
+    };
     let event_types = options.window.event_names(&stack.registry)?;
     check_shards(store, &event_types).await?;
-    let window = WindowReader::new(store, &options.window, &event_types, progress.window);
-    let mut batches = Batches::new(store, window, options.rate, &stack.interrupt);
-    let mut republish = Republish { stack, options, resend, report, progress, unsent: UnsentMessages::default() };
+    let reader = WindowReader::new(store, &options.window, &event_types, window);
+    let mut batches = Batches::new(store, reader, options.rate, &stack.interrupt);
+    let unsent = UnsentMessages::default();
+    let mut republish = Republish { stack, options, resend, report, window, done: None, counts, unsent };
 
     let mut batch = batches.next().await;
     let read_error = loop {
@@ -152,29 +155,15 @@ pub async fn republish_from(
     republish.end(read_error)
 }
 
-impl RepublishProgress {
-    fn begin(options: &RepublishOptions, now: Timestamp, settled_up_to: Timestamp) -> Result<Self, OperatorError> {
-        let (from, to) = (options.window.from.resolve(now), options.window.to.resolve(now));
-        let incomplete_from = (settled_up_to < to).then(|| timestamp(settled_up_to.max(from)));
-        let (dry_run, of_counts) = (!options.sends, RepublishCounts::default());
-        let counts =
-            RepublishCounts { dry_run, from: timestamp(from), to: timestamp(to), incomplete_from, ..of_counts };
-        Ok(Self { window: ids_between(from, to)?, done: None, counts })
-    }
-
-    fn fraction(&self) -> f64 {
-        let (first, last) = self.window;
-        let milliseconds = |id: Ulid| id.timestamp_ms().saturating_sub(first.timestamp_ms()) as f64;
-        milliseconds(self.done.unwrap_or(first)) / milliseconds(last).max(1.0)
-    }
-}
-
 struct Republish<'a, R> {
     stack: &'a Stack,
     options: &'a RepublishOptions,
     resend: Resend,
     report: R,
-    progress: RepublishProgress,
+    /// The first and the last id that an event of the window can have.
+    window: (Ulid, Ulid),
+    done: Option<Ulid>,
+    counts: RepublishCounts,
     unsent: UnsentMessages,
 }
 
@@ -184,11 +173,11 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
     async fn send(&mut self, batch: Batch) -> Result<(), OperatorError> {
         let mut rows = Vec::new();
         let mut events = Vec::new();
-        for mut event in batch.events {
-            let (gone, selected) = (event.messages.gone(), rows.len());
-            rows.extend(std::mem::take(&mut event.messages.rows).into_iter().filter(|row| self.selects(row)));
+        for (event, mut messages) in batch.events {
+            let (gone, selected) = (messages.gone(), rows.len());
+            rows.extend(std::mem::take(&mut messages.rows).into_iter().filter(|row| self.selects(row)));
             let labels: Vec<_> = rows[selected..].iter().map(MessageLabel::of).collect();
-            events.push((event, labels, gone));
+            events.push((event, messages, labels, gone));
         }
         let outcomes = if !self.options.sends {
             rows.iter().map(|_| None).collect()
@@ -200,20 +189,24 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
         };
         batch.unreadable.iter().try_for_each(|row| self.report_unreadable(row))?;
         let mut outcomes = outcomes.into_iter();
-        for (event, labels, gone) in events {
+        for (event, messages, labels, gone) in events {
             for (label, outcome) in labels.iter().zip(outcomes.by_ref()) {
                 self.report_message(label, outcome)?;
             }
             if !self.unsent.any() {
-                self.finish_event(&event, labels.len(), gone)?;
+                self.counts.messages += labels.len();
+                self.finish_event(&event, &messages, gone)?;
             }
         }
         if !self.unsent.any() {
-            self.progress.done = batch.through.or(self.progress.done);
+            self.done = batch.through.or(self.done);
         }
-        let at = self.progress.done.and_then(time_of).unwrap_or_default();
-        let doing = format!("{} events, at {at}", self.progress.counts.events);
-        (self.stack.progress)(Some(self.progress.fraction()), doing);
+        let at = self.done.and_then(time_of).unwrap_or_default();
+        let doing = format!("{} events, at {at}", self.counts.events);
+        let (first, last) = self.window;
+        let milliseconds = |id: Ulid| id.timestamp_ms().saturating_sub(first.timestamp_ms()) as f64;
+        let fraction = milliseconds(self.done.unwrap_or(first)) / milliseconds(last).max(1.0);
+        (self.stack.progress)(Some(fraction), doing);
         Ok(())
     }
 
@@ -223,14 +216,13 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
     }
 
     /// Counts an event that is done, and reports its messages that cannot be sent, such as those that no longer exist.
-    fn finish_event(&mut self, event: &ReadEvent, selected: usize, gone: usize) -> Result<(), OperatorError> {
-        let ReadEvent { event_id, aggregate, seq_num, messages } = event;
-        self.progress.counts.events += 1;
-        self.progress.counts.messages += selected;
-        self.progress.done = Some(*event_id);
+    fn finish_event(&mut self, event: &IndexEntry, messages: &EventMessages, gone: usize) -> io::Result<()> {
+        let IndexEntry { event_id, aggregate, seq_num, .. } = event;
+        self.counts.events += 1;
+        self.done = Some(*event_id);
         messages.unreadable.iter().try_for_each(|row| self.report_unreadable(row))?;
         if gone > 0 {
-            self.progress.counts.gone += gone;
+            self.counts.gone += gone;
             let (seq_num, published) = (*seq_num, messages.published.unwrap_or_default());
             (self.report)(Republishing::Gone { aggregate, seq_num, gone, published })?;
         }
@@ -238,25 +230,24 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
     }
 
     fn end(self, read_error: Option<StoreError>) -> Result<Republished, OperatorError> {
-        let RepublishProgress { window, done, counts } = &self.progress;
-        let next = match done.and_then(time_of) {
-            Some(done) if self.options.sends => format!("go on with --from {done} --to {}", counts.to),
+        let next = match self.done.and_then(time_of) {
+            Some(done) if self.options.sends => format!("go on with --from {done} --to {}", self.counts.to),
             _ => "run it again".to_owned(),
         };
-        let interrupted = self.stack.interrupt.is_cancelled() && *done != Some(window.1);
+        let interrupted = self.stack.interrupt.is_cancelled() && self.done != Some(self.window.1);
         if !interrupted && !self.unsent.any() && read_error.is_none() {
-            return Ok(Republished { counts: self.progress.counts, how_to_go_on: None, failure: None });
+            return Ok(Republished { counts: self.counts, how_to_go_on: None, failure: None });
         }
         let failure = match read_error {
             Some(error) => Some(OperatorError::store(&format!("stopped early, {next}"))(error)),
             None if interrupted => None,
             None => self.unsent.into_result(next.clone()).err(),
         };
-        Ok(Republished { counts: self.progress.counts, how_to_go_on: Some(next), failure })
+        Ok(Republished { counts: self.counts, how_to_go_on: Some(next), failure })
     }
 
     fn report_unreadable(&mut self, row: &UnreadableRow) -> io::Result<()> {
-        self.progress.counts.unreadable += 1;
+        self.counts.unreadable += 1;
         (self.report)(Republishing::Unreadable(row))
     }
 
@@ -265,7 +256,7 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
         let outcome = match outcome {
             None => MessageOutcome::WouldSend,
             Some(outcome) => {
-                let RepublishCounts { sent, rejected, .. } = &mut self.progress.counts;
+                let RepublishCounts { sent, rejected, .. } = &mut self.counts;
                 let Some(outcome) = self.unsent.count(outcome, (sent, rejected)) else { return Ok(()) };
                 outcome
             }

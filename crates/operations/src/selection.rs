@@ -11,7 +11,8 @@ use daybook_table::keys::is_id;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::error::OperatorError;
-use crate::listing::{Cursor, ListedAggregate, Listing};
+use crate::listing::{Cursor, ListedAggregate, Listing, indexed};
+use crate::stack::Stack;
 
 /// Which aggregates.
 #[derive(Clone, Debug, Default, Args)]
@@ -55,18 +56,18 @@ impl Selection {
 
     pub fn list<'a>(
         &self,
+        Stack { registry, interrupt, .. }: &'a Stack,
         store: &'a EventStore,
-        registry: &Registry,
         after: Option<&Cursor>,
     ) -> Result<Listing<'a>, OperatorError> {
         if !self.aggregates.is_empty() {
             for AggregateName(key) in &self.aggregates {
                 model(registry, &key.aggregate_type)?;
             }
-            let listed = self.aggregates.iter().map(|AggregateName(key)| ListedAggregate::new(key.clone()));
-            return Ok(Listing::Named(listed.collect()));
+            let listed = self.aggregates.iter().map(|AggregateName(key)| Ok(ListedAggregate::new(key.clone())));
+            return Ok(stream::iter(listed.collect::<Vec<_>>()).boxed_local());
         }
-        Listing::indexed(store, store.admin().index_partitions(&self.first_events(registry)?), after)
+        indexed(store, interrupt, store.admin().index_partitions(&self.first_events(registry)?), after)
     }
 
     fn first_events<'a>(&'a self, registry: &'a Registry) -> Result<Vec<&'a str>, OperatorError> {

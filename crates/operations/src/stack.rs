@@ -3,11 +3,11 @@
 //! Invariant: for a deployed stack, no setting that decides which items an operation finds, sends or stores has a default. The
 //! functions may run with another value; the operation would then miss items, or let snapshots expire that should stay.
 
-use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use daybook_console::is_of_this_machine;
 use daybook_decider::{Model, Registry};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
@@ -81,6 +81,11 @@ impl Stack {
 
     pub fn is_local(&self) -> bool {
         self.optional(DYNAMODB_ENDPOINT).is_some_and(|url| is_loopback(&url))
+    }
+
+    /// What to do after an interrupt; `None` without one.
+    pub fn how_to_go_on(&self) -> Option<&'static str> {
+        self.interrupt.is_cancelled().then_some("run it again")
     }
 
     pub fn first_events(&self) -> Vec<&str> {
@@ -188,10 +193,7 @@ impl Stack {
 }
 
 pub fn is_loopback(url: &str) -> bool {
-    let uri = url.parse::<Uri>().ok();
-    let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    url.parse::<Uri>().is_ok_and(|url| url.host().is_some_and(is_of_this_machine))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use daybook_event_store::{EventStore, StoreError};
 use futures_util::StreamExt;
 
 use crate::error::OperatorError;
-use crate::listing::{ListedAggregate, Listing};
+use crate::listing::{ListedAggregate, Listing, scanned};
 use crate::selection::{AggregateName, Selection};
 use crate::stack::Stack;
 
@@ -69,10 +69,10 @@ impl WalkOptions {
         store: &'a EventStore,
         scan: bool,
     ) -> Result<Walk<'a>, OperatorError> {
-        let (registry, Self { selection, concurrency, .. }) = (&stack.registry, self);
-        let listing = selection.list(store, registry, selection.after.as_ref())?;
-        selection.check(store, registry).await?;
-        let listing = if scan { Listing::scan(store) } else { listing };
+        let Self { selection, concurrency, .. } = self;
+        let listing = selection.list(stack, store, selection.after.as_ref())?;
+        selection.check(store, &stack.registry).await?;
+        let listing = if scan { scanned(store, &stack.interrupt) } else { listing };
         Ok(Walk { stack, concurrency: *concurrency, listing })
     }
 }
@@ -103,7 +103,7 @@ impl Walk<'_> {
         mut report: impl AsyncFnMut(&mut C, &ListedAggregate, T) -> Result<(), OperatorError>,
     ) -> Result<(Walked<C>, Option<StoreError>), OperatorError> {
         let Stack { registry, interrupt, progress: show, .. } = self.stack;
-        let visits = self.listing.aggregates(interrupt).map(async |listed| {
+        let visits = self.listing.map(async |listed| {
             let aggregate = listed?;
             let model = aggregate.key.as_ref().and_then(|key| registry.get(&key.aggregate_type));
             let result = visit(&aggregate, model).await.transpose()?;

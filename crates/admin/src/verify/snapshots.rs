@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use daybook_decider::{Folded, Json, Model, personal};
 use daybook_event_store::internal::{Item, unpack};
+use daybook_function_runtime::shortened;
 use daybook_table::{SnapshotItem, attributes};
 use serde_json::Value;
 
@@ -112,8 +113,5 @@ fn shown(at: &str, value: Option<&Value>) -> String {
         Some(Ok(json)) => personal::referring(json).text().to_owned(),
         Some(Err(_)) | None => "missing".to_owned(),
     };
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    shortened(&text, SHOWN)
 }

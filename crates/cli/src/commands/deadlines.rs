@@ -57,7 +57,7 @@ pub(super) async fn list(
         let (json, text) = described(deadline);
         out.print_outcome(state(deadline), json, &text)?;
     }
-    print_unreadable(&mut out, &found.unreadable)?;
+    found.unreadable.iter().try_for_each(|row| print_unreadable(&mut out, row))?;
     let (listed, unreadable, more) = (found.deadlines.len(), found.unreadable.len(), found.more);
     let text = format!("{listed} deadlines and dispatches listed, {unreadable} unreadable{}", more_text(more));
     out.finish(&text, &json!({"deadlines": listed, "unreadable": unreadable, "more": more}), None, unreadable == 0)

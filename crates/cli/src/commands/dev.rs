@@ -97,7 +97,7 @@ fn greeting(stack: &Stack, rules: &[RuleOption]) -> String {
     let bus = stack.bus_url();
     lines.push(format!("  Bus, DLQ  {bus}  (received messages: {}/_dev/bus and /_dev/dlq)", stack.api_url()));
     for rule in rules {
-        lines.push(format!("  Rule      {}", rule.text()));
+        lines.push(format!("  Rule      {}", rule.text));
         if let Some(queue) = rule.queue_name() {
             lines.push(format!("            queue {bus}/000000000000/{queue}"));
         }

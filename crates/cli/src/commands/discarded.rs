@@ -1,27 +1,24 @@
 //! `daybook discarded`: the records that an event source mapping discarded.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use daybook_operations::discarded::{self, DiscardedCounts, DiscardedOptions, Redriving};
 use serde_json::json;
 
-use crate::operator::{Ended, OnStack, Session};
+use crate::operator::{Ended, NoArgs, OnStack, Session};
 
 /// Read the records that an event source mapping discarded to the bucket, and send their messages.
 #[derive(Clone, Debug, Subcommand)]
 pub enum DiscardedCommand {
-    List(OnStack<DiscardedListArgs>),
+    /// List the objects of the bucket of discarded records, one per line.
+    ///
+    /// A line contains the object's key, the function that did not settle the records, why they were discarded, the number of
+    /// records and their times, and the messages in them by aggregate. Objects that a redrive or an operator deleted are not
+    /// listed.
+    List(OnStack<NoArgs>),
     Redrive(OnStack<DiscardedOptions>),
 }
 
-/// List the objects of the bucket of discarded records, one per line.
-///
-/// A line contains the object's key, the function that did not settle the records, why they were discarded, the number of
-/// records and their times, and the messages in them by aggregate. Objects that a redrive or an operator deleted are not
-/// listed.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct DiscardedListArgs {}
-
-pub(super) async fn list(_: DiscardedListArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn list(_: NoArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let (mut listed, mut messages, mut unreadable) = (0, 0, 0);
     let read = discarded::list(&stack, |object| {
         listed += 1;
@@ -32,8 +29,7 @@ pub(super) async fn list(_: DiscardedListArgs, Session { stack, mut out }: Sessi
     read.await?;
     let text = format!("{listed} objects with {messages} messages, {unreadable} unreadable");
     let summary = json!({"objects": listed, "messages": messages, "unreadable": unreadable});
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
-    out.finish(&text, &summary, next, unreadable == 0)
+    out.finish(&text, &summary, stack.how_to_go_on(), unreadable == 0)
 }
 
 pub(super) async fn redrive(options: DiscardedOptions, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -66,7 +62,6 @@ pub(super) async fn redrive(options: DiscardedOptions, Session { stack, mut out 
              {changed} changed aggregates would be sent to their queues; this was a dry run, --yes sends them"
         )
     };
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
-    let exit = out.finish(&text, &counts, next, rejected + left == 0)?;
+    let exit = out.finish(&text, &counts, stack.how_to_go_on(), rejected + left == 0)?;
     failure.map_or(Ok(exit), Err)
 }

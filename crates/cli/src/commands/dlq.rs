@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use daybook_operations::dead_letter_message::{DeadLetterMessage, MessageFilter};
-use daybook_operations::dead_letters::{self, RedriveCounts, RedriveOptions, Redriven};
+use daybook_operations::dead_letters::{self, RedriveCounts, RedriveOptions};
 use daybook_operations::queue_reading::NotSeen;
 use daybook_operations::stack::DEAD_LETTERS;
 use jiff::{Timestamp, Unit};
@@ -109,8 +109,7 @@ pub(super) async fn list(args: DlqListArgs, Session { stack, mut out }: Session<
         "messages": listed, "seen": seen, "unsendable": unsendable, "waiting": before.visible, "hidden": before.hidden,
         "notSeen": not_seen,
     });
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
-    out.finish(&text, &summary, next, !not_seen.any())
+    out.finish(&text, &summary, stack.how_to_go_on(), !not_seen.any())
 }
 
 pub(super) async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -169,8 +168,7 @@ pub(super) async fn stats(filter: MessageFilter, Session { stack, mut out }: Ses
     let age = oldest.as_ref().map(|oldest| format!(", the oldest of {oldest}")).unwrap_or_default();
     let text = format!("{} of {seen} dead-letter messages counted{age}{}", selected.len(), not_seen_text(not_seen));
     let summary = json!({"messages": selected.len(), "seen": seen, "oldest": oldest, "notSeen": not_seen});
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
-    out.finish(&text, &summary, next, !not_seen.any())
+    out.finish(&text, &summary, stack.how_to_go_on(), !not_seen.any())
 }
 
 /// The values by which a message is counted.
@@ -216,26 +214,20 @@ pub(super) async fn redrive(options: RedriveOptions, Session { stack, mut out }:
         let text = message.content.as_ref().map_or_else(|_| message.to_string(), |content| content.label.to_string());
         out.print_message(outcome, message.json(), &text)
     });
-    let Redriven { counts, failure } = redriven.await?;
+    let (counts, failure) = redriven.await?;
     let RedriveCounts { would_send, sent, rejected, not_deleted, unsendable, unsent, not_seen, .. } = counts;
     let not_seen_text = not_seen_text(not_seen);
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
-    let exit = if options.sends {
+    let text = if options.sends {
         let except =
             if not_deleted > 0 { format!(", except {not_deleted} that SQS did not delete") } else { String::new() };
-        let text = format!(
+        format!(
             "{sent} messages sent and deleted from the queue{except}; in the queue: {rejected} that the bus rejects, \
              {unsendable} unsendable, {unsent} not sent{not_seen_text}"
-        );
-        out.finish(&text, &counts, next, counts.is_clean())?
+        )
     } else {
-        let text = format!("{would_send} messages would be sent{not_seen_text}; this was a dry run, --yes sends them");
-        let summary = json!({
-            "dryRun": true, "wouldSend": would_send, "unsendable": unsendable, "hidden": not_seen.hidden,
-            "notReceived": not_seen.not_received,
-        });
-        out.finish(&text, &summary, next, counts.is_clean())?
+        format!("{would_send} messages would be sent{not_seen_text}; this was a dry run, --yes sends them")
     };
+    let exit = out.finish(&text, &counts, stack.how_to_go_on(), counts.is_clean())?;
     failure.map_or(Ok(exit), Err)
 }
 
@@ -257,11 +249,10 @@ pub(super) async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Sess
         "dryRun": !yes, "selected": selected, "deleted": deleted, "notDeleted": not_deleted, "notFound": not_found,
         "notSeen": not_seen,
     });
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
     // Messages that were not seen may be selected too, unless each selected one was named and found.
     let are_all_found = !filter.ids.is_empty() && not_found.is_empty();
     let is_clean = not_deleted == 0 && not_found.is_empty() && (!not_seen.any() || are_all_found);
-    out.finish(&text, &summary, next, is_clean)
+    out.finish(&text, &summary, stack.how_to_go_on(), is_clean)
 }
 
 /// The end of a summary; empty if every message was received.

@@ -1,12 +1,11 @@
 //! `daybook export`.
 
 use std::io;
-use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::Args;
 use daybook_operations::export::{Exported, HistoryTarget, export};
 use daybook_operations::history::line::HistorySummary;
-use daybook_operations::selection::{AggregateName, Selection};
+use daybook_operations::selection::AggregateName;
 use daybook_operations::walk::{Finding, WalkOptions};
 use serde_json::json;
 
@@ -24,6 +23,7 @@ use crate::operator::{Ended, Exit, Session};
 /// After Ctrl-C, the file contains the aggregates so far, and the summary describes how to export the others to another file.
 /// A file that a crash ended has no summary, so no import accepts it: delete it, and export again.
 #[derive(Clone, Debug, Args)]
+#[command(mut_arg("rate", |rate| rate.help("Maximum reads per second, each of one aggregate or of 1 MB of a large one")))]
 pub struct ExportArgs {
     /// The file, which must not exist, or `-` for standard output.
     file: String,
@@ -31,19 +31,11 @@ pub struct ExportArgs {
     #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
     aggregates: Vec<AggregateName>,
     #[command(flatten)]
-    selection: Selection,
-    /// Maximum reads per second, each of one aggregate or, if that is large, of 1 MB of it.
-    #[arg(long, value_name = "N", default_value = "100")]
-    rate: NonZeroU32,
-    /// Maximum aggregates read concurrently.
-    #[arg(long, value_name = "N", default_value = "8")]
-    concurrency: NonZeroUsize,
+    walk: WalkOptions,
 }
 
 pub(super) async fn run(args: ExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
-    let ExportArgs { file, aggregates, selection, rate, concurrency } = args;
-    let selection = Selection { aggregates, ..selection };
-    let options = WalkOptions { selection, rate, concurrency };
+    let (file, options) = (args.file, args.walk.of(args.aggregates));
     let line = |Finding { kind, name, reason }: Finding| {
         let json = json!({"aggregate": name, "outcome": kind, "what": reason});
         (json, format!("{kind} {name}: {reason}"))

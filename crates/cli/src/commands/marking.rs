@@ -33,19 +33,19 @@ pub(super) fn finish(
         }
         false => format!("{marked} {rows} {done}; {changed} were changed meanwhile, {unreadable} are unreadable"),
     };
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
     let is_clean = changed + unreadable == 0 && (dry_run || !more);
-    out.finish(&(text + more_text(more)), counts, next, is_clean)
+    out.finish(&(text + more_text(more)), counts, stack.how_to_go_on(), is_clean)
 }
 
 pub(super) fn more_text(more: bool) -> &'static str {
     if more { "; there are more: raise --limit" } else { "" }
 }
 
-pub(super) fn print_unreadable(out: &mut Output<'_>, rows: &[UnreadableRow]) -> io::Result<()> {
-    for UnreadableRow { pk, sk, reason } in rows {
-        let json = json!({"aggregate": partition_name(pk), "item": sk, "why": reason});
-        out.print_outcome("unreadable", json, &format!("{pk} {sk}: {reason}"))?;
-    }
-    Ok(())
+pub(super) fn print_unreadable(
+    out: &mut Output<'_>,
+    UnreadableRow { pk, sk, reason }: &UnreadableRow,
+) -> io::Result<()> {
+    let aggregate = partition_name(pk);
+    let json = json!({"aggregate": aggregate, "item": sk, "why": reason});
+    out.print_outcome("unreadable", json, &format!("{aggregate} {sk}: {reason}"))
 }

@@ -38,7 +38,7 @@ pub(super) async fn list(selection: RowSelection, Session { stack, mut out }: Se
         let (json, text) = described(position);
         out.print_outcome("suspended", json, &text)?;
     }
-    print_unreadable(&mut out, &found.unreadable)?;
+    found.unreadable.iter().try_for_each(|row| print_unreadable(&mut out, row))?;
     let (listed, unreadable, more) = (found.positions.len(), found.unreadable.len(), found.more);
     let text = format!("{listed} positions are suspended, {unreadable} unreadable{}", more_text(more));
     let counts = json!({"suspended": listed, "unreadable": unreadable, "more": more});
@@ -76,8 +76,7 @@ pub(super) async fn send_all(options: CatchUpOptions, Session { stack, mut out }
         "{behind} of {compared} aggregates {sent}; {older} more have not changed since {since}, {suspended} are suspended, \
          {unreadable} unreadable{dry}"
     );
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
-    out.finish(&text, &counts, next, *unreadable == 0)
+    out.finish(&text, &counts, stack.how_to_go_on(), *unreadable == 0)
 }
 
 /// A position as JSON, and as text: `order/7 fulfilment, event 4 since 2026-11-28T10:10:00.000Z: it cannot be read`.

@@ -12,7 +12,7 @@ use daybook_view_store::View;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::operator::{Ended, Exit, OnStack, Session};
+use crate::operator::{Ended, Exit, NoArgs, OnStack, Session};
 
 /// Fill a view, switch its readers to another version, and resume suspended aggregates.
 ///
@@ -25,7 +25,10 @@ pub enum ProjectionCommand {
     Status(OnStack<ProjectionStatusArgs>),
     Switch(OnStack<ProjectionSwitchArgs>),
     Drop(OnStack<ProjectionDropArgs>),
-    Suspended(OnStack<ProjectionSuspendedArgs>),
+    /// List the aggregates that are suspended in a view, because an event of theirs cannot be folded into it.
+    ///
+    /// Reads the whole views table. The exit status is 1 if there are any.
+    Suspended(OnStack<NoArgs>),
     Resume(OnStack<ProjectionResumeArgs>),
 }
 
@@ -80,12 +83,6 @@ pub struct ProjectionDropArgs {
     #[arg(long, value_name = "N", default_value = "500")]
     rate: NonZeroU32,
 }
-
-/// List the aggregates that are suspended in a view, because an event of theirs cannot be folded into it.
-///
-/// Reads the whole views table. The exit status is 1 if there are any.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct ProjectionSuspendedArgs {}
 
 /// Resume suspended aggregates, after the projection's code or the event was corrected and deployed.
 ///
@@ -212,7 +209,7 @@ pub(super) async fn drop_version(args: ProjectionDropArgs, Session { stack, mut 
         }
         Dropped::Items(items) => items,
     };
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
+    let next = stack.how_to_go_on();
     let text = match (yes, next) {
         (true, _) => format!("{items} items of {view} deleted"),
         (false, Some(_)) => format!("{items} items of {view} found"),
@@ -221,7 +218,7 @@ pub(super) async fn drop_version(args: ProjectionDropArgs, Session { stack, mut 
     out.finish(&text, &summary(items), next, true)
 }
 
-pub(super) async fn suspended(_: ProjectionSuspendedArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+pub(super) async fn suspended(_: NoArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let suspended = projections::suspended(&stack).await?;
     for found in &suspended {
         let (view, aggregate, seq_num, reason) = (&found.view, &found.aggregate, found.seq_num, &found.reason);
@@ -245,6 +242,5 @@ pub(super) async fn resume(args: ProjectionResumeArgs, Session { stack, mut out 
         out.print(json, format!("{view} {aggregate} resumed"))
     });
     resuming.await?;
-    let next = stack.interrupt.is_cancelled().then_some("run it again");
-    out.finish(&format!("{resumed} resumed"), &json!({ "resumed": resumed }), next, true)
+    out.finish(&format!("{resumed} resumed"), &json!({ "resumed": resumed }), stack.how_to_go_on(), true)
 }

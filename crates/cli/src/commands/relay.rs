@@ -1,29 +1,27 @@
 //! `daybook relay`: the state of the relay.
 
-use clap::{Args, Subcommand};
-use daybook_console::stack::RelayMapping;
-use daybook_operations::relay::{IteratorAge, LATE, RelayState, WaitingMessage, relay_state};
+use clap::Subcommand;
+use daybook_console::stack::{IteratorAge, Relay, RelayMapping};
+use daybook_operations::relay::{LATE, WaitingMessage, relay, waiting_messages};
 use serde_json::json;
 
-use crate::operator::{Ended, OnStack, Session};
+use crate::operator::{Ended, NoArgs, OnStack, Session};
 
 /// Print the state of the relay and of its event source mapping.
 #[derive(Clone, Debug, Subcommand)]
 pub enum RelayCommand {
-    Status(OnStack<RelayStatusArgs>),
+    /// Print the state of the relay: its event source mapping, the age of the oldest unsettled record, and the messages that wait.
+    ///
+    /// The age is CloudWatch's, which arrives a minute or two late, and the waiting messages are those of the relay's log lines of the
+    /// last 15 minutes; some of them may have been sent since. For the local stack, the page *Stream* of its console shows the state of
+    /// each shard. The exit status is 1 if the mapping is not enabled, its last invocation failed, or messages are more than a
+    /// minute late.
+    Status(OnStack<NoArgs>),
 }
 
-/// Print the state of the relay: its event source mapping, the age of the oldest unsettled record, and the messages that wait.
-///
-/// The age is CloudWatch's, which arrives a minute or two late, and the waiting messages are those of the relay's log lines of the
-/// last 15 minutes; some of them may have been sent since. For the local stack, the page *Stream* of its console shows the state of
-/// each shard. The exit status is 1 if the mapping is not enabled, its last invocation failed, or messages are more than a
-/// minute late.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct RelayStatusArgs {}
-
-pub(super) async fn status(_: RelayStatusArgs, Session { stack, mut out }: Session<'_>) -> Ended {
-    let RelayState { mappings, age, waiting } = relay_state(&stack).await?;
+pub(super) async fn status(_: NoArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+    let Relay { mappings, age } = relay(&stack).await?;
+    let waiting = waiting_messages(&stack).await?;
     let mut not_working = 0;
     for RelayMapping { id, state, last_result } in &mappings {
         not_working += usize::from(state != "Enabled" || last_result.starts_with("PROBLEM"));

@@ -1,10 +1,9 @@
 //! `daybook republish`.
 
-use daybook_event_store::UnreadableRow;
 use daybook_operations::republish::{RepublishCounts, RepublishOptions, Republished, Republishing, republish};
-use daybook_table::keys::partition_name;
 use serde_json::json;
 
+use super::marking::print_unreadable;
 use crate::operator::{Ended, Session};
 
 pub(super) async fn run(options: RepublishOptions, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -16,12 +15,7 @@ pub(super) async fn run(options: RepublishOptions, Session { stack, mut out }: S
                 json!({"aggregate": aggregate.to_string(), "seqNum": seq_num, "messages": gone, "of": published});
             out.print_outcome("gone", json, &text)
         }
-        Republishing::Unreadable(row) => {
-            let UnreadableRow { pk, sk, reason } = row;
-            let aggregate = partition_name(pk);
-            let json = json!({"aggregate": aggregate, "item": sk, "why": reason});
-            out.print_outcome("unreadable", json, &format!("{aggregate} {sk}: {reason}"))
-        }
+        Republishing::Unreadable(row) => print_unreadable(&mut out, row),
     });
     let Republished { counts, how_to_go_on, failure } = republished.await?;
     let RepublishCounts { from, to, events, messages, sent, rejected, unreadable, gone, incomplete_from, .. } = &counts;

@@ -4,11 +4,9 @@ use std::io::{self, Write};
 use std::pin::Pin;
 
 use clap::Args;
-use daybook_decider::Registry;
 use daybook_local_stack::Project;
 use daybook_local_stack::termination::TerminationSignals;
 use daybook_operations::{Interrupt, OperatorError, Stack};
-use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::Environment;
 
 use super::exit::{Ended, Exit};
@@ -16,13 +14,10 @@ use super::local;
 use super::output::{Output, ProgressLine};
 use super::target::{STACK_HELP, StackArgs};
 
-/// The settings, aggregates and terminal of a command.
+/// The stack that the environment names, and the terminal of a command.
 pub struct OperatorContext {
-    pub environment: Environment,
-    pub registry: Registry,
-    pub projections: fn() -> Result<Projections, ProjectionRegistrationError>,
+    pub stack: Stack,
     pub out: Box<dyn Write + Send>,
-    pub interrupt: Interrupt,
 }
 
 // Without a documentation comment: it would replace the help text of the command that contains the options.
@@ -45,28 +40,24 @@ pub(crate) struct Session<'a> {
 
 impl OperatorContext {
     pub fn of_process(project: Project) -> Result<Self, OperatorError> {
-        Ok(Self {
-            environment: Environment::of_process(),
-            registry: (project.aggregates)()?,
-            projections: project.projections,
-            out: Box::new(io::stdout()),
-            interrupt: interrupt_on_signals(),
-        })
+        let (environment, registry) = (Environment::of_process(), (project.aggregates)()?);
+        let stack = Stack::new(environment, registry, project.projections, interrupt_on_signals());
+        Ok(Self { stack, out: Box::new(io::stdout()) })
     }
 
     /// If neither options nor variables name a stack, selects the local stack of the project that contains the current folder. Of the
     /// given variables, only those of its settings stay: credentials, a region and other endpoints belong to other stacks.
     async fn select(&mut self, args: &StackArgs) -> Result<(), OperatorError> {
-        if !args.name_a_stack(&self.environment)
+        if !args.name_a_stack(&self.stack.environment)
             && let Some((url, variables)) = local::find().await?
         {
             eprintln!("daybook: on the local stack at {url}");
             let given = |(name, value): (String, String)| {
                 let is_setting = !name.starts_with("AWS_");
-                let given = self.environment.optional(&name).filter(|_| is_setting);
+                let given = self.stack.environment.optional(&name).filter(|_| is_setting);
                 (name, given.unwrap_or(value))
             };
-            self.environment = variables.into_iter().map(given).collect();
+            self.stack.environment = variables.into_iter().map(given).collect();
         }
         Ok(())
     }
@@ -78,12 +69,10 @@ impl OperatorContext {
         as_json: bool,
         command: impl AsyncFnOnce(Session<'_>) -> Ended,
     ) -> Ended {
-        let Self { environment, registry, projections, out, interrupt } = self;
-        let line = ProgressLine::new();
-        let mut stack = Stack::new(args.over(environment), registry.clone(), *projections, interrupt.clone());
-        stack.progress = line.progress();
-        let session = Session { stack: stack.clone(), out: Output::new(as_json, &mut **out, line) };
-        // Boxed for `daybook console`, which does not run in a `CommandFuture`.
+        let (line, environment) = (ProgressLine::new(), args.over(&self.stack.environment));
+        let stack = Stack { environment, progress: line.progress(), ..self.stack.clone() };
+        let session = Session { stack: stack.clone(), out: Output::new(as_json, &mut *self.out, line) };
+        // Boxed here too, so that the future of this function is small.
         match Box::pin(command(session)).await {
             Err(OperatorError::Output(error)) => Ok(Exit::of_output(Err(error))?),
             Err(OperatorError::Store { source, .. }) if source.is_missing_table() => Err(stack.missing_table().await),
@@ -93,17 +82,18 @@ impl OperatorContext {
 }
 
 /// A command that runs. Boxed, because the future of all commands together would be too large for the stack of a test.
-type CommandFuture<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
+pub(crate) type CommandFuture<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
 
-impl<A: Args> OnStack<A> {
+/// The options of a command that has only those that select the stack.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct NoArgs {}
+
+impl<A: Args + 'static> OnStack<A> {
     pub(crate) fn run<'a>(
         self,
         context: &'a mut OperatorContext,
         command: impl AsyncFnOnce(A, Session<'_>) -> Ended + 'a,
-    ) -> CommandFuture<'a>
-    where
-        A: 'a,
-    {
+    ) -> CommandFuture<'a> {
         Box::pin(async move {
             context.select(&self.stack).await?;
             self.run_on_named(context, command).await
@@ -115,10 +105,7 @@ impl<A: Args> OnStack<A> {
         self,
         context: &'a mut OperatorContext,
         command: impl AsyncFnOnce(A, Session<'_>) -> Ended + 'a,
-    ) -> CommandFuture<'a>
-    where
-        A: 'a,
-    {
+    ) -> CommandFuture<'a> {
         let Self { args, json, stack } = self;
         Box::pin(async move { context.run(&stack, json, async |session| command(args, session).await).await })
     }

@@ -45,14 +45,3 @@ impl From<Exit> for ExitCode {
         Self::from(exit as u8)
     }
 }
-
-pub trait ErrorExit {
-    /// 2 for errors in options and settings, 3 for all others.
-    fn exit_code(&self) -> u8;
-}
-
-impl ErrorExit for OperatorError {
-    fn exit_code(&self) -> u8 {
-        if matches!(self, Self::Usage(_) | Self::Setting(_)) { 2 } else { 3 }
-    }
-}

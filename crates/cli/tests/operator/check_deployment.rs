@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
-use daybook_cli::operator::{ErrorExit, Exit};
+use daybook_cli::operator::Exit;
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::messaging::{Faults, Server};
 use daybook_local_stack::Stack;

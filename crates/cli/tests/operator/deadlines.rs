@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_cli::operator::{ErrorExit, Exit};
+use daybook_cli::operator::Exit;
 use daybook_event_store::{DeadlineMark, StoredDeadline};
 use daybook_function_runtime::{QueueBatch, QueueRecord, aws_config_at};
 use daybook_queue::{Queue, SqsClient, Waits};

@@ -1,6 +1,6 @@
 //! `daybook discarded`.
 
-use daybook_cli::operator::{ErrorExit, Exit, OperatorError};
+use daybook_cli::operator::{Exit, OperatorError};
 use daybook_local_aws::bucket::Bucket;
 use daybook_local_aws::messaging::Server;
 use daybook_local_aws::state::StackState;

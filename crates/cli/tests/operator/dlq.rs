@@ -1,6 +1,6 @@
 //! `daybook dlq`.
 
-use daybook_cli::operator::{ErrorExit, Exit, OperatorError};
+use daybook_cli::operator::{Exit, OperatorError};
 use daybook_table::OutboxItem;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use daybook_cli::operator::{ErrorExit, Exit, OperatorError};
+use daybook_cli::operator::{Exit, OperatorError};
 use daybook_table::keys;
 use daybook_test_support::fault_proxy::{InjectedFault, RecordedCall};
 use serde_json::{Value, json};

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use clap::Parser;
 use daybook_cli::commands::DaybookArgs;
-use daybook_cli::operator::{ErrorExit, Exit};
+use daybook_cli::operator::Exit;
 use daybook_local_aws::messaging::Server;
 use daybook_local_stack::{DevArgs, Stack};
 use serde_json::{Value, json};

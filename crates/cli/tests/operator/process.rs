@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_cli::operator::{ErrorExit, Exit};
+use daybook_cli::operator::Exit;
 use daybook_event_store::{PositionMove, StoredPosition};
 use daybook_function_runtime::aws_config_at;
 use daybook_queue::{Queue, SqsClient, Waits};
@@ -69,7 +69,7 @@ async fn suspended_lists_those_that_are_selected() {
     let not_a_number = [("seqNum", AttributeValue::S("x".to_owned()))];
     setup.table.tamper(&key("order/1"), &keys::position_sk("fulfilment"), not_a_number).await;
     let listed = setup.daybook("process suspended").await.expect(Exit::Findings);
-    assert!(listed[1].starts_with("unreadable AGGREGATE#order#1 POSITION#fulfilment: "), "{listed:?}");
+    assert!(listed[1].starts_with("unreadable order/1 POSITION#fulfilment: "), "{listed:?}");
     assert_eq!(setup.daybook("process resume").await.expect(Exit::Findings).len(), 2);
 }
 

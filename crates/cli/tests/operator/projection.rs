@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use daybook_cli::operator::{ErrorExit, Exit};
+use daybook_cli::operator::Exit;
 use daybook_local_aws::messaging::Faults;
 use daybook_table::ChangedAggregates;
 use daybook_test_support::fault_proxy::{FaultProxy, InjectedFault};

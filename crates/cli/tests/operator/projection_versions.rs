@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use daybook_cli::operator::{ErrorExit, Exit};
+use daybook_cli::operator::Exit;
 use daybook_view_store::View;
 
 use crate::projection::{REBUILD, five_accounts, json_of};

@@ -2,7 +2,7 @@
 
 use axum::extract::Request;
 use axum::middleware::map_request;
-use daybook_cli::operator::{ErrorExit, Exit, OperatorError};
+use daybook_cli::operator::{Exit, OperatorError};
 use daybook_command_handler::{Api, ApiSettings, gateway, router};
 use daybook_local_aws::messaging::Server;
 use daybook_settings::Environment;

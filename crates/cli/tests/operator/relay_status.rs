@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::{Json, Router};
-use daybook_cli::operator::{ErrorExit, Exit, OperatorError};
+use daybook_cli::operator::{Exit, OperatorError};
 use daybook_local_aws::messaging::Server;
 use jiff::Timestamp;
 use serde_json::{Value, json};

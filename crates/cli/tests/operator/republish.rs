@@ -1,7 +1,7 @@
 //! `daybook republish`.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_cli::operator::{ErrorExit, Exit, OperatorError};
+use daybook_cli::operator::{Exit, OperatorError};
 use daybook_table::OutboxItem;
 use jiff::Timestamp;
 use serde_json::{Value, json};

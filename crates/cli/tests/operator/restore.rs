@@ -3,7 +3,7 @@
 mod aws;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_cli::operator::{ErrorExit, Exit};
+use daybook_cli::operator::Exit;
 use daybook_decider::{Caller, DecisionInput, Folded, Meta};
 use daybook_local_aws::messaging::Server;
 use daybook_table::AggregateKey;

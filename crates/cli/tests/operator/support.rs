@@ -13,7 +13,7 @@ use axum::middleware::{self, Next};
 use clap::Parser;
 use daybook_cli::Project;
 use daybook_cli::commands::OperatorCommand;
-use daybook_cli::operator::{Exit, Interrupt, OperatorContext, OperatorError};
+use daybook_cli::operator::{Exit, Interrupt, OperatorContext, OperatorError, Stack};
 use daybook_decider::{RegistrationError, Registry};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_local_aws::messaging::{Bus, Faults, Server};
@@ -290,13 +290,9 @@ async fn run_command(environment: Environment, project: Project, line: &str, scr
     let environment = settings.iter().fold(environment, |given, (name, value)| given.with(name, (*value).to_owned()));
     let words = std::iter::once("daybook").chain(words[settings.len()..].iter().map(String::as_str));
     let command = Line::try_parse_from(words).unwrap().command;
-    let mut context = OperatorContext {
-        environment,
-        registry: (project.aggregates)().unwrap(),
-        projections: project.projections,
-        out: Box::new(screen.clone()),
-        interrupt: screen.stop.clone(),
-    };
+    let registry = (project.aggregates)().unwrap();
+    let stack = Stack::new(environment, registry, project.projections, screen.stop.clone());
+    let mut context = OperatorContext { stack, out: Box::new(screen.clone()) };
     let ended = Box::pin(command.run(&mut context)).await;
     let text = String::from_utf8(screen.text.lock().unwrap().clone()).unwrap();
     Printed { ended, lines: text.lines().map(str::to_owned).collect() }

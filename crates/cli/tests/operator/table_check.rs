@@ -1,6 +1,6 @@
 //! The check of `EVENT_TYPE_SHARDS` against the table.
 
-use daybook_cli::operator::{ErrorExit, Exit};
+use daybook_cli::operator::Exit;
 
 use crate::support::Setup;
 

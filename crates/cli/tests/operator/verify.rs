@@ -1,7 +1,7 @@
 //! `daybook verify`.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_cli::operator::{ErrorExit, Exit, OperatorError};
+use daybook_cli::operator::{Exit, OperatorError};
 use serde_json::{Value, json};
 
 use crate::support::Setup;

@@ -18,7 +18,7 @@ use crate::console::Console;
 use crate::frame::{Failure, Page, copy_button};
 use crate::pages::timeline::{EventFates, fates_of_events};
 use crate::pages::version::{Change, changes_markup};
-use crate::request::{PagePath, PageQuery};
+use crate::request::{PagePath, PageQuery, model};
 use crate::{json, paths};
 
 /// Events on a page of the timeline.
@@ -40,8 +40,7 @@ pub(crate) fn aggregate(
     console: &Console,
     (of_type, id): (String, String),
 ) -> Result<(&dyn Model, AggregateKey), Failure> {
-    let model = console.registry.get(&of_type);
-    let model = model.ok_or_else(|| Failure::missing(format!("There is no type {of_type}.")))?;
+    let model = model(console, &of_type)?;
     if !is_id(&id) {
         return Err(Failure::missing(format!("{id:?} cannot be the id of an aggregate.")));
     }

@@ -18,7 +18,6 @@ use ulid::Ulid;
 
 use crate::console::{CONCURRENCY, Console};
 use crate::frame::{Failure, Page, table};
-use crate::pages::command;
 use crate::pages::latest_events::{IndexPage, latest_events, pages, position};
 use crate::request::{self, PageQuery};
 use crate::{paths, time};
@@ -81,9 +80,7 @@ pub(crate) async fn page(
     let containing = of_type.as_ref().map_or("", |_| containing.trim());
     let models: Vec<_> = match &of_type {
         None => console.registry.iter().collect(),
-        Some(name) => {
-            vec![console.registry.get(name).ok_or_else(|| Failure::missing(format!("There is no type {name}.")))?]
-        }
+        Some(name) => vec![request::model(&console, name)?],
     };
     let is_first_page = before.is_none();
     // On AWS, counting would read the index for each visitor of the page.
@@ -172,13 +169,6 @@ fn first_visit(console: &Console) -> Markup {
             p {
                 "This page lists the aggregates of the stack as soon as there are some. Send a command to the API"
                 @if console.is_local() { ", or use the form of a type below" } "."
-            }
-            @if console.is_local() && command::has_example(&console.registry) {
-                form method="post" action=(paths::page("/example")) {
-                    (request::token(&console.form_token))
-                    button.primary { "Run the README's example" }
-                    span.hint { " Opens the account 123, names its owner, and records two transactions." }
-                }
             }
         }
     }

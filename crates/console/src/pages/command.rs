@@ -1,4 +1,4 @@
-//! *Command*: a form from the command's JSON Schema, and the response of the API. The commands of the README's example.
+//! *Command*: a form from the command's JSON Schema, and the response of the API.
 
 use std::sync::Arc;
 
@@ -6,9 +6,8 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, Request, Response, header};
-use axum::response::Redirect;
 use daybook_admin::AdminCalls;
-use daybook_decider::{Model, Registry};
+use daybook_decider::Model;
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
 use maud::{Markup, html};
@@ -20,7 +19,7 @@ use ulid::Ulid;
 use super::copied_test::{self, Decided};
 use crate::console::{Console, StackKind};
 use crate::frame::{Failure, Page, tabs};
-use crate::request::{PagePath, PageQuery, PostedForm};
+use crate::request::{PagePath, PageQuery, PostedForm, model};
 use crate::schema_fields::{CommandForm, commands};
 use crate::{json, paths};
 
@@ -39,9 +38,6 @@ pub(crate) struct CommandQuery {
     #[serde(default)]
     id: String,
 }
-
-/// The aggregate of the README's example: an account with two transactions, the second of which overdraws it.
-const EXAMPLE: (&str, &str) = ("account", "123");
 
 /// Maximum bytes of a response of the API.
 const MAX_RESPONSE: usize = 64 * 1024 * 1024;
@@ -87,29 +83,6 @@ pub(crate) async fn send(
     Ok(Page::new(format!("{} · {of_type}", chosen.name), "Aggregates", content))
 }
 
-/// Whether the aggregate types are those of the README's example.
-pub(crate) fn has_example(registry: &Registry) -> bool {
-    registry.get(EXAMPLE.0).is_some_and(|model| model.events().iter().any(|event| event.name == "TransactionAccepted"))
-}
-
-/// Sends the requests of the README's example, and shows the account. A second time, the account exists already, and the
-/// transactions are recorded again.
-pub(crate) async fn send_example(State(console): State<Arc<Console>>, _form: PostedForm) -> Result<Redirect, Failure> {
-    let (of_type, id) = EXAMPLE;
-    let transactions = json!([
-        {"command": "RecordTransaction", "data": {"desc": "A", "amount": 200}},
-        {"command": "RecordTransaction", "data": {"desc": "B", "amount": -300}},
-    ]);
-    for (path, body) in [
-        (format!("/{of_type}"), json!({"id": id})),
-        (format!("/{of_type}/{id}"), json!({"ownerFirst": "John", "ownerLast": "Brown"})),
-        (format!("/{of_type}/{id}/commands"), transactions),
-    ] {
-        send_to_api(&console, &path, &[], &body).await?;
-    }
-    Ok(Redirect::to(&paths::aggregate_of(of_type, id)))
-}
-
 async fn send_to_api(
     console: &Console,
     path: &str,
@@ -129,10 +102,6 @@ async fn send_to_api(
     let (parts, body) = api.oneshot(request).await.unwrap_or_else(|never| match never {}).into_parts();
     let body = to_bytes(body, MAX_RESPONSE).await.map_err(failed)?;
     Ok(Response::from_parts(parts, String::from_utf8_lossy(&body).into_owned()))
-}
-
-fn model<'a>(console: &'a Console, of_type: &str) -> Result<&'a dyn Model, Failure> {
-    console.registry.get(of_type).ok_or_else(|| Failure::missing(format!("There is no type {of_type}.")))
 }
 
 /// The command of that name. Without a name, the create command for a new aggregate, or else the first of the others.

@@ -125,11 +125,11 @@ pub(crate) async fn live(
     let events = unfold((console, filter, seen), async |(console, filter, mut seen)| {
         loop {
             let event = match arrived(&console, &filter, &mut seen).await {
-                Ok(Arrived { count: 0, .. }) => {
+                Ok((_, 0, _)) => {
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
-                Ok(Arrived { events, count, last }) => {
+                Ok((events, count, last)) => {
                     let now = console.store.now();
                     live::arrived(last, events.iter().map(|event| row(event, now)), count)
                 }
@@ -144,27 +144,20 @@ pub(crate) async fn live(
     Sse::new(events).keep_alive(KeepAlive::default())
 }
 
-struct Arrived {
-    events: Vec<(AggregateKey, RecordedEvent)>,
-    /// More than the events if some of them are not in the latest ones any more.
-    count: usize,
-    /// The id of the last event in the index.
-    last: Ulid,
-}
-
-/// The selected events that are not seen yet; none if nothing was seen.
+/// The selected events that are not seen yet, none if nothing was seen; their number, more if some of them are not in the latest ones
+/// any more; and the id of the last event in the index.
 async fn arrived(
     console: &Console,
     filter: &EventFilter,
     seen: &mut Option<BTreeSet<Ulid>>,
-) -> Result<Arrived, Failure> {
+) -> Result<(Vec<(AggregateKey, RecordedEvent)>, usize, Ulid), Failure> {
     let latest = filter.latest(console).await?.events;
     // An event may get its place before one that is in the index already.
     let ids: BTreeSet<_> = latest.iter().map(|entry| entry.event_id).collect();
     let last = ids.last().copied().unwrap_or_default();
     let Some(before) = seen.as_ref() else {
         *seen = Some(ids);
-        return Ok(Arrived { events: Vec::new(), count: 0, last });
+        return Ok((Vec::new(), 0, last));
     };
     let first = before.first().copied().unwrap_or_default();
     let is_new = |entry: &IndexEntry| entry.event_id > first && !before.contains(&entry.event_id);
@@ -173,7 +166,7 @@ async fn arrived(
     let events = filter.read(console, new.into_iter()).await?;
     let count = events.len() + usize::from(are_missing);
     *seen = Some(ids);
-    Ok(Arrived { events, count, last })
+    Ok((events, count, last))
 }
 
 fn row((aggregate, event): &(AggregateKey, RecordedEvent), now: Timestamp) -> Markup {

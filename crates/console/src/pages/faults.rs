@@ -217,7 +217,7 @@ fn clock_form(console: &Console) -> Markup {
                 div.field {
                     label for="forward-by" { "Move the clock forward by" }
                     input #forward-by name="forward-by" placeholder="14d" autocomplete="off" spellcheck="false" required;
-                    p.hint { "A number of seconds, minutes, hours or days: " code { "90s" } ", " code { "30m" } ", " code { "2h" } " or " code { "14d" } "." }
+                    p.hint { "A duration, such as " code { "90s" } ", " code { "30m" } ", " code { "2h" } " or " code { "14d" } "." }
                 }
                 p.actions { button name="action" value="clock" { "Move the clock" } }
                 p.hint {

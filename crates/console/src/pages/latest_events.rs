@@ -73,6 +73,7 @@ mod tests {
             seq_num: 1,
             event_id: Ulid::from_parts(*time, 0),
             message_seq: None,
+            messages_before: None,
         };
         let cursor = Ulid::from_parts(times.last().copied().unwrap_or_default(), 0);
         IndexPage { items: times.iter().map(event).collect(), unreadable: Vec::new(), cursor, more }

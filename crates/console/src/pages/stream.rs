@@ -14,7 +14,7 @@ use crate::console::Console;
 use crate::frame::{Failure, Page, table};
 use crate::request::PageQuery;
 use crate::stack::{
-    Mapping, Queue, QueuePurpose, Relay, RelayMapping, Rule, RuleFunction, Shard, StackError, StreamState,
+    IteratorAge, Mapping, Queue, QueuePurpose, Relay, RelayMapping, Rule, RuleFunction, Shard, StackError, StreamState,
 };
 use crate::{json, time};
 
@@ -72,7 +72,6 @@ fn relay_markup(relay: &Result<Relay, StackError>) -> Markup {
         Ok(relay) => relay,
         Err(error) => return missing_part("Relay", error),
     };
-    let at = relay.at.map(|at| time::relative(at, Timestamp::now()));
     html! {
         section {
             h2 { "Relay" }
@@ -86,9 +85,11 @@ fn relay_markup(relay: &Result<Relay, StackError>) -> Markup {
             } }))
             @if relay.mappings.is_empty() { p.notice.bad role="alert" { "The relay has no event source mapping: nobody sends the messages." } }
             p.facts {
-                @match (relay.iterator_age_ms, at) {
-                    (Some(age), Some(at)) => { "The oldest record was " strong { (time::span_text(age as i64)) } " old, " (at) "." }
-                    _ => "CloudWatch has no age of a record for the last ten minutes: the relay read none.",
+                @match &relay.age {
+                    Some(IteratorAge { milliseconds, at }) => {
+                        "The oldest record was " strong { (time::span_text(*milliseconds as i64)) } " old, " (time::relative(*at, Timestamp::now())) "."
+                    }
+                    None => "CloudWatch has no age of a record for the last ten minutes: the relay read none.",
                 }
                 " CloudWatch's figures arrive a minute or two late."
             }

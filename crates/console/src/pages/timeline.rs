@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use daybook_admin::{AdminCalls, EventMessages, PublishedEvent};
+use daybook_admin::{AdminCalls, EventMessages, IndexEntry};
 use daybook_decider::{Meta, RecordedEvent, personal};
 use daybook_local_aws::messaging::{BusMessage, MessageQuery, TargetOutcome, TargetRecord};
 use daybook_stream_relay::DeadLetter;
@@ -222,11 +222,12 @@ pub(crate) fn published(
     key: &AggregateKey,
     before: Option<&RecordedEvent>,
     events: &[RecordedEvent],
-) -> Vec<PublishedEvent> {
+) -> Vec<IndexEntry> {
     let previous = std::iter::once(before).chain(events.iter().map(Some));
-    let published = events.iter().zip(previous).map(|(event, previous)| PublishedEvent {
+    let published = events.iter().zip(previous).map(|(event, previous)| IndexEntry {
         aggregate: key.clone(),
         seq_num: event.seq_num,
+        event_id: event.event_id,
         message_seq: Some(event.message_seq),
         messages_before: previous
             .filter(|previous| previous.seq_num + 1 == event.seq_num)

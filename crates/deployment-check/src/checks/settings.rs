@@ -3,6 +3,7 @@
 
 use daybook_operations::alarms::alarm_names;
 use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA};
+use daybook_operations::stack::REACTIONS_QUEUE;
 use daybook_table::attributes::{self, SK, SNAPSHOT_DUE, SOON};
 use daybook_table::keys::{DEADLINE_PREFIX, EVENT_PREFIX, METADATA, OUTBOX_PREFIX};
 use serde_json::{Value, json};
@@ -53,7 +54,7 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 async fn alarms(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
-    let Some(stack) = deployment.stack.clone() else { return Ok(unknown_stack(deployment)) };
+    let Some(stack) = deployment.stack.optional("STACK") else { return Ok(unknown_stack(deployment)) };
     let request = json!({"AlarmNamePrefix": format!("{stack}-"), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
     let response = deployment.calls.call(CLOUDWATCH, "DescribeAlarms", request).await?;
     let found = response["MetricAlarms"].as_array().cloned().unwrap_or_default();
@@ -73,18 +74,17 @@ async fn alarms(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
 }
 
 fn unknown_stack(deployment: &Deployment) -> CheckResult {
-    match deployment.is_local {
-        true => CheckResult::NotModelled { reason: "the local stack has no alarms".to_owned() },
-        false => CheckResult::NotChecked {
-            reason: "the name of the stack is not known; use --stack or set STACK".to_owned(),
-        },
-    }
+    let reason = match deployment.is_local {
+        true => "the local stack has no alarms",
+        false => "the name of the stack is not known; use --stack or set STACK",
+    };
+    CheckResult::not_seen(reason.to_owned(), deployment.is_local)
 }
 
 async fn alarm_recipients(deployment: &Deployment) -> CheckResult {
-    let Some(stack) = &deployment.stack else { return unknown_stack(deployment) };
+    let Some(stack) = deployment.stack.optional("STACK") else { return unknown_stack(deployment) };
     let expected = "somebody gets the alarms, or AlarmEmail is none";
-    match unaccepted_gaps(&deployment.environment, stack).await {
+    match unaccepted_gaps(&deployment.stack.environment, &stack).await {
         Err(error) => CheckResult::NotChecked { reason: error.to_string() },
         Ok(gaps) if gaps.is_empty() => CheckResult::AsExpected { seen: expected.to_owned() },
         Ok(gaps) => CheckResult::compare(expected.to_owned(), gaps.join("; ")),
@@ -119,8 +119,10 @@ async fn event_source_mappings(deployment: &mut Deployment) -> Result<CheckResul
     let mappings = response["EventSourceMappings"].as_array().cloned().unwrap_or_default();
     let mut seen: Vec<_> = mappings.iter().map(description).collect();
     seen.sort();
-    let sends_changes = deployment.has_views || deployment.has_processes;
-    let patterns = [relay_patterns(sends_changes, deployment.has_reactor).join(" or "), snapshotter_pattern()];
+    let stack = &deployment.stack;
+    let (sends_changes, has_reactor) =
+        (stack.has_views() || stack.has_processes(), stack.optional(REACTIONS_QUEUE).is_some());
+    let patterns = [relay_patterns(sends_changes, has_reactor).join(" or "), snapshotter_pattern()];
     let mut expected = patterns.map(|pattern| {
         format!("Enabled, filter {pattern}, -1 retries for 82800 s, [\"ReportBatchItemFailures\"], on failure to s3")
     });

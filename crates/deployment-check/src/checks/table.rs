@@ -131,10 +131,7 @@ async fn transaction_conflict(deployment: &mut Deployment) -> Result<CheckResult
         }
     }
     let reason = format!("{} concurrent transactions on one item had no conflict", CONCURRENT * ATTEMPTS);
-    Ok(match deployment.is_local {
-        true => CheckResult::NotModelled { reason },
-        false => CheckResult::NotChecked { reason },
-    })
+    Ok(CheckResult::not_seen(reason, deployment.is_local))
 }
 
 async fn idempotency_token(deployment: &mut Deployment) -> Result<CheckResult, CallError> {

@@ -182,7 +182,7 @@ impl Bus {
     pub fn waiting_dead_letters(&self) -> Vec<WaitingMessage> {
         let state = self.state();
         let is_dead_letter = |queue: &str| !state.is_work(queue) || name_of(queue).ends_with(DEAD_LETTER_QUEUE_SUFFIX);
-        let queued = state.queues.queued().filter(|queued| is_dead_letter(&queued.message.queue_url));
+        let queued = state.queues.queued.iter().filter(|queued| is_dead_letter(&queued.message.queue_url));
         let waiting = queued.map(|queued| WaitingMessage {
             message: queued.message.clone(),
             sent_at: queued.sent,
@@ -210,12 +210,12 @@ impl Bus {
             let (visible, hidden) = state.message_counts(name);
             (name.clone(), visible, hidden)
         };
-        state.queues.names().map(counts).collect()
+        state.queues.names.iter().map(counts).collect()
     }
 
     /// Every message that is in a queue, received or not, in order of arrival.
     pub fn queued(&self) -> Vec<QueueMessage> {
-        self.state().queues.messages()
+        self.state().queues.queued.iter().map(|queued| queued.message.clone()).collect()
     }
 
     /// Every call of `PutEvents`, in order of arrival.

@@ -187,10 +187,8 @@ pub(crate) fn delete_rule(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallEr
 }
 
 pub(crate) async fn describe_event_bus(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::next(&mut bus.state().faults.describe_event_bus);
-    fault.delay().await;
+    let fault = CallFault::begin(bus, |faults| &mut faults.describe_event_bus).await?;
     let request: Value = json_protocol::read(body)?;
-    fault.fail_before()?;
     let name = event_bus_name(request["Name"].as_str().unwrap_or("default"));
     if !bus.state().has_event_bus(name) {
         let message = format!("Event bus {name} does not exist.");

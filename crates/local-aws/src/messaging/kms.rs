@@ -32,9 +32,7 @@ struct KmsRequest {
 }
 
 pub(crate) async fn encrypt(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::next(&mut bus.state().faults.encrypt);
-    fault.delay().await;
-    fault.fail_before()?;
+    let fault = CallFault::begin(bus, |faults| &mut faults.encrypt).await?;
     let request: KmsRequest = json_protocol::read(body)?;
     request.check_key(true)?;
     let mut data = bytes("plaintext", &request.plaintext, MAX_PLAINTEXT)?;
@@ -46,9 +44,7 @@ pub(crate) async fn encrypt(bus: &Bus, body: &[u8]) -> Result<CallResponse, Call
 }
 
 pub(crate) async fn decrypt(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::next(&mut bus.state().faults.decrypt);
-    fault.delay().await;
-    fault.fail_before()?;
+    let fault = CallFault::begin(bus, |faults| &mut faults.decrypt).await?;
     let request: KmsRequest = json_protocol::read(body)?;
     request.check_key(false)?;
     let mut blob = bytes("ciphertextBlob", &request.ciphertext_blob, MAX_CIPHERTEXT)?;

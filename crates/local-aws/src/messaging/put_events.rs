@@ -16,10 +16,9 @@ const TIME_BYTES: usize = 14;
 const MAX_DETAIL_TYPE: usize = 128;
 const MAX_TRACE_HEADER: usize = 500;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 struct PutEventsRequest {
-    #[serde(default)]
     entries: Vec<PutEventsRequestEntry>,
 }
 
@@ -37,8 +36,7 @@ struct PutEventsRequestEntry {
 }
 
 pub(crate) async fn put_events(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::next(&mut bus.state().faults.put_events);
-    fault.delay().await;
+    let fault = CallFault::next(bus, |faults| &mut faults.put_events).await;
     let PutEventsRequest { entries } = json_protocol::read(body)?;
     let call = PutEventsCall { entries: entries.len(), bytes: entries.iter().map(size).sum(), results: vec![] };
     if let Some(text) = fault.text_instead() {

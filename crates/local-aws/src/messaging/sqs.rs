@@ -31,32 +31,26 @@ const MAX_DELAY: u64 = 15 * 60;
 /// Maximum size of body and attributes together, in bytes.
 const MAX_MESSAGE: usize = 1024 * 1024;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 struct SendMessageRequest {
     queue_url: String,
-    #[serde(default)]
     message_body: String,
-    #[serde(default)]
     message_attributes: BTreeMap<String, MessageAttribute>,
-    #[serde(default)]
     delay_seconds: u64,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 struct MessageAttribute {
     data_type: String,
-    #[serde(default)]
     string_value: String,
 }
 
 /// Sends a message. The response does not contain the MD5 of the body, which the SDK for Rust does not check.
 pub(crate) async fn send_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::next(&mut bus.state().faults.send_message);
-    fault.delay().await;
+    let fault = CallFault::begin(bus, |faults| &mut faults.send_message).await?;
     let request: SendMessageRequest = json_protocol::read(body)?;
-    fault.fail_before()?;
     check_message(&request)?;
     let mut state = bus.state();
     state.queues.check(&request.queue_url)?;
@@ -112,9 +106,7 @@ struct QueueRequest {
 }
 
 pub(crate) async fn get_queue_attributes(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::next(&mut bus.state().faults.get_queue_attributes);
-    fault.delay().await;
-    fault.fail_before()?;
+    let fault = CallFault::begin(bus, |faults| &mut faults.get_queue_attributes).await?;
     let QueueRequest { queue_url, attribute_names, .. } = json_protocol::read(body)?;
     bus.state().queues.check(&queue_url)?;
     let Counts { visible, hidden, delayed } = bus.state().queues.counts(&queue_url);

@@ -41,19 +41,18 @@ pub(crate) fn start(settings: &FunctionSettings, project: Project) -> Result<Ver
     let mut handlers = BTreeMap::new();
     handlers.insert("stream-relay", Handler::Relay(relay(settings)?));
     let environment = settings.environment("snapshotter");
-    let store = event_store(settings, &metered, &environment, StoreSettings::read(&environment)?)?;
+    let store = event_store(settings, &metered, &environment)?;
     let snapshotter = Snapshotter::new((project.aggregates)()?, store);
     handlers.insert("snapshotter", Handler::Snapshotter(snapshotter));
     if settings.has("projector") {
         let environment = settings.environment("projector");
-        let store = StoreSettings::new(environment.required("TABLE_NAME")?);
-        let events = event_store(settings, &dynamodb, &environment, store)?;
+        let events = event_store(settings, &dynamodb, &environment)?;
         let views = ViewStore::new(&dynamodb, daybook_projector::views_table(&environment)?);
         handlers.insert("projector", Handler::Projector(Projector::new((project.projections)()?, events, views)));
     }
     if settings.has("reactor") {
         let environment = settings.environment("reactor");
-        let store = event_store(settings, &dynamodb, &environment, StoreSettings::read(&environment)?)?;
+        let store = event_store(settings, &dynamodb, &environment)?;
         let queue = queue(settings, reactor_queue(&environment)?);
         handlers.insert("reactor", Handler::Reactor(Reactor::new((project.aggregates)()?, store, queue)));
     }
@@ -68,16 +67,16 @@ fn event_store(
     settings: &FunctionSettings,
     dynamodb: &SdkConfig,
     environment: &Environment,
-    store: StoreSettings,
 ) -> Result<EventStore, DevError> {
     let clock = settings.clock.clone();
-    let store = EventStore::new(dynamodb, store).with_keys(environment, &aws_config_at(&settings.bus_url))?;
+    let store = EventStore::new(dynamodb, StoreSettings::read(environment)?);
+    let store = store.with_keys(environment, &aws_config_at(&settings.bus_url))?;
     Ok(store.with_clock(move || clock.timestamp()))
 }
 
 fn api(settings: &FunctionSettings, project: Project, dynamodb: &SdkConfig) -> Result<Router, DevError> {
     let environment = settings.environment("command-handler");
-    let store = event_store(settings, dynamodb, &environment, StoreSettings::read(&environment)?)?;
+    let store = event_store(settings, dynamodb, &environment)?;
     let mut api = Api::new((project.aggregates)()?, store, ApiSettings::read(&environment)?);
     if let Some(views_table) = daybook_command_handler::views_table(&environment) {
         api = api.with_views((project.projections)()?, ViewStore::new(dynamodb, views_table));
@@ -94,7 +93,7 @@ fn console(
     api: Router,
 ) -> Result<Router, DevError> {
     let environment = settings.environment("command-handler");
-    let store = event_store(settings, dynamodb, &environment, StoreSettings::read(&environment)?)?;
+    let store = event_store(settings, dynamodb, &environment)?;
     let ConsoleSettings { stack, access, form_token } = settings.console.clone();
     let changes = settings.queue_of_projector().map(|url| queue(settings, url));
     let (stack, kind) = (Arc::new(RemoteStack::new(stack, changes)), StackKind::Local { api });
@@ -167,9 +166,8 @@ impl FunctionSettings {
         if settings.queue_of_reactor().is_some() {
             // Settings of the store have one value, which the main template passes on.
             let of_store = settings.functions["command-handler"].clone();
-            settings
-                .functions
-                .insert("reactor".to_owned(), of_store.into_iter().chain(variables("reactor")?).collect());
+            let variables = of_store.into_iter().chain(variables("reactor")?).collect();
+            settings.functions.insert("reactor".to_owned(), variables);
         }
         Ok(settings)
     }

@@ -124,11 +124,10 @@ pub async fn rebuild(
             let since = lead(&visitor, &mut progress).await.map_err(&error)?;
             wait_for_projector(stack, &queue, since, options.wait_for_projector).await?;
         }
-        let listing =
-            selection.list(&store, &stack.registry, progress.after.as_ref()).map_err(|error| match error {
-                OperatorError::Usage(text) => OperatorError::Usage(format!("{text}; --restart begins anew")),
-                other => other,
-            })?;
+        let listing = selection.list(stack, &store, progress.after.as_ref()).map_err(|error| match error {
+            OperatorError::Usage(text) => OperatorError::Usage(format!("{text}; --restart begins anew")),
+            other => other,
+        })?;
         let walked = walk(stack, &visitor, listing, &mut progress, &meter, &mut report).await;
         progress.usage += meter.take();
         if walked.is_err() || stack.interrupt.is_cancelled() {
@@ -211,8 +210,7 @@ async fn walk(
     meter: &CallMeter,
     report: &mut impl FnMut(&View, Finding) -> io::Result<()>,
 ) -> Result<(), OperatorError> {
-    let batches = listing.aggregates(&visitor.interrupt).chunks(ChangedAggregates::MAX);
-    let visits = batches.map(async |batch| {
+    let visits = listing.chunks(ChangedAggregates::MAX).map(async |batch| {
         let aggregates = batch.into_iter().collect::<Result<Vec<_>, _>>().map_err(OperatorError::store(STOPPED))?;
         visitor.visit(aggregates).await
     });

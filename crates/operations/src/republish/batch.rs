@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-use daybook_admin::{AdminCalls, EventMessages, IndexEntry, PublishedEvent};
+use daybook_admin::{AdminCalls, EventMessages, IndexEntry};
 use daybook_event_store::{EventStore, StoreError, UnreadableRow};
 use daybook_table::AggregateKey;
 use futures_util::stream::{self, LocalBoxStream};
@@ -27,31 +27,15 @@ const CONCURRENCY: usize = 20;
 const READ_EVENTS: usize = 25;
 const READ_ROWS: usize = 25;
 
-#[derive(Debug)]
-pub(super) struct ReadEvent {
-    pub(super) event_id: Ulid,
-    pub(super) aggregate: AggregateKey,
-    pub(super) seq_num: u64,
-    pub(super) messages: EventMessages,
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) unreadable: Vec<UnreadableRow>,
-    pub(super) events: Vec<ReadEvent>,
+    pub(super) events: Vec<(IndexEntry, EventMessages)>,
     /// The id up to which the window is complete with this batch.
     pub(super) through: Option<Ulid>,
     pub(super) is_last: bool,
     /// The error because of which it is the last batch.
     pub(super) error: Option<StoreError>,
-}
-
-/// What is read together. The last part of a chunk also has its unreadable rows and its end.
-#[derive(Default)]
-struct Part {
-    unreadable: Vec<UnreadableRow>,
-    events: Vec<(Ulid, PublishedEvent)>,
-    through: Option<Ulid>,
 }
 
 pub(super) struct Batches<'a> {
@@ -84,7 +68,7 @@ impl<'a> Batches<'a> {
         while rows < self.max_rows && bytes < MAX_BYTES {
             match self.reads.next().await {
                 Some(Ok(read)) => {
-                    for row in read.events.iter().flat_map(|event| &event.messages.rows) {
+                    for row in read.events.iter().flat_map(|(_, messages)| &messages.rows) {
                         (rows, bytes) = (rows + 1, bytes + row.detail.len());
                     }
                     batch.unreadable.extend(read.unreadable);
@@ -99,40 +83,35 @@ impl<'a> Batches<'a> {
     }
 }
 
-fn parts(Chunk { events, unreadable, through }: Chunk) -> Vec<Part> {
-    let mut parts = Vec::new();
-    let (mut part, mut rows) = (Part::default(), 0);
-    for (event_id, event) in with_counts(events) {
+/// The parts of a chunk that are read together. The last one has its unreadable rows and its end.
+fn parts(chunk: Chunk) -> Vec<Chunk> {
+    let (mut parts, mut part, mut rows) = (Vec::new(), Chunk::default(), 0);
+    for event in with_counts(chunk.events) {
         let more = event.count().unwrap_or(1);
         if !part.events.is_empty() && (part.events.len() == READ_EVENTS || rows + more > READ_ROWS) {
             parts.push(std::mem::take(&mut part));
             rows = 0;
         }
         rows += more;
-        part.events.push((event_id, event));
+        part.events.push(event);
     }
-    parts.push(Part { unreadable, through: Some(through), ..part });
+    parts.push(Chunk { events: part.events, ..chunk });
     parts
 }
 
 /// The events with the numbers of messages before them, as far as the chunk contains the event before each.
-fn with_counts(events: Vec<IndexEntry>) -> impl Iterator<Item = (Ulid, PublishedEvent)> {
+fn with_counts(events: Vec<IndexEntry>) -> impl Iterator<Item = IndexEntry> {
     let mut latest: HashMap<AggregateKey, (u64, Option<u64>)> = HashMap::new();
-    events.into_iter().map(move |IndexEntry { aggregate, seq_num, event_id, message_seq }| {
-        let before = latest.insert(aggregate.clone(), (seq_num, message_seq));
-        let messages_before = before.filter(|(number, _)| number + 1 == seq_num).and_then(|(_, messages)| messages);
-        (event_id, PublishedEvent { aggregate, seq_num, message_seq, messages_before })
+    events.into_iter().map(move |event| {
+        let before = latest.insert(event.aggregate.clone(), (event.seq_num, event.message_seq));
+        let before = before.filter(|(number, _)| number + 1 == event.seq_num);
+        IndexEntry { messages_before: before.and_then(|(_, messages)| messages), ..event }
     })
 }
 
-async fn read(store: &EventStore, Part { unreadable, events, through }: Part) -> Result<Batch, StoreError> {
-    let (ids, events): (Vec<_>, Vec<_>) = events.into_iter().unzip();
+async fn read(store: &EventStore, Chunk { unreadable, events, through }: Chunk) -> Result<Batch, StoreError> {
     let messages = store.admin().messages_of(&events).await?;
-    let events = ids.into_iter().zip(events).zip(messages).map(|((event_id, event), messages)| {
-        let PublishedEvent { aggregate, seq_num, .. } = event;
-        ReadEvent { event_id, aggregate, seq_num, messages }
-    });
-    Ok(Batch { unreadable, events: events.collect(), through, ..Batch::default() })
+    Ok(Batch { unreadable, events: events.into_iter().zip(messages).collect(), through, ..Batch::default() })
 }
 
 #[cfg(test)]
@@ -145,9 +124,9 @@ mod tests {
         let events = (1..).zip(messages).map(|(seq_num, messages)| {
             all += messages;
             let (aggregate, event_id) = (AggregateKey::new("todo", "1"), Ulid::from_parts(seq_num, 0));
-            IndexEntry { aggregate, seq_num, event_id, message_seq: Some(all) }
+            IndexEntry { aggregate, seq_num, event_id, message_seq: Some(all), messages_before: None }
         });
-        let chunk = Chunk { events: events.collect(), unreadable: Vec::new(), through: Ulid::nil() };
+        let chunk = Chunk { events: events.collect(), ..Chunk::default() };
         parts(chunk).iter().map(|part| part.events.len()).collect()
     }
 

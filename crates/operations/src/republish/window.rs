@@ -89,8 +89,9 @@ pub(super) struct Chunk {
     /// The selected events, in the order of their ids. So those of an aggregate are in the order of their numbers.
     pub(super) events: Vec<IndexEntry>,
     pub(super) unreadable: Vec<UnreadableRow>,
-    /// The id up to which the chunk contains all events; the last id of the window in the last chunk.
-    pub(super) through: Ulid,
+    /// The id up to which the chunk contains all events: the last id of the window in the last chunk, none in a part of a chunk
+    /// that another one follows.
+    pub(super) through: Option<Ulid>,
 }
 
 /// The events of the window in all index partitions, merged.
@@ -142,7 +143,7 @@ impl<'a> WindowReader<'a> {
                 }
             }
             self.ended = next.is_none();
-            chunk.through = next.map_or(self.last, |next| Ulid::from(u128::from(next).saturating_sub(1)));
+            chunk.through = Some(next.map_or(self.last, |next| Ulid::from(u128::from(next).saturating_sub(1))));
         }
         chunk.events.sort_by_key(|event| event.event_id);
         Ok(Some(chunk))

@@ -8,8 +8,8 @@ use daybook_console::stack::{
 use daybook_function_runtime::with_causes;
 use daybook_operations::alarms::health;
 use daybook_operations::queues::QueueCounts;
-use daybook_operations::relay::{iterator_age, relay_mappings};
-use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA, SignedCalls};
+use daybook_operations::relay::relay;
+use daybook_operations::signed_calls::{CLOUDWATCH, SignedCalls};
 use daybook_operations::stack::{CHANGES_QUEUE, DEAD_LETTERS, REACTIONS_QUEUE};
 use daybook_operations::{OperatorError, Stack, StackQueue};
 use daybook_table::AggregateKey;
@@ -77,14 +77,7 @@ impl StackSource for DeployedStack {
     }
 
     fn relay(&self) -> Reply<'_, Relay> {
-        reply(async {
-            let function = self.stack.required("STREAM_RELAY_NAME")?;
-            let lambda = SignedCalls::connect(&self.stack.environment, LAMBDA).await?;
-            let cloudwatch = SignedCalls::connect(&self.stack.environment, CLOUDWATCH).await?;
-            let (mappings, age) =
-                tokio::try_join!(relay_mappings(&lambda, &function), iterator_age(&cloudwatch, &function))?;
-            Ok(Relay { mappings, iterator_age_ms: age.as_ref().map(|age| age.milliseconds), at: age.map(|age| age.at) })
-        })
+        reply(relay(&self.stack))
     }
 }
 

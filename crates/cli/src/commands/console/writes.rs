@@ -61,7 +61,7 @@ impl Writes {
         let options = RedriveOptions { filter: of_ids(&ids), sends: true, rate: RATE, limit: None };
         let report = |message: &DeadLetterMessage, outcome: &MessageOutcome| outcomes.add(message, outcome);
         let redriven = dead_letters::redrive(&self.stack, &options, report).await;
-        outcomes.of_all(ids, redriven.and_then(|redriven| redriven.failure.map_or(Ok(()), Err)))
+        outcomes.of_all(ids, redriven.and_then(|(_, failure)| failure.map_or(Ok(()), Err)))
     }
 
     async fn delete(&self, ids: Vec<String>) -> Vec<DeadLetterOutcome> {

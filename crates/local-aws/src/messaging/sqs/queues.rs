@@ -24,8 +24,9 @@ pub struct QueueMessage {
 /// All queues. A queue is known by the last part of its URL, whatever the host.
 #[derive(Default)]
 pub(crate) struct Queues {
-    names: BTreeSet<String>,
-    queued: Vec<Queued>,
+    pub(crate) names: BTreeSet<String>,
+    /// Every message that is in a queue, in order of arrival.
+    pub(crate) queued: Vec<Queued>,
     /// By the name of a queue, how often a message is received, and the dead-letter queue to which it goes then.
     redrive: BTreeMap<String, (u32, String)>,
     /// What became of the events of rules.
@@ -144,19 +145,6 @@ impl Queues {
         let before = self.queued.len();
         self.queued.retain(|queued| queued.message.message_id != message_id);
         self.queued.len() < before
-    }
-
-    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
-        self.names.iter()
-    }
-
-    /// Every message that is in a queue, in order of arrival.
-    pub(crate) fn queued(&self) -> impl Iterator<Item = &Queued> {
-        self.queued.iter()
-    }
-
-    pub(crate) fn messages(&self) -> Vec<QueueMessage> {
-        self.queued.iter().map(|queued| queued.message.clone()).collect()
     }
 
     /// Receives a maximum of `most` messages, and hides them for a duration.

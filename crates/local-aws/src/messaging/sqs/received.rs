@@ -17,49 +17,36 @@ use crate::state::StateError;
 
 const MAX_MESSAGES: u64 = 10;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
+/// The default of a queue without the attribute, in seconds.
+const VISIBILITY_TIMEOUT: u64 = 30;
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 struct ReceiveMessageRequest {
     queue_url: String,
-    #[serde(default = "one")]
-    max_number_of_messages: u64,
-    /// The default is that of a queue without the attribute.
-    #[serde(default = "thirty")]
-    visibility_timeout: u64,
-    #[serde(default)]
+    max_number_of_messages: Option<u64>,
+    visibility_timeout: Option<u64>,
     wait_time_seconds: u64,
     /// The older name of `MessageSystemAttributeNames`.
-    #[serde(default)]
     attribute_names: Vec<String>,
-    #[serde(default)]
     message_system_attribute_names: Vec<String>,
-    #[serde(default)]
     message_attribute_names: Vec<String>,
 }
 
-fn one() -> u64 {
-    1
-}
-
-fn thirty() -> u64 {
-    30
-}
-
 pub(crate) async fn receive_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::next(&mut bus.state().faults.receive_message);
-    fault.delay().await;
+    let fault = CallFault::begin(bus, |faults| &mut faults.receive_message).await?;
     let request: ReceiveMessageRequest = json_protocol::read(body)?;
-    fault.fail_before()?;
     if let Some(text) = fault.text_instead() {
         return Ok(text);
     }
-    check_range("MaxNumberOfMessages", request.max_number_of_messages, 1..=MAX_MESSAGES)?;
-    check_visibility_timeout(request.visibility_timeout)?;
+    let most = request.max_number_of_messages.unwrap_or(1);
+    let hidden_seconds = request.visibility_timeout.unwrap_or(VISIBILITY_TIMEOUT);
+    check_range("MaxNumberOfMessages", most, 1..=MAX_MESSAGES)?;
+    check_visibility_timeout(hidden_seconds)?;
     check_wait_time(request.wait_time_seconds)?;
     bus.state().queues.check(&request.queue_url)?;
     let wait_until = Instant::now() + Duration::from_secs(request.wait_time_seconds);
-    let hide = Duration::from_secs(request.visibility_timeout);
-    let most = usize::try_from(request.max_number_of_messages).unwrap_or(1);
+    let (most, hide) = (usize::try_from(most).unwrap_or(1), Duration::from_secs(hidden_seconds));
     let read = |queued: &Queued| received_message(queued, &request);
     let messages = receive(bus, &request.queue_url, (most, hide), wait_until, read).await?;
     fault.respond(if messages.is_empty() { json!({}) } else { json!({ "Messages": messages }) })
@@ -133,49 +120,34 @@ fn received_message(queued: &Queued, request: &ReceiveMessageRequest) -> Value {
 const MAX_ENTRIES: usize = 10;
 const MAX_ENTRY_ID: usize = 80;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ReceiptRequest {
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct ReceiptBatch {
     queue_url: String,
-    #[serde(flatten)]
-    receipt: Receipt,
+    entries: Vec<Receipt>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ReceiptBatchRequest {
-    queue_url: String,
-    #[serde(default)]
-    entries: Vec<ReceiptBatchEntry>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ReceiptBatchEntry {
-    id: String,
-    #[serde(flatten)]
-    receipt: Receipt,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
+/// A received message: a request, or an entry of a batch, which has an id.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 struct Receipt {
-    #[serde(default)]
+    queue_url: String,
+    id: String,
     receipt_handle: String,
     /// In seconds; only set to change the visibility.
     visibility_timeout: Option<u64>,
 }
 
 pub(crate) async fn delete_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = deletion_fault(bus).await?;
-    let ReceiptRequest { queue_url, receipt } = json_protocol::read(body)?;
-    bus.state().delete(&queue_url, &receipt.receipt_handle)?;
+    let fault = CallFault::begin(bus, |faults| &mut faults.delete_message).await?;
+    let Receipt { queue_url, receipt_handle, .. } = json_protocol::read(body)?;
+    bus.state().delete(&queue_url, &receipt_handle)?;
     fault.respond(json!({}))
 }
 
 pub(crate) async fn delete_message_batch(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = deletion_fault(bus).await?;
-    let ReceiptBatchRequest { queue_url, entries } = json_protocol::read(body)?;
+    let fault = CallFault::begin(bus, |faults| &mut faults.delete_message).await?;
+    let ReceiptBatch { queue_url, entries } = json_protocol::read(body)?;
     bus.state().queues.check(&queue_url)?;
     fault.respond(each(entries, |index, receipt| match fault.of_entry(index) {
         Some(code) => Err(CallError::bad_request(&code, INJECTED)),
@@ -183,21 +155,14 @@ pub(crate) async fn delete_message_batch(bus: &Bus, body: &[u8]) -> Result<CallR
     })?)
 }
 
-async fn deletion_fault(bus: &Bus) -> Result<CallFault, CallError> {
-    let fault = CallFault::next(&mut bus.state().faults.delete_message);
-    fault.delay().await;
-    fault.fail_before()?;
-    Ok(fault)
-}
-
 pub(crate) fn change_visibility(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let ReceiptRequest { queue_url, receipt } = json_protocol::read(body)?;
-    hide(bus, &queue_url, &receipt)?;
+    let receipt: Receipt = json_protocol::read(body)?;
+    hide(bus, &receipt.queue_url, &receipt)?;
     Ok(CallResponse::Json(json!({})))
 }
 
 pub(crate) fn change_visibility_batch(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let ReceiptBatchRequest { queue_url, entries } = json_protocol::read(body)?;
+    let ReceiptBatch { queue_url, entries } = json_protocol::read(body)?;
     bus.state().queues.check(&queue_url)?;
     each(entries, |_, receipt| hide(bus, &queue_url, receipt)).map(CallResponse::Json)
 }
@@ -213,7 +178,7 @@ fn hide(bus: &Bus, queue_url: &str, receipt: &Receipt) -> Result<(), CallError> 
 
 /// Checks the limits of a batch, acts on each of its entries, and returns the response.
 fn each(
-    entries: Vec<ReceiptBatchEntry>,
+    entries: Vec<Receipt>,
     mut act: impl FnMut(usize, &Receipt) -> Result<(), CallError>,
 ) -> Result<Value, CallError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
@@ -238,7 +203,8 @@ fn each(
         return invalid("BatchEntryIdsNotDistinct", "Two or more batch entries have the same Id.");
     }
     let (mut successful, mut failed) = (Vec::new(), Vec::new());
-    for (index, ReceiptBatchEntry { id, receipt }) in entries.iter().enumerate() {
+    for (index, receipt) in entries.iter().enumerate() {
+        let id = &receipt.id;
         match act(index, receipt) {
             Ok(()) => successful.push(json!({ "Id": id })),
             Err(CallError { status, code, message }) => {
@@ -284,16 +250,16 @@ impl ReceivedMessage {
 impl Bus {
     /// Waits for messages of a queue, receives up to `most`, and hides them for a duration. Returns none after a while.
     pub async fn receive(&self, queue: &str, most: usize, hide: Duration) -> Result<Vec<ReceivedMessage>, String> {
-        let fault = CallFault::next(&mut self.state().faults.receive_message);
-        fault.delay().await;
-        fault.fail_before().map_err(|error| error.message)?;
+        let begun = CallFault::begin(self, |faults| &mut faults.receive_message).await;
+        begun.map_err(|error| error.message)?;
         let received = receive(self, queue, (most, hide), Instant::now() + WAIT, ReceivedMessage::new).await;
         received.map_err(|error| error.to_string())
     }
 
     /// Deletes a received message. Has no effect if it was received again since.
     pub async fn delete(&self, queue: &str, message: &ReceivedMessage) {
-        let deleted = deletion_fault(self).await.and_then(|_| self.state().delete(queue, &message.receipt_handle));
+        let begun = CallFault::begin(self, |faults| &mut faults.delete_message).await;
+        let deleted = begun.and_then(|_| self.state().delete(queue, &message.receipt_handle));
         if let Err(error) = deleted {
             tracing::error!(queue, error = error.message, "cannot delete a message");
         }
