@@ -18,6 +18,7 @@ use ulid::Ulid;
 
 use crate::console::{CONCURRENCY, Console};
 use crate::frame::{Failure, Page, table};
+use crate::pages::command;
 use crate::pages::latest_events::{IndexPage, latest_events, pages, position};
 use crate::request::{self, PageQuery};
 use crate::{paths, time};
@@ -169,6 +170,13 @@ fn first_visit(console: &Console) -> Markup {
             p {
                 "This page lists the aggregates of the stack as soon as there are some. Send a command to the API"
                 @if console.is_local() { ", or use the form of a type below" } "."
+            }
+            @if console.is_local() && command::has_example(&console.registry) {
+                form method="post" action=(paths::page("/example")) {
+                    (request::token(&console.form_token))
+                    button.primary { "Run the README's example" }
+                    span.hint { " Opens the account 123, names its owner, and records two transactions." }
+                }
             }
         }
     }

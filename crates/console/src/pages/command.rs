@@ -1,4 +1,4 @@
-//! *Command*: a form from the command's JSON Schema, and the response of the API.
+//! *Command*: a form from the command's JSON Schema, and the response of the API. The commands of the README's example.
 
 use std::sync::Arc;
 
@@ -6,8 +6,9 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, Request, Response, header};
+use axum::response::Redirect;
 use daybook_admin::AdminCalls;
-use daybook_decider::Model;
+use daybook_decider::{Model, Registry};
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
 use maud::{Markup, html};
@@ -38,6 +39,9 @@ pub(crate) struct CommandQuery {
     #[serde(default)]
     id: String,
 }
+
+/// The aggregate of the README's example: an account with two transactions, the second of which overdraws it.
+const EXAMPLE: (&str, &str) = ("account", "123");
 
 /// Maximum bytes of a response of the API.
 const MAX_RESPONSE: usize = 64 * 1024 * 1024;
@@ -81,6 +85,29 @@ pub(crate) async fn send(
         (result)
     };
     Ok(Page::new(format!("{} · {of_type}", chosen.name), "Aggregates", content))
+}
+
+/// Whether the aggregate types are those of the README's example.
+pub(crate) fn has_example(registry: &Registry) -> bool {
+    registry.get(EXAMPLE.0).is_some_and(|model| model.events().iter().any(|event| event.name == "TransactionAccepted"))
+}
+
+/// Sends the requests of the README's example, and shows the account. A second time, the account exists already, and the
+/// transactions are recorded again.
+pub(crate) async fn send_example(State(console): State<Arc<Console>>, _form: PostedForm) -> Result<Redirect, Failure> {
+    let (of_type, id) = EXAMPLE;
+    let transactions = json!([
+        {"command": "RecordTransaction", "data": {"desc": "A", "amount": 200}},
+        {"command": "RecordTransaction", "data": {"desc": "B", "amount": -300}},
+    ]);
+    for (path, body) in [
+        (format!("/{of_type}"), json!({"id": id})),
+        (format!("/{of_type}/{id}"), json!({"ownerFirst": "John", "ownerLast": "Brown"})),
+        (format!("/{of_type}/{id}/commands"), transactions),
+    ] {
+        send_to_api(&console, &path, &[], &body).await?;
+    }
+    Ok(Redirect::to(&paths::aggregate_of(of_type, id)))
 }
 
 async fn send_to_api(

@@ -55,7 +55,7 @@ async fn command_is_sent_and_its_response_shown_as_it_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn copied_test_is_the_one_that_runs_with_the_aggregates() {
     let visit = Visit::start().await;
-    visit.open_account().await;
+    visit.submit("/example", &[]).await;
     let command =
         [("command", "RecordTransaction"), ("id", "123"), ("data.desc", "\"#quoted\"##"), ("data.amount", "-5000")];
     let rejected = visit.submit("/command/account", &command).await;

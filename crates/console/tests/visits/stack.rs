@@ -156,19 +156,6 @@ impl Visit {
         assert_eq!(created["version"], 1, "{created}");
     }
 
-    /// The account of the README, with four events, of which the last one overdraws it.
-    pub(crate) async fn open_account(&self) {
-        let transactions = [("A", 200), ("B", -300)]
-            .map(|(desc, amount)| json!({"command": "RecordTransaction", "data": {"desc": desc, "amount": amount}}));
-        for (path, body) in [
-            ("/account", json!({"id": "123"})),
-            ("/account/123", json!({"ownerFirst": "John", "ownerLast": "Brown"})),
-            ("/account/123/commands", json!(transactions)),
-        ] {
-            self.post(path, &[], &body).await;
-        }
-    }
-
     /// The messages on the bus.
     pub(crate) async fn bus(&self) -> Vec<Value> {
         let response = self.client.get(format!("{}/_dev/bus", self.stack.api_url())).send().await.unwrap();

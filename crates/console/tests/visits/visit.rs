@@ -6,13 +6,13 @@ use serde_json::json;
 use crate::stack::Visit;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn first_visit_shows_what_to_do_and_then_the_account_of_the_readme() {
+async fn first_visit_shows_the_example_of_the_readme_one_click_away() {
     let visit = Visit::start().await;
     let first = visit.page("").await;
-    first.has("Nothing has happened yet").has("Send a command").lacks("<h2>Latest aggregates</h2>");
+    first.has("Nothing has happened yet").has("Run the README's example").lacks("<h2>Latest aggregates</h2>");
 
-    visit.open_account().await;
-    let account = visit.page("/aggregates/account/123").await;
+    let account = visit.submit("/example", &[]).await;
+    assert_eq!(account.path, "/_console/aggregates/account/123");
     account.has("4 of 4").has("TransactionAccepted").has("accountOverdrawn").has("no snapshot");
     account.has("<td><code>balance</code></td>");
     account.has("<del><code class=\"line\">200</code></del>").has("<ins><code class=\"line\">-100</code></ins>");
