@@ -128,8 +128,8 @@ impl Mapping {
     /// Takes a batch back, with the outcome of its invocation. Panics if the batch is of another mapping, with more record
     /// queues.
     pub fn settle(&mut self, batch: Batch, outcome: InvocationOutcome, now: Duration) {
-        let of_batch = outcome.batch_outcome(batch.records(), self.settings.report_batch_item_failures);
-        if let Some(exhausted) = self.queues[batch.queue].settle(batch.pending, of_batch, now, &self.settings) {
+        let done = outcome.done(batch.records(), self.settings.report_batch_item_failures);
+        if let Some(exhausted) = self.queues[batch.queue].settle(batch.pending, done, now, &self.settings) {
             let reason = DiscardReason::RetryAttemptsExhausted;
             self.discarded.push_back(Discarded::new(exhausted, reason, now, Some(outcome)));
         }

@@ -5,7 +5,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::outcome::BatchOutcome;
 use crate::record::{ENVELOPE_BYTES, MAX_PAYLOAD_BYTES, Record};
 use crate::settings::MappingSettings;
 use daybook_stream_batch::SequenceNumber;
@@ -117,43 +116,40 @@ impl RecordQueue {
         Ok(self.fresh.drain(..count).map(|(_, record)| record).collect())
     }
 
-    /// Settles a batch. Returns the records that have used up their retries.
+    /// Settles a batch of which so many records are done; `None` if the function was not invoked with it. Returns the records that
+    /// have used up their retries.
     pub(crate) fn settle(
         &mut self,
         mut batch: PendingBatch,
-        outcome: BatchOutcome,
+        done: Option<usize>,
         now: Duration,
         settings: &MappingSettings,
     ) -> Option<PendingBatch> {
         self.in_flight = None;
         self.idle_since = now;
-        let checkpoint = match outcome {
-            BatchOutcome::Succeeded => {
-                self.failures = 0;
-                return None;
-            }
-            BatchOutcome::NotInvoked => {
-                self.delay(now);
-                self.failed.push_front(batch);
-                return None;
-            }
-            BatchOutcome::FailedFrom(checkpoint) => checkpoint,
+        let Some(done) = done else {
+            self.delay(now);
+            self.failed.push_front(batch);
+            return None;
         };
-        if checkpoint > 0 {
+        if done > 0 {
             self.failures = 0;
         }
-        batch.records.drain(..checkpoint);
+        batch.records.drain(..done);
+        if batch.records.is_empty() {
+            return None;
+        }
         batch.invocations += 1;
 
         let bisect = settings.bisect_batch_on_function_error;
-        let split = bisect && (checkpoint > 0 || batch.records.len() > 1);
+        let split = bisect && (done > 0 || batch.records.len() > 1);
         if !split {
             if settings.maximum_retry_attempts.is_some_and(|quota| batch.retries >= quota) {
                 self.failures = 0;
                 return Some(batch);
             }
             batch.retries += 1;
-        } else if checkpoint == 0 {
+        } else if done == 0 {
             let second_half = batch.records.split_off(batch.records.len() / 2);
             self.failed.push_front(PendingBatch { records: second_half, ..batch });
         }
