@@ -137,12 +137,8 @@ impl Mapping {
 
     /// The number of records that are not done, and the creation time of the oldest of them.
     pub fn outstanding(&self) -> (usize, Option<Duration>) {
-        self.queues.iter().map(RecordQueue::outstanding).fold(
-            (0, None),
-            |(count, oldest), (of_queue, oldest_of_queue)| {
-                (count + of_queue, [oldest, oldest_of_queue].into_iter().flatten().min())
-            },
-        )
+        let created: Vec<_> = self.queues.iter().flat_map(RecordQueue::outstanding).collect();
+        (created.len(), created.into_iter().min())
     }
 
     /// The position at which to continue after a restart. Records from there on may be delivered twice. None is missed

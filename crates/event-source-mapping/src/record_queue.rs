@@ -36,9 +36,8 @@ pub(crate) enum Next {
 #[derive(Debug)]
 struct BatchInFlight {
     first: SequenceNumber,
-    records: usize,
-    /// The creation time of its oldest record.
-    oldest: Duration,
+    /// The creation times of its records.
+    created: Vec<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -91,8 +90,7 @@ impl RecordQueue {
         };
         self.in_flight = batch.records.first().map(|first| BatchInFlight {
             first: first.sequence_number().clone(),
-            records: batch.records.len(),
-            oldest: batch.records.iter().map(Record::created).min().unwrap_or_default(),
+            created: batch.records.iter().map(Record::created).collect(),
         });
         Next::Deliver(batch)
     }
@@ -164,16 +162,11 @@ impl RecordQueue {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// The number of records that are not done, and the creation time of the oldest of them.
-    pub(crate) fn outstanding(&self) -> (usize, Option<Duration>) {
+    /// The creation times of the records that are not done.
+    pub(crate) fn outstanding(&self) -> impl Iterator<Item = Duration> {
         let failed = self.failed.iter().flat_map(|batch| &batch.records);
-        let created = failed.chain(self.fresh.iter().map(|(_, record)| record)).map(Record::created);
-        let (waiting, oldest) = created.fold((0, None), |(count, oldest), created| {
-            (count + 1, Some(oldest.map_or(created, |oldest: Duration| oldest.min(created))))
-        });
-        let (in_flight, oldest_in_flight) =
-            self.in_flight.as_ref().map_or((0, None), |batch| (batch.records, Some(batch.oldest)));
-        (waiting + in_flight, [oldest, oldest_in_flight].into_iter().flatten().min())
+        let waiting = failed.chain(self.fresh.iter().map(|(_, record)| record)).map(Record::created);
+        waiting.chain(self.in_flight.iter().flat_map(|batch| &batch.created).copied())
     }
 
     /// The first record that is not done.
