@@ -69,22 +69,12 @@ impl EventStore {
     }
 
     /// Up to `limit` events of a type after the event `after` and before the time `settled_up_to`, by their ids and so
-    /// by time. [`settled_up_to`](Self::settled_up_to) computes that time.
+    /// by time; of several types together, for an event that was stored under other names before.
+    /// [`settled_up_to`](Self::settled_up_to) computes that time.
     ///
     /// A cursor that is not before `settled_up_to`, from a reader whose clock is ahead, leads to an empty page with the
     /// same cursor until that time is settled too.
     pub async fn feed(
-        &self,
-        event_type: &str,
-        after: Option<Ulid>,
-        limit: usize,
-        settled_up_to: Timestamp,
-    ) -> Result<Page<FeedEvent, Ulid>, StoreError> {
-        self.merged_feed(&[event_type], after, limit, settled_up_to).await
-    }
-
-    /// Like [`feed`](Self::feed), for several types together: for an event that was stored under other names before.
-    pub async fn merged_feed(
         &self,
         event_types: &[&str],
         after: Option<Ulid>,

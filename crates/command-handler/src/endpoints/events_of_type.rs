@@ -137,7 +137,7 @@ pub(crate) async fn feed_of(
 ) -> Result<Response, Problem> {
     let limit = checked_limit(limit)?;
     let settled_up_to = api.store.settled_up_to(api.store.now());
-    let found = api.store.merged_feed(event_types, cursor(after)?, limit, settled_up_to).await?;
+    let found = api.store.feed(event_types, cursor(after)?, limit, settled_up_to).await?;
     let events = found.items.iter().map(|found| FeedEventJson {
         aggregate_type: &found.aggregate.aggregate_type,
         aggregate_id: &found.aggregate.id,
