@@ -145,8 +145,7 @@ impl Admin<'_> {
     }
 
     pub(crate) async fn version_in_metadata(&self, key: &AggregateKey) -> Result<Option<u64>, StoreError> {
-        let output = self.store.row(key, keys::METADATA.to_owned()).send().await;
-        let row = output.map_err(|error| StoreError::of_call("read an aggregate's metadata", error))?.item;
+        let row = self.store.row("read an aggregate's metadata", key, keys::METADATA.to_owned()).await?;
         Ok(row.and_then(|row| MetadataRow::read(row).ok()).map(|metadata| metadata.current_seq_num))
     }
 }

@@ -78,9 +78,8 @@ impl EventStream<'_> {
 
     /// Whether a snapshot is of an event that does not exist, so that no newer snapshot would ever replace it.
     pub(super) async fn is_ahead(&self, version: u64) -> Result<bool, StoreError> {
-        let event = self.store.row(self.key, keys::event_sk(version)).send().await;
-        let is_ahead =
-            event.map_err(|error| StoreError::of_call("read the event of a snapshot", error))?.item.is_none();
+        let event = self.store.row("read the event of a snapshot", self.key, keys::event_sk(version)).await?;
+        let is_ahead = event.is_none();
         if is_ahead {
             tracing::warn!(aggregate = %self.key, version, "a snapshot is of an event that does not exist");
         }
