@@ -115,23 +115,13 @@ impl EventStream<'_> {
 
     /// Puts a snapshot over the existing one that was read, and over no other.
     fn put_over(&self, item: Item, existing: &Item) -> PutItemFluentBuilder {
-        let (unchanged, values) = unchanged(existing);
+        let (unchanged, values) = checksum::unchanged(existing.get(attributes::CHECKSUM));
         // A snapshot that was deleted in the meantime has not become newer.
         self.put(item)
-            .condition_expression(format!("attribute_not_exists({}) OR ({unchanged})", attributes::PK))
-            .set_expression_attribute_values((!values.is_empty()).then_some(values))
+            .condition_expression(format!("attribute_not_exists({}) OR {unchanged}", attributes::PK))
+            .expression_attribute_names("#sum", attributes::CHECKSUM)
+            .set_expression_attribute_values(values)
     }
-}
-
-/// The condition that a snapshot is the one that was read, and its values.
-pub(super) fn unchanged(existing: &Item) -> (String, Item) {
-    let names = [attributes::LAST_SEQ_NUM, attributes::STATE_VERSION, attributes::TAKEN_AT];
-    let condition = names.map(|name| match existing.get(name) {
-        None => format!("attribute_not_exists({name})"),
-        Some(_) => format!("{name} = :{name}"),
-    });
-    let values = names.into_iter().filter_map(|name| Some((format!(":{name}"), existing.get(name)?.clone())));
-    (condition.join(" AND "), values.collect())
 }
 
 /// `None` when the item was put; the existing item when the condition failed.
