@@ -9,6 +9,7 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_types::SdkConfig;
+use daybook_decider::{Caller, DecisionInput, Meta};
 use daybook_settings::{Environment, SettingError};
 use daybook_table::{AggregateKey, Clock, attributes, keys};
 use jiff::Timestamp;
@@ -141,6 +142,14 @@ impl EventStore {
 
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// The input of a decision at this time, with these metadata and caller, and of no other aggregate.
+    pub fn decision_input(&self, meta: Meta, caller: Caller) -> DecisionInput {
+        let seed = Ulid::from_datetime(self.now().into());
+        let now = i64::try_from(seed.timestamp_ms()).unwrap_or_default();
+        let now = Timestamp::from_millisecond(now).unwrap_or_default();
+        DecisionInput::new(now, seed, meta, caller, self.settings.epoch)
     }
 
     /// One row of an aggregate, if it exists, with a strongly consistent read. `doing` is its purpose, for errors.

@@ -16,13 +16,11 @@ use daybook_event_store::{
     CommandResponse, Decide, LoadPolicy, ResponseDetail, TransactError, TransactOptions, Transacted, Undecided,
 };
 use daybook_function_runtime::traces;
-use jiff::Timestamp;
 use schemars::schema_for;
 use serde::Serialize;
 use tokio::time::timeout_at;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
-use ulid::Ulid;
 
 use super::authorization::{authorization, may_read, require};
 use super::endpoint::{Body, Endpoint, Success};
@@ -221,7 +219,8 @@ impl Decide for RequestedWrite<'_> {
 
     fn decide(&self, before: &Folded, involved: &Involved) -> Result<Decisions, Undecided<Problem>> {
         let requests = self.requests(involved)?;
-        let input = DecisionInput { involved: involved.clone(), ..self.decision_input() };
+        let input = self.api.store.decision_input(self.meta.clone(), self.caller.clone());
+        let input = DecisionInput { involved: involved.clone(), ..input };
         let decided = joint::decide(&self.api.registry, before, &requests, &input);
         // A caller who may not send a command does not learn whether it lacks something else.
         match &decided {
@@ -446,14 +445,6 @@ impl RequestedWrite<'_> {
             events: lists_events.then(|| decided.events.iter().map(event).collect()),
             messages: lists_events.then(|| decided.messages.iter().map(Into::into).collect()),
         })
-    }
-
-    fn decision_input(&self) -> DecisionInput {
-        let store = &self.api.store;
-        let seed = Ulid::from_datetime(store.now().into());
-        let now = i64::try_from(seed.timestamp_ms()).unwrap_or_default();
-        let now = Timestamp::from_millisecond(now).unwrap_or_default();
-        DecisionInput::new(now, seed, self.meta.clone(), self.caller.clone(), store.settings().epoch)
     }
 }
 
