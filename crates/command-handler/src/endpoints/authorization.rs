@@ -73,7 +73,7 @@ async fn reading(
     }
     let loaded = store.load(model, key).await?;
     if loaded.version() == 0 {
-        return Err(problem::not_found());
+        return Err(Problem::of(&problem::NOT_FOUND));
     }
     let state = Some(&loaded.folded);
     Ok((check(Access::Read, state)?, check(Access::ReadMeta, state)?.is_allowed()))

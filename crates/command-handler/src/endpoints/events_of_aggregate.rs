@@ -81,7 +81,7 @@ async fn events_of_aggregate(
     // Without events after `after`, the page is empty, but only if the aggregate exists.
     let is_empty = |page: &Page<RecordedEvent, u64>| page.items.is_empty() && page.unreadable.is_empty();
     if is_empty(&found) && (query.after == 0 || is_empty(&api.store.events(&key, 0, 1).await?)) {
-        return Err(problem::not_found());
+        return Err(Problem::of(&problem::NOT_FOUND));
     }
     let events = found.items.iter().map(|event| EventJson::of(event, shows_meta));
     let body = EventPage {

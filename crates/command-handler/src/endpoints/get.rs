@@ -99,19 +99,19 @@ async fn get(
     let options = LoadOptions { policy, at: query.version, ..LoadOptions::default() };
     let loaded = store.load_with(model, &key, options).await?;
     if loaded.version() == 0 && query.version != Some(0) {
-        return Err(problem::not_found());
+        return Err(Problem::of(&problem::NOT_FOUND));
     }
     if let Some(asked) = query.version.filter(|&asked| asked == 0 || asked > loaded.version()) {
         let current = store.load(model, &key).await?;
         if current.version() == 0 {
-            return Err(problem::not_found());
+            return Err(Problem::of(&problem::NOT_FOUND));
         }
         require(model, &caller, Access::Read, Some(&id), Some(&current.folded))?;
         return Err(problem::no_such_version(asked, current.version()));
     }
     let part = require(model, &caller, Access::Read, Some(&id), Some(&loaded.folded))?.into_part();
     if model.is_deleted(&loaded.folded) {
-        return Err(problem::deleted());
+        return Err(Problem::of(&problem::DELETED));
     }
     let (version, state_version) = (loaded.version(), model.state_version());
     let of_part = part.as_ref().map(|part| etag_of_part(version, state_version, part));

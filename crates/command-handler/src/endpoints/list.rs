@@ -140,6 +140,6 @@ async fn redirect_to_holder(
         Some(holder) if may_read(api, &holder, caller).await? => {
             Ok((StatusCode::SEE_OTHER, [(header::LOCATION, format!("/{holder}"))]).into_response())
         }
-        _ => Err(problem::not_found()),
+        _ => Err(Problem::of(&problem::NOT_FOUND)),
     }
 }

@@ -140,7 +140,7 @@ pub(super) async fn execute(
     let is_joint = matches!(commands, RequestedCommands::Joint(_));
     let creates = model.command_name(&commands.first().command) == model.commands().create;
     let expected_version = match request.if_match {
-        Some(IfMatch::Exists) if creates => return Err(problem::precondition_failed()),
+        Some(IfMatch::Exists) if creates => return Err(Problem::of(&problem::PRECONDITION_FAILED)),
         Some(IfMatch::Version(_)) if creates => {
             return Err(problem::bad_header("If-Match", "left out of a creation: what is new has no version yet"));
         }
@@ -234,7 +234,7 @@ impl Decide for RequestedWrite<'_> {
             Ok(_) | Err(_) => {
                 let exists = before.version() > 0 && !self.model.is_deleted(before);
                 if self.requires_if_match && exists {
-                    return Err(problem::if_match_required().into());
+                    return Err(Problem::of(&problem::IF_MATCH_REQUIRED).into());
                 }
             }
         }
@@ -253,7 +253,7 @@ impl Decide for RequestedWrite<'_> {
             // because the command is none of the aggregate, only who may read the holder does.
             let is_forbidden = matches!(error, CommandError::Forbidden { .. });
             if is_by_claim && (is_forbidden || is_unauthorized(&error) && !may_read()) {
-                return Problem { index, ..problem::not_found() }.into();
+                return Problem { index, ..Problem::of(&problem::NOT_FOUND) }.into();
             }
             let is_about_one = !matches!(error, CommandError::TooMany | CommandError::TooManyInvolved);
             let problem = Problem::of_command(&error, version).about(about);
@@ -325,7 +325,7 @@ impl RequestedWrite<'_> {
                 Recipient::Holder(claim) => match involved.holders.get(claim) {
                     Some(Some(holder)) => holder,
                     Some(None) => {
-                        return Err(Problem { index: self.position(position), ..problem::not_found() }.into());
+                        return Err(Problem { index: self.position(position), ..Problem::of(&problem::NOT_FOUND) }.into());
                     }
                     None => {
                         needs.push(Need::Holder(claim.clone()));
@@ -334,7 +334,7 @@ impl RequestedWrite<'_> {
                 },
             };
             if position == 0 && to != self.key {
-                return Err(problem::contended().into());
+                return Err(Problem::of(&problem::CONTENDED).into());
             }
             if self.rebuild {
                 require(self.api.model(&to.aggregate_type)?, self.caller, Access::Rebuild, Some(&to.id), None)?;
@@ -369,7 +369,7 @@ impl RequestedWrite<'_> {
                 (None, Some(1..))
                     if self.requires_if_match && !conditions().any(|(of, expected)| of == to && expected.is_some()) =>
                 {
-                    problem::if_match_required()
+                    Problem::of(&problem::IF_MATCH_REQUIRED)
                 }
                 // What is not known is created.
                 (Some(_), Some(_)) | (None, _) => continue,
