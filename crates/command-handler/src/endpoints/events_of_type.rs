@@ -120,19 +120,15 @@ async fn events_of_type(
     let model = model.ok_or_else(|| problem::unknown_event_type(&query.r#type))?;
     require(model, &caller, Access::Feed(model.event_name(&query.r#type)), None, None)?;
     let shows_meta = authorization(model, &caller, Access::ReadMeta, None, None)?.is_allowed();
-    feed_of(&api, &[&query.r#type], FeedPosition { after: query.after, limit: query.limit }, shows_meta).await
+    feed_of(&api, &[&query.r#type], query.after, query.limit, shows_meta).await
 }
 
-/// Where a page of a feed begins, and the maximum number of its entries.
-pub(crate) struct FeedPosition {
-    pub(crate) after: Option<String>,
-    pub(crate) limit: usize,
-}
-
+/// A page of a feed after the cursor `after`.
 pub(crate) async fn feed_of(
     api: &Api,
     event_types: &[&str],
-    FeedPosition { after, limit }: FeedPosition,
+    after: Option<String>,
+    limit: usize,
     shows_meta: bool,
 ) -> Result<Response, Problem> {
     let limit = checked_limit(limit)?;
