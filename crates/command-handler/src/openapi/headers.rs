@@ -4,10 +4,6 @@ use serde_json::{Map, Value};
 
 use super::fixed::fixed;
 
-pub(super) fn etag(version: u64, state_version: u32) -> String {
-    format!("\"{version}-{state_version}\"")
-}
-
 /// The headers of a response, each with whether it is always present, and with the response's own examples. Every
 /// response has a correlation id.
 pub(super) fn headers(headers: &[(&str, bool)], example: impl Fn(&str) -> Option<String>) -> Value {

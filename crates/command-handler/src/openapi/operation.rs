@@ -205,7 +205,7 @@ fn success_response(
     let path = subject.path(endpoint).replace("{id}", sample::ID);
     let state_version = if let Subject::Type(of) = subject { of.model.state_version() } else { 1 };
     let example = |header: &str| match header {
-        "ETag" => version.map(|version| headers::etag(version, state_version)),
+        "ETag" => version.map(|version| format!("\"{version}-{state_version}\"")),
         "Location" => Some(format!("/{}/{}", subject.tag(), sample::ID)),
         "Link" => Some(next_page(&path, query)),
         _ => None,

@@ -168,7 +168,7 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         let version = self.version.filter(|&version| version > 0);
         let tag = version.zip(self.state_version);
-        headers.extend(tag.map(|(version, state_version)| (header::ETAG, etag(version, state_version))));
+        headers.extend(tag.map(|(version, state_version)| (header::ETAG, etag(version, state_version, None))));
         headers
             .extend(self.allow.as_deref().and_then(|allow| Some((header::ALLOW, HeaderValue::try_from(allow).ok()?))));
         if status == StatusCode::SERVICE_UNAVAILABLE && self.is_repeatable {
