@@ -19,7 +19,6 @@ use crate::folded::{CommandRequest, Folded};
 use crate::involved::Exchange;
 use crate::json::{Json, tagged};
 use crate::model::{CommandError, Decided, DecisionInput, DomainRejection, Model, Schemas, StateError};
-use crate::outbox_message::outbox_message;
 use crate::panics::{AggregatePanic, calling, catch};
 use crate::personal;
 use crate::process::Source;
@@ -186,7 +185,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
                     let epoch_before = if index == 0 { before.message_epoch() } else { epoch };
                     let message_seq = before.message_seq + index as u64 + 1;
                     let number = MessageNumber { epoch, epoch_before, message_seq, index };
-                    let message = outbox_message((A::TYPE, id), event, number, (ids.next(), message));
+                    let message = OutboxMessage::new((A::TYPE, id), event, number, (ids.next(), message));
                     messages.push(message.map_err(|reason| unreadable(event, UnreadableKind::Corrupt, reason))?);
                 }
             }
