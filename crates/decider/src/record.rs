@@ -57,6 +57,22 @@ pub struct Meta {
     pub trace_header: Option<String>,
 }
 
+/// An event for code that follows the aggregates of another type, a projection or a process: in the form that the
+/// aggregate's code writes today, with its origin.
+#[derive(Clone, Copy, Debug)]
+pub struct FollowedEvent<'a, E> {
+    /// The id of the aggregate.
+    pub aggregate_id: &'a str,
+    /// The number of the event in the aggregate's stream.
+    pub seq_num: u64,
+    /// When the event was decided.
+    pub occurred_at: Timestamp,
+    /// The origin of the command that caused the event.
+    pub meta: &'a Meta,
+    /// The event.
+    pub event: &'a E,
+}
+
 /// Maximum characters of a name: EventBridge's limit for a `DetailType`, which an event's name is by default.
 pub(crate) const MAX_NAME: usize = 128;
 
