@@ -243,7 +243,7 @@ impl Decide for RequestedWrite<'_> {
             let state = aggregate.as_ref().map_or(Some(before), |other| involved.aggregates.get(other));
             let version = state.map_or(0, Folded::version);
             let about = aggregate.as_ref().unwrap_or(self.key);
-            let may_read = || state.is_some_and(|state| matches!(self.may_read_all(about, state), Ok(true)));
+            let read = || self.reading(about, state?).ok();
             let is_by_claim = matches!(
                 (self.commands, index),
                 (RequestedCommands::Joint(commands), Some(index)) if matches!(commands[index].to, Recipient::Holder(_))
@@ -252,7 +252,7 @@ impl Decide for RequestedWrite<'_> {
             // A caller who may not send a command to the holder of a claim does not learn that there is one. If that is not known,
             // because the command is none of the aggregate, only who may read the holder does.
             let is_forbidden = matches!(error, CommandError::Forbidden { .. });
-            if is_by_claim && (is_forbidden || is_unauthorized(&error) && !may_read()) {
+            if is_by_claim && (is_forbidden || is_unauthorized(&error) && !read().is_some_and(|read| read.is_whole())) {
                 return Problem { index, ..Problem::of(&problem::NOT_FOUND) }.into();
             }
             let is_about_one = !matches!(error, CommandError::TooMany | CommandError::TooManyInvolved);
@@ -289,7 +289,7 @@ impl Decide for RequestedWrite<'_> {
             let index = self.position(rejection.index);
             let by = rejection.by.clone();
             let state = others.first().filter(|_| by.is_some()).map_or(&own.after, |(_, other)| &other.after);
-            let may_read = self.may_read_all(by.as_ref().unwrap_or(self.key), state)?;
+            let may_read = self.reading(by.as_ref().unwrap_or(self.key), state)?.is_whole();
             let problem = Problem { index, ..problem::command_rejected(rejection, version, may_read) };
             let problem = self.of_aggregate(by, true, problem);
             if events == 0 {
@@ -325,7 +325,9 @@ impl RequestedWrite<'_> {
                 Recipient::Holder(claim) => match involved.holders.get(claim) {
                     Some(Some(holder)) => holder,
                     Some(None) => {
-                        return Err(Problem { index: self.position(position), ..Problem::of(&problem::NOT_FOUND) }.into());
+                        return Err(
+                            Problem { index: self.position(position), ..Problem::of(&problem::NOT_FOUND) }.into()
+                        );
                     }
                     None => {
                         needs.push(Need::Holder(claim.clone()));
@@ -394,12 +396,8 @@ impl RequestedWrite<'_> {
         u32::try_from(index).ok().filter(|_| !matches!(self.commands, RequestedCommands::One(_)))
     }
 
-    /// Whether the caller may read all of an aggregate. Events and messages can contain parts of the state, and so can the reason
-    /// of a rejection.
-    fn may_read_all(&self, key: &AggregateKey, state: &Folded) -> Result<bool, Problem> {
-        Ok(self.reading(key, state)?.is_whole())
-    }
-
+    /// Whether the caller may read an aggregate. Events and messages can contain parts of the state, and so can the
+    /// reason of a rejection: only who may read the whole gets them.
     fn reading(&self, key: &AggregateKey, state: &Folded) -> Result<Authorization, Problem> {
         if state.version() == 0 {
             return Ok(Authorization::Unrestricted);
