@@ -101,7 +101,7 @@ impl Mapping {
         }
         self.last = Some(number);
         if self.settings.filter.matches(record.json()) {
-            let queue = queue_of(record.item(), self.queues.len());
+            let queue = queue_of(&record.item, self.queues.len());
             self.queues[queue].push(record, now);
         }
         Ok(())

@@ -77,7 +77,7 @@ impl RecordQueue {
         let batch = match settings.maximum_record_age {
             None => batch,
             Some(limit) => {
-                let is_too_old = |record: &Record| now.saturating_sub(record.created()) > limit;
+                let is_too_old = |record: &Record| now.saturating_sub(record.created) > limit;
                 let (too_old, rest): (Vec<_>, Vec<_>) = batch.records.into_iter().partition(is_too_old);
                 if !too_old.is_empty() {
                     if !rest.is_empty() {
@@ -90,7 +90,7 @@ impl RecordQueue {
         };
         self.in_flight = batch.records.first().map(|first| BatchInFlight {
             first: first.sequence_number().clone(),
-            created: batch.records.iter().map(Record::created).collect(),
+            created: batch.records.iter().map(|record| record.created).collect(),
         });
         Next::Deliver(batch)
     }
@@ -114,8 +114,8 @@ impl RecordQueue {
         Ok(self.fresh.drain(..count).map(|(_, record)| record).collect())
     }
 
-    /// Settles a batch of which so many records are done; `None` if the function was not invoked with it. Returns the records that
-    /// have used up their retries.
+    /// Settles a batch of which so many records are done; `None` if the function was not invoked with it. Returns the
+    /// records that have used up their retries.
     pub(crate) fn settle(
         &mut self,
         mut batch: PendingBatch,
@@ -165,7 +165,7 @@ impl RecordQueue {
     /// The creation times of the records that are not done.
     pub(crate) fn outstanding(&self) -> impl Iterator<Item = Duration> {
         let failed = self.failed.iter().flat_map(|batch| &batch.records);
-        let waiting = failed.chain(self.fresh.iter().map(|(_, record)| record)).map(Record::created);
+        let waiting = failed.chain(self.fresh.iter().map(|(_, record)| record)).map(|record| record.created);
         waiting.chain(self.in_flight.iter().flat_map(|batch| &batch.created).copied())
     }
 
