@@ -157,11 +157,8 @@ fn last_before(time: Timestamp) -> Option<Ulid> {
 fn feed_event(item: Item) -> Result<FeedEvent, Cause> {
     let aggregate = keys::aggregate_of_pk(text(&item, attributes::PK));
     let aggregate = aggregate.ok_or("the partition key of an event is not that of an aggregate")?;
-    Ok(FeedEvent { aggregate, event: event(item)? })
-}
-
-fn event(item: Item) -> Result<RecordedEvent, Cause> {
-    published(item).map(|(event, _)| event)
+    let (event, _) = published(item)?;
+    Ok(FeedEvent { aggregate, event })
 }
 
 fn published(item: Item) -> Result<(RecordedEvent, bool), Cause> {
