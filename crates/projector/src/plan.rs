@@ -126,19 +126,13 @@ impl<'a> Plan<'a> {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct Inapplicable {
-    pub(crate) aggregate: AggregateKey,
-    pub(crate) seq_num: u64,
-    pub(crate) reason: String,
-}
-
-/// The write that carries out the plan: its rows and positions, before and after.
+/// The write that carries out the plan: its rows and positions, before and after. The error is an aggregate, the number
+/// of its event that cannot be folded, and why.
 pub(crate) fn fold(
     model: &dyn ProjectionModel,
     plan: &Plan<'_>,
     mut stored: BTreeMap<RowKey, StoredRow>,
-) -> Result<ViewWrite, Inapplicable> {
+) -> Result<ViewWrite, (AggregateKey, (u64, String))> {
     let mut changes: BTreeMap<&RowKey, Vec<(&Change, &AggregateKey, u64)>> = BTreeMap::new();
     let rows: BTreeMap<(&str, u32), &RowKey> =
         plan.rows.iter().map(|key| ((key.key.as_str(), key.shard), key)).collect();
@@ -156,7 +150,7 @@ pub(crate) fn fold(
         let of_row: Vec<_> = changes.iter().map(|(change, ..)| *change).collect();
         let after = model.apply(before.as_ref().map(|row| &row.row), &of_row).map_err(|error| {
             let (_, aggregate, seq_num) = changes[error.index];
-            Inapplicable { aggregate: aggregate.clone(), seq_num, reason: format!("row {:?}: {error}", key.key) }
+            (aggregate.clone(), (seq_num, format!("row {:?}: {error}", key.key)))
         })?;
         write.rows.insert(key.clone(), RowWrite { before: before.map(|row| row.write_id), after });
     }

@@ -11,7 +11,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::time::Instant;
 
 use crate::pause::{MAX_DOUBLINGS, give_way, pause};
-use crate::plan::{Inapplicable, Plan, Planned, Unfolded, fold};
+use crate::plan::{Plan, Planned, Unfolded, fold};
 
 /// Maximum aggregates of one transaction. With a position and a row of its own for each aggregate, and some rows that
 /// they share, they fit the 100 items of a transaction.
@@ -122,8 +122,8 @@ impl Projecting<'_> {
             let rows = self.views.rows(view, &plan.rows).await?;
             let write = match fold(self.model, &plan, rows) {
                 Ok(write) => write,
-                Err(Inapplicable { aggregate, seq_num, reason }) => {
-                    cannot_fold.insert(aggregate, (seq_num, reason));
+                Err((aggregate, event_and_reason)) => {
+                    cannot_fold.insert(aggregate, event_and_reason);
                     continue;
                 }
             };
