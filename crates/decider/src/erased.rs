@@ -309,7 +309,11 @@ impl<A: Aggregate> ModelOf<A> {
                 return Err(CommandError::Needs(needs.into_iter().collect()));
             }
             match decision {
-                Ok(events) if creates && events.is_empty() => return Err(created_without_event::<A>()),
+                // An aggregate exists only once its stream has an event.
+                Ok(events) if creates && events.is_empty() => {
+                    let reason = format!("{} returned no event, and a new aggregate needs one", A::COMMANDS.create);
+                    return Err(CommandError::Unwritable { event: format!("a new {}", A::TYPE), reason });
+                }
                 Ok(events) => {
                     draft.extend(events)?;
                     for command in exchange.sent.take() {
@@ -351,14 +355,6 @@ fn schemas<A: Aggregate>() -> Schemas {
 /// Whether it is the create command.
 fn creates<A: Aggregate>(request: &CommandRequest) -> bool {
     request.command == A::COMMANDS.create
-}
-
-/// The error of a create command that decides on no event: an aggregate exists only once its stream has one.
-fn created_without_event<A: Aggregate>() -> CommandError {
-    CommandError::Unwritable {
-        event: format!("a new {}", A::TYPE),
-        reason: format!("{} returned no event, and a new aggregate needs one", A::COMMANDS.create),
-    }
 }
 
 /// The error of a command to another aggregate that has no JSON form.
