@@ -65,7 +65,7 @@ impl LossyTable {
 
 /// The events of a page after a cursor, and the next cursor.
 async fn read(store: &EventStore, after: Ulid) -> (Vec<Ulid>, Ulid) {
-    let page = store.feed(EVENT_TYPE, Some(after), 1_000, store.settled_up_to(store.now())).await.unwrap();
+    let page = store.feed(&[EVENT_TYPE], Some(after), 1_000, store.settled_up_to(store.now())).await.unwrap();
     (page.items.into_iter().map(|found| found.event.event_id).collect(), page.cursor)
 }
 

@@ -54,14 +54,27 @@ impl Api {
         Ok(model)
     }
 
-    /// The view of that name, in the version that is read now.
+    /// The view of that name. With several versions, its pointer decides which one is read. Each request reads the
+    /// pointer anew, so that no response is older than one before it.
     pub(crate) async fn view(&self, name: &str) -> Result<NamedView<'_>, Problem> {
-        self.views(name)?.find(name).await
+        let Views { projections, store } = self.views(name)?;
+        let pointer = match projections.versions(name).len() {
+            0 | 1 => None,
+            _ => store.pointer(name).await?.map(|pointer| pointer.version),
+        };
+        let model = projections.read_version(name, pointer);
+        let model = model.ok_or_else(|| problem::unknown_view(name, projections))?;
+        if pointer.is_some_and(|pointer| pointer != model.version()) {
+            tracing::warn!(view = name, pointer, read = model.version(), "the pointer names another version");
+        }
+        Ok(NamedView { model, store })
     }
 
     /// Returns a problem if there is no view of that name.
     pub(crate) fn require_view(&self, name: &str) -> Result<(), Problem> {
-        self.views(name)?.require(name)
+        let Views { projections, .. } = self.views(name)?;
+        let is_known = !projections.versions(name).is_empty();
+        if is_known { Ok(()) } else { Err(problem::unknown_view(name, projections)) }
     }
 
     fn views(&self, name: &str) -> Result<&Views, Problem> {
@@ -88,31 +101,6 @@ pub(crate) struct Views {
 pub(crate) struct NamedView<'a> {
     pub(crate) model: &'a dyn ProjectionModel,
     pub(crate) store: &'a ViewStore,
-}
-
-impl Views {
-    /// Returns a problem if there is no view of that name.
-    pub(crate) fn require(&self, name: &str) -> Result<(), Problem> {
-        if self.projections.versions(name).is_empty() {
-            return Err(problem::unknown_view(name, &self.projections));
-        }
-        Ok(())
-    }
-
-    /// The view of that name. With several versions, its pointer decides which one is read. Each request reads the pointer
-    /// anew, so that no response is older than one before it.
-    pub(crate) async fn find(&self, name: &str) -> Result<NamedView<'_>, Problem> {
-        let pointer = match self.projections.versions(name).len() {
-            0 | 1 => None,
-            _ => self.store.pointer(name).await?.map(|pointer| pointer.version),
-        };
-        let model = self.projections.read_version(name, pointer);
-        let model = model.ok_or_else(|| problem::unknown_view(name, &self.projections))?;
-        if pointer.is_some_and(|pointer| pointer != model.version()) {
-            tracing::warn!(view = name, pointer, read = model.version(), "the pointer names another version");
-        }
-        Ok(NamedView { model, store: &self.store })
-    }
 }
 
 impl NamedView<'_> {

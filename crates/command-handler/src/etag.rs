@@ -8,15 +8,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use axum::http::{HeaderMap, HeaderValue, header};
 use daybook_decider::Json;
 
-pub(crate) fn etag(version: u64, state_version: u32) -> HeaderValue {
-    HeaderValue::try_from(format!("\"{version}-{state_version}\"")).expect("a header may contain digits in quotes")
-}
-
-/// The tag of a part. A caller who gets another part, or the whole, has another tag.
-pub(crate) fn etag_of_part(version: u64, state_version: u32, part: &Json) -> HeaderValue {
-    let mut hasher = DefaultHasher::new();
-    part.text().hash(&mut hasher);
-    let tag = format!("\"{version}-{state_version}-{:x}\"", hasher.finish());
+/// The tag of a state, or of a `part` of it. A caller who gets another part, or the whole, has another tag.
+pub(crate) fn etag(version: u64, state_version: u32, part: Option<&Json>) -> HeaderValue {
+    let hash = part.map(|part| {
+        let mut hasher = DefaultHasher::new();
+        part.text().hash(&mut hasher);
+        format!("-{:x}", hasher.finish())
+    });
+    let tag = format!("\"{version}-{state_version}{}\"", hash.unwrap_or_default());
     HeaderValue::try_from(tag).expect("a header may contain digits in quotes")
 }
 

@@ -6,15 +6,13 @@
 //!
 //! In reading order:
 //! - `aggregate_type`, `view`: what operations are about. Each endpoint makes its bodies of them.
-//! - `operation`: an endpoint as an operation. `parameters`, `headers`: the parameters of requests, and the headers of
-//!   responses.
+//! - `operation`: an endpoint as an operation. `parameters`: the parameters of requests.
 //! - `responses`: the responses that operations share.
 //! - `schemas`: the schemas, and the names of shared parts. `sample`: sample values. `fixed.json`: the parts that depend on no
 //!   code: the gateway, the headers of responses, the members of problems.
 
 pub(crate) mod aggregate_type;
 mod fixed;
-mod headers;
 mod operation;
 mod parameters;
 mod responses;

@@ -12,7 +12,7 @@ use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
 use crate::api::Api;
-use crate::endpoints::events_of_type::{FeedPosition, feed_of};
+use crate::endpoints::events_of_type::feed_of;
 use crate::problem;
 use crate::router::router;
 use crate::settings::ApiSettings;
@@ -49,8 +49,7 @@ impl OperatorReads {
 
     /// A page of the feed of several event types. It has the form of a page of one type.
     pub async fn feed(&self, event_types: &[&str], after: Option<&str>, limit: usize) -> ReadResponse {
-        let position = FeedPosition { after: after.map(str::to_owned), limit };
-        read(feed_of(&self.api, event_types, position, true)).await
+        read(feed_of(&self.api, event_types, after.map(str::to_owned), limit, true)).await
     }
 }
 

@@ -64,9 +64,9 @@ impl Problem {
             CommandError::Unknown { .. } => Self::new(&UNKNOWN_COMMAND, reason),
             CommandError::Invalid { .. } => Self::new(&INVALID_COMMAND, reason),
             CommandError::Forbidden { command, .. } => forbidden(format_args!("Command({command})")),
-            CommandError::Missing => not_found(),
+            CommandError::Missing => Self::of(&NOT_FOUND),
             CommandError::Exists { .. } => already_exists(version),
-            CommandError::Deleted => deleted(),
+            CommandError::Deleted => Self::of(&DELETED),
             CommandError::CreatedTwice { .. } => Self::new(&ALREADY_EXISTS, reason),
             CommandError::AfterDeletion { .. } => Self::new(&DELETED, reason),
             CommandError::TooMany | CommandError::TooLarge | CommandError::TooManyInvolved => {
@@ -80,11 +80,11 @@ impl Problem {
         match error {
             TransactError::Decide(problem) => problem,
             TransactError::Conflict { expected, actual } => version_conflict(expected, actual),
-            TransactError::KeyReused => key_reused(),
+            TransactError::KeyReused => Self::of(&KEY_REUSED),
             TransactError::ClaimTaken { claim, .. } => claim_taken(claim.name(), None),
             TransactError::Forgotten { subject } => subject_forgotten(&subject),
             // No request requires a row.
-            TransactError::Contended | TransactError::RowChanged => contended(),
+            TransactError::Contended | TransactError::RowChanged => Self::of(&CONTENDED),
             TransactError::OutcomeUnknown { of, after, has_key, source } => {
                 let cause = daybook_function_runtime::with_causes(source.as_ref());
                 outcome_unknown(Some((of.as_ref().unwrap_or(key), after)), has_key, cause)

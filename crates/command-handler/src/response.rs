@@ -57,7 +57,7 @@ pub(crate) fn write_response(transacted: Transacted, key: Option<&AggregateKey>)
     let mut response = (status, [(header::CONTENT_TYPE, content_type)], body).into_response();
     let headers = response.headers_mut();
     if let Some(key) = key {
-        headers.insert(header::ETAG, etag(version, state_version));
+        headers.insert(header::ETAG, etag(version, state_version, None));
         if status == StatusCode::CREATED {
             headers.insert(header::LOCATION, HeaderValue::try_from(format!("/{key}")).map_err(problem::internal)?);
         }

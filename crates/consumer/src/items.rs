@@ -89,7 +89,7 @@ pub(crate) struct WaitingItem {
 
 impl WaitingItem {
     pub(crate) fn new(message: &BusMessage, now: &str) -> Self {
-        let (message_type, detail) = (message.message_type.clone(), message.detail().to_string());
+        let (message_type, detail) = (message.message_type.clone(), message.detail.to_string());
         Self { message_type, detail, stored_at: now.to_owned() }
     }
 

@@ -20,7 +20,7 @@ pub struct BusMessage {
     /// Its ids, its place in the order of its aggregate, and its origin.
     pub metadata: MessageMetadata,
     /// The whole `Detail`, also with metadata that this release does not know.
-    detail: Value,
+    pub(crate) detail: Value,
 }
 
 /// The metadata of a message.
@@ -144,11 +144,6 @@ impl BusMessage {
     pub fn unknown(&self) -> HandleError {
         let (name, version) = self.form();
         HandleError::new(format!("{name} version {version} is unknown"))
-    }
-
-    /// The whole `Detail`.
-    pub(crate) fn detail(&self) -> &Value {
-        &self.detail
     }
 }
 

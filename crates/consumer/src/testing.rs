@@ -54,7 +54,7 @@ impl BusMessage {
     /// When the epoch is 0.
     #[must_use]
     pub fn in_epoch(&self, epoch: u32, previous: Option<u32>) -> Self {
-        let mut detail = self.detail().clone();
+        let mut detail = self.detail.clone();
         let id = format!("{}-{epoch}-{}", self.aggregate().to_string().replace('/', "-"), self.metadata.message_seq);
         detail["metadata"]["messageId"] = id.into();
         detail["metadata"]["epoch"] = epoch.into();

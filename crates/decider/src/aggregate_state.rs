@@ -57,7 +57,7 @@ impl<A: Aggregate> AggregateState<A> {
         declared.sort_by(|one, other| (&one.name, one.due).cmp(&(&other.name, other.due)));
         let dispatches = calling("dispatches", || A::dispatches(&self.state));
         if !dispatches.is_empty() {
-            let is_process = calling("sources", A::sources).is_process();
+            let is_process = !calling("sources", A::sources).all.is_empty();
             let of_process = |Dispatch(declaration)| if is_process { declaration } else { declaration.of_no_process() };
             declared.extend(dispatches.into_iter().map(of_process));
         }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::aggregate_key::AggregateKey;
 use crate::folded::CommandRequest;
-use crate::record::{MAX_NAME, check_kebab_name, timestamp};
+use crate::record::{check_kebab_name, timestamp};
 
 /// A command that the aggregate gets at a time, while [`Aggregate::deadlines`](crate::Aggregate::deadlines) returns it. `C` are
 /// the commands of the aggregate.
@@ -37,9 +37,6 @@ impl<C: Serialize> Deadline<C> {
 impl<C> Deadline<C> {
     /// Maximum deadlines and dispatches of an aggregate.
     pub const MAX: usize = MAX;
-
-    /// Maximum characters of a name.
-    pub const MAX_NAME: usize = MAX_NAME;
 }
 
 /// Maximum deadlines and dispatches of an aggregate.

@@ -9,7 +9,6 @@ use crate::deadline::DeadlineChanges;
 use crate::folded::Folded;
 use crate::json::{Json, tagged};
 use crate::model::{CommandError, Decided, DecisionInput, DomainRejection};
-use crate::outbox_message::outbox_message;
 use crate::panics::calling;
 use crate::personal;
 use crate::record::{MAX_BYTES, MAX_RECORDS, MessageNumber, OutboxMessage, RecordedEvent};
@@ -129,7 +128,7 @@ impl<'a, A: Aggregate> Draft<'a, A> {
     fn outbox_message(&self, event: &RecordedEvent, index: usize, message: Message) -> Result<OutboxMessage, String> {
         let (epoch, epoch_before) = (self.input.epoch, self.message_epoch());
         let number = MessageNumber { epoch, epoch_before, message_seq: self.message_seq() + 1, index };
-        outbox_message((A::TYPE, self.id), event, number, (self.ids.next(), message))
+        OutboxMessage::new((A::TYPE, self.id), event, number, (self.ids.next(), message))
     }
 
     /// The result. A state that has no JSON form is an error here: with its events stored, nothing could read it.

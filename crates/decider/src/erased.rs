@@ -19,7 +19,6 @@ use crate::folded::{CommandRequest, Folded};
 use crate::involved::Exchange;
 use crate::json::{Json, tagged};
 use crate::model::{CommandError, Decided, DecisionInput, DomainRejection, Model, Schemas, StateError};
-use crate::outbox_message::outbox_message;
 use crate::panics::{AggregatePanic, calling, catch};
 use crate::personal;
 use crate::process::Source;
@@ -186,7 +185,7 @@ impl<A: Aggregate> Model for ModelOf<A> {
                     let epoch_before = if index == 0 { before.message_epoch() } else { epoch };
                     let message_seq = before.message_seq + index as u64 + 1;
                     let number = MessageNumber { epoch, epoch_before, message_seq, index };
-                    let message = outbox_message((A::TYPE, id), event, number, (ids.next(), message));
+                    let message = OutboxMessage::new((A::TYPE, id), event, number, (ids.next(), message));
                     messages.push(message.map_err(|reason| unreadable(event, UnreadableKind::Corrupt, reason))?);
                 }
             }
@@ -310,7 +309,11 @@ impl<A: Aggregate> ModelOf<A> {
                 return Err(CommandError::Needs(needs.into_iter().collect()));
             }
             match decision {
-                Ok(events) if creates && events.is_empty() => return Err(created_without_event::<A>()),
+                // An aggregate exists only once its stream has an event.
+                Ok(events) if creates && events.is_empty() => {
+                    let reason = format!("{} returned no event, and a new aggregate needs one", A::COMMANDS.create);
+                    return Err(CommandError::Unwritable { event: format!("a new {}", A::TYPE), reason });
+                }
                 Ok(events) => {
                     draft.extend(events)?;
                     for command in exchange.sent.take() {
@@ -352,14 +355,6 @@ fn schemas<A: Aggregate>() -> Schemas {
 /// Whether it is the create command.
 fn creates<A: Aggregate>(request: &CommandRequest) -> bool {
     request.command == A::COMMANDS.create
-}
-
-/// The error of a create command that decides on no event: an aggregate exists only once its stream has one.
-fn created_without_event<A: Aggregate>() -> CommandError {
-    CommandError::Unwritable {
-        event: format!("a new {}", A::TYPE),
-        reason: format!("{} returned no event, and a new aggregate needs one", A::COMMANDS.create),
-    }
 }
 
 /// The error of a command to another aggregate that has no JSON form.

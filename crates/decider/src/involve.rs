@@ -57,7 +57,7 @@ impl<'a, E> Context<'a, E> {
 
     /// The rejection that ends a decision which needs to know more. No caller sees it.
     fn not_read_yet(&self, need: Need) -> Rejection<E> {
-        self.exchange.need(need);
+        self.exchange.needs.borrow_mut().insert(need);
         Rejection::new("NotReadYet", "another aggregate has to be read first")
     }
 }

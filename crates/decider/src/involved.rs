@@ -66,8 +66,4 @@ impl<'a> Exchange<'a> {
     pub(crate) fn new(known: &'a Involved) -> Self {
         Self { known, is_complete: false, needs: RefCell::default(), sent: RefCell::default() }
     }
-
-    pub(crate) fn need(&self, need: Need) {
-        self.needs.borrow_mut().insert(need);
-    }
 }

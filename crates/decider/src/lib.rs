@@ -9,7 +9,6 @@
 //! - [`involved`]: the other aggregates that a decision reads, and sends commands to. `involve`: the same with
 //!   types. [`joint`]: the decision on commands of several aggregates. [`folded`]: an aggregate at some version, and a command. [`aggregate_key`]: the identity of an aggregate.
 //! - [`process`]: aggregates whose input is events of others, and that dispatch commands. `reacts`: the same with types.
-//!   [`followed_event`]: an event for those who follow an aggregate.
 //! - [`caller`]: the sender of a request; [`access`]: what the sender asks to do. [`claim`]: values that belong to one
 //!   aggregate alone.
 //! - [`deadline`]: commands that an aggregate gets at a time.
@@ -38,7 +37,6 @@ pub mod deadline;
 mod draft;
 mod erased;
 pub mod folded;
-pub mod followed_event;
 pub mod given;
 mod involve;
 pub mod involved;
@@ -65,7 +63,6 @@ pub use caller::{Caller, IamIdentity, PoolUser};
 pub use claim::{Claim, ClaimChanges};
 pub use deadline::{Deadline, DeadlineChanges, DeclaredDeadline, Due};
 pub use folded::{CommandRequest, Folded};
-pub use followed_event::FollowedEvent;
 pub use involved::{Involved, Need, SentCommand};
 pub use joint::{Addressed, Decisions, JointError};
 pub use json::Json;
@@ -76,7 +73,7 @@ pub use personal::Personal;
 pub use process::{Answer, CommandRejection, Dispatch, Input, Source, Sources};
 pub use reacts::Reacts;
 pub use reading::read_stored;
-pub use record::{Meta, OutboxMessage, RecordedEvent};
+pub use record::{FollowedEvent, Meta, OutboxMessage, RecordedEvent};
 pub use registry::{RegistrationError, Registry};
 #[doc(hidden)]
 pub use sample::sample;

@@ -22,10 +22,6 @@ impl<P> Sources<P> {
     pub fn none() -> Self {
         Self { all: Vec::new(), process: PhantomData }
     }
-
-    pub(crate) fn is_process(&self) -> bool {
-        !self.all.is_empty()
-    }
 }
 
 /// An aggregate type whose events are input of a process, with the Rust types erased.

@@ -8,14 +8,13 @@ use serde::Serialize;
 use crate::aggregate::Aggregate;
 use crate::deadline::Declaration;
 use crate::folded::CommandRequest;
-use crate::followed_event::FollowedEvent;
 use crate::involve::sent_command;
 use crate::involved::SentCommand;
 use crate::json::tagged;
 use crate::panics::{calling, catch};
 use crate::process::{Answer, Answered, CommandRejection, Dispatch, Input, Source, Sources};
 use crate::reading::read_stored;
-use crate::record::RecordedEvent;
+use crate::record::{FollowedEvent, RecordedEvent};
 use crate::unreadable::{UnreadableEvent, UnreadableKind, panicked_on, unreadable};
 
 /// How a process reacts to the aggregates of one type: to their events, and to their answers to commands that it has dispatched.

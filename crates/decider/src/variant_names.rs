@@ -7,10 +7,8 @@ use std::iter::once;
 use std::mem::discriminant;
 
 use schemars::Schema;
-use serde::de::value::{Error, MapDeserializer};
-use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, VariantAccess, Visitor,
-};
+use serde::de::value::{Error, MapDeserializer, StrDeserializer};
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 use serde_json::Value;
 
@@ -98,38 +96,17 @@ impl IntoDeserializer<'_> for Tag<'_> {
 }
 
 /// The value of a tag: a variant without content.
-impl<'de> EnumAccess<'de> for Tag<'_> {
+impl<'de, 'a> EnumAccess<'de> for Tag<'a> {
     type Error = Error;
-    type Variant = WithoutContent;
+    type Variant = <StrDeserializer<'a, Error> as EnumAccess<'de>>::Variant;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, WithoutContent), Error> {
-        let variant = seed.deserialize(self.name.unwrap_or_default().into_deserializer())?;
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self::Variant), Error> {
+        let name: StrDeserializer<'a, Error> = self.name.unwrap_or_default().into_deserializer();
+        let (variant, content) = name.variant_seed(seed)?;
         let mut hasher = DefaultHasher::new();
         discriminant(&variant).hash(&mut hasher);
         self.read.variant.set(Some(hasher.finish()));
-        Ok((variant, WithoutContent))
-    }
-}
-
-struct WithoutContent;
-
-impl<'de> VariantAccess<'de> for WithoutContent {
-    type Error = Error;
-
-    fn unit_variant(self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, Error> {
-        Err(Error::custom("a tag has no content"))
-    }
-
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, Error> {
-        Err(Error::custom("a tag has no content"))
-    }
-
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], _: V) -> Result<V::Value, Error> {
-        Err(Error::custom("a tag has no content"))
+        Ok((variant, content))
     }
 }
 

@@ -58,7 +58,7 @@ impl Discarded {
     /// records themselves as the function's event. An SQS or SNS destination receives the same without `payload`.
     pub fn document(&self, source: &Source<'_>) -> Value {
         let number_of = |record: Option<&Record>| record.map(|record| record.sequence_number().to_string());
-        let arrival_of = |record: Option<&Record>| record.map(|record| rfc3339(record.created(), 0));
+        let arrival_of = |record: Option<&Record>| record.map(|record| rfc3339(record.created, 0));
         let (first, last) = (self.records.first(), self.records.last());
         let mut document = json!({
             "requestContext": {

@@ -101,7 +101,7 @@ impl Mapping {
         }
         self.last = Some(number);
         if self.settings.filter.matches(record.json()) {
-            let queue = queue_of(record.item(), self.queues.len());
+            let queue = queue_of(&record.item, self.queues.len());
             self.queues[queue].push(record, now);
         }
         Ok(())
@@ -128,8 +128,8 @@ impl Mapping {
     /// Takes a batch back, with the outcome of its invocation. Panics if the batch is of another mapping, with more record
     /// queues.
     pub fn settle(&mut self, batch: Batch, outcome: InvocationOutcome, now: Duration) {
-        let of_batch = outcome.batch_outcome(batch.records(), self.settings.report_batch_item_failures);
-        if let Some(exhausted) = self.queues[batch.queue].settle(batch.pending, of_batch, now, &self.settings) {
+        let done = outcome.done(batch.records(), self.settings.report_batch_item_failures);
+        if let Some(exhausted) = self.queues[batch.queue].settle(batch.pending, done, now, &self.settings) {
             let reason = DiscardReason::RetryAttemptsExhausted;
             self.discarded.push_back(Discarded::new(exhausted, reason, now, Some(outcome)));
         }
@@ -137,12 +137,8 @@ impl Mapping {
 
     /// The number of records that are not done, and the creation time of the oldest of them.
     pub fn outstanding(&self) -> (usize, Option<Duration>) {
-        self.queues.iter().map(RecordQueue::outstanding).fold(
-            (0, None),
-            |(count, oldest), (of_queue, oldest_of_queue)| {
-                (count + of_queue, [oldest, oldest_of_queue].into_iter().flatten().min())
-            },
-        )
+        let created: Vec<_> = self.queues.iter().flat_map(RecordQueue::outstanding).collect();
+        (created.len(), created.into_iter().min())
     }
 
     /// The position at which to continue after a restart. Records from there on may be delivered twice. None is missed

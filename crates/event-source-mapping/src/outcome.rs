@@ -15,58 +15,45 @@ pub enum InvocationOutcome {
     NotInvoked,
 }
 
-/// The outcome of an invocation for its batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BatchOutcome {
-    /// All of its records are done.
-    Succeeded,
-    /// The records before this index are done; the others are retried.
-    FailedFrom(usize),
-    /// The function was not invoked with it.
-    NotInvoked,
-}
-
 impl InvocationOutcome {
-    /// Interprets an outcome. Without `ReportBatchItemFailures` the response is not read: a function that returned has
-    /// succeeded.
-    pub(crate) fn batch_outcome(&self, records: &[Record], report_batch_item_failures: bool) -> BatchOutcome {
+    /// The number of records that are done, before the first that is retried; `None` if the function was not invoked
+    /// with them. Without `ReportBatchItemFailures` the response is not read: a function that returned has succeeded.
+    pub(crate) fn done(&self, records: &[Record], report_batch_item_failures: bool) -> Option<usize> {
         match self {
-            Self::FunctionError => BatchOutcome::FailedFrom(0),
-            Self::NotInvoked => BatchOutcome::NotInvoked,
-            Self::Returned(_) if !report_batch_item_failures => BatchOutcome::Succeeded,
-            Self::Returned(response) => reported(response, records),
+            Self::FunctionError => Some(0),
+            Self::NotInvoked => None,
+            Self::Returned(_) if !report_batch_item_failures => Some(records.len()),
+            Self::Returned(response) => Some(reported(response, records)),
         }
     }
 }
 
-/// The rules of `ReportBatchItemFailures`:
+/// The number of records that are done, by the rules of `ReportBatchItemFailures`:
 /// - no response, `null`, an object without `batchItemFailures`, and a null or empty list are success;
 /// - otherwise the failure with the lowest sequence number is the checkpoint;
 /// - a response that cannot be read, and an identifier that is missing, null, empty or of a record outside this batch,
 ///   fail the whole batch, because it is unknown which records are done.
-fn reported(response: &str, records: &[Record]) -> BatchOutcome {
+fn reported(response: &str, records: &[Record]) -> usize {
+    let all = records.len();
     if response.trim().is_empty() {
-        return BatchOutcome::Succeeded;
+        return all;
     }
     let failures = match serde_json::from_str(response) {
-        Ok(Value::Null) => return BatchOutcome::Succeeded,
+        Ok(Value::Null) => return all,
         Ok(Value::Object(mut response)) => match response.remove("batchItemFailures") {
-            None | Some(Value::Null) => return BatchOutcome::Succeeded,
+            None | Some(Value::Null) => return all,
             Some(Value::Array(failures)) => failures,
-            Some(_) => return BatchOutcome::FailedFrom(0),
+            Some(_) => return 0,
         },
-        Ok(_) | Err(_) => return BatchOutcome::FailedFrom(0),
+        Ok(_) | Err(_) => return 0,
     };
     let position_of = |failure: &Value| {
         let number = SequenceNumber::parse(failure.get("itemIdentifier")?.as_str()?)?;
         records.iter().position(|record| *record.sequence_number() == number)
     };
     let positions: Option<Vec<_>> = failures.iter().map(position_of).collect();
-    match positions {
-        // Records are in the order of their numbers, so the lowest number is the first position.
-        Some(positions) => positions.into_iter().min().map_or(BatchOutcome::Succeeded, BatchOutcome::FailedFrom),
-        None => BatchOutcome::FailedFrom(0),
-    }
+    // Records are in the order of their numbers, so the lowest number is the first position.
+    positions.map_or(0, |positions| positions.into_iter().min().unwrap_or(all))
 }
 
 #[cfg(test)]
@@ -86,8 +73,8 @@ mod tests {
             .collect()
     }
 
-    fn outcome_of(response: &str) -> BatchOutcome {
-        InvocationOutcome::Returned(response.to_owned()).batch_outcome(&records(), true)
+    fn done(response: &str) -> usize {
+        InvocationOutcome::Returned(response.to_owned()).done(&records(), true).unwrap()
     }
 
     #[test]
@@ -95,7 +82,7 @@ mod tests {
         for response in
             ["", " ", "null", "{}", r#"{"batchItemFailures":[]}"#, r#"{"batchItemFailures":null}"#, r#"{"other":1}"#]
         {
-            assert_eq!(outcome_of(response), BatchOutcome::Succeeded, "{response:?}");
+            assert_eq!(done(response), 4, "{response:?}");
         }
     }
 
@@ -103,8 +90,8 @@ mod tests {
     fn the_lowest_sequence_number_is_the_checkpoint() {
         let response =
             r#"{"batchItemFailures":[{"itemIdentifier":"101"},{"itemIdentifier":"99"},{"itemIdentifier":"100"}]}"#;
-        assert_eq!(outcome_of(response), BatchOutcome::FailedFrom(1));
-        assert_eq!(outcome_of(r#"{"batchItemFailures":[{"itemIdentifier":"98"}]}"#), BatchOutcome::FailedFrom(0));
+        assert_eq!(done(response), 1);
+        assert_eq!(done(r#"{"batchItemFailures":[{"itemIdentifier":"98"}]}"#), 0);
     }
 
     #[test]
@@ -112,9 +99,9 @@ mod tests {
         for identifier in [r#""""#, "null", r#""102""#, r#""abc""#, "100", "{}"] {
             let response =
                 format!(r#"{{"batchItemFailures":[{{"itemIdentifier":"101"}},{{"itemIdentifier":{identifier}}}]}}"#);
-            assert_eq!(outcome_of(&response), BatchOutcome::FailedFrom(0), "{response}");
+            assert_eq!(done(&response), 0, "{response}");
         }
-        assert_eq!(outcome_of(r#"{"batchItemFailures":[{"ItemIdentifier":"101"}]}"#), BatchOutcome::FailedFrom(0));
+        assert_eq!(done(r#"{"batchItemFailures":[{"ItemIdentifier":"101"}]}"#), 0);
     }
 
     #[test]
@@ -122,24 +109,21 @@ mod tests {
         for response in
             ["{", "ok", r#""ok""#, "[]", "1", r#"{"batchItemFailures":"101"}"#, r#"{"batchItemFailures":["101"]}"#]
         {
-            assert_eq!(outcome_of(response), BatchOutcome::FailedFrom(0), "{response}");
+            assert_eq!(done(response), 0, "{response}");
         }
     }
 
     #[test]
     fn the_response_is_not_read_without_report_batch_item_failures() {
         for response in [r#"{"batchItemFailures":[{"itemIdentifier":"99"}]}"#, "{", ""] {
-            assert_eq!(
-                InvocationOutcome::Returned(response.to_owned()).batch_outcome(&records(), false),
-                BatchOutcome::Succeeded
-            );
+            assert_eq!(InvocationOutcome::Returned(response.to_owned()).done(&records(), false), Some(4));
         }
     }
 
     #[test]
     fn an_error_fails_the_whole_batch_whatever_is_configured() {
         for report in [true, false] {
-            assert_eq!(InvocationOutcome::FunctionError.batch_outcome(&records(), report), BatchOutcome::FailedFrom(0));
+            assert_eq!(InvocationOutcome::FunctionError.done(&records(), report), Some(0));
         }
     }
 }

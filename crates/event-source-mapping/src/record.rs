@@ -17,8 +17,10 @@ pub(crate) const ENVELOPE_BYTES: usize = 13;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     sequence_number: SequenceNumber,
-    item: String,
-    created: Duration,
+    /// The keys of the item that changed, as text that is the same for every record of the item.
+    pub(crate) item: String,
+    /// The time of the change since 1970, in the precision of the stream.
+    pub(crate) created: Duration,
     json: Value,
     bytes: usize,
 }
@@ -56,16 +58,6 @@ impl Record {
 
     pub fn sequence_number(&self) -> &SequenceNumber {
         &self.sequence_number
-    }
-
-    /// The keys of the item that changed, as text that is the same for every record of the item.
-    pub(crate) fn item(&self) -> &str {
-        &self.item
-    }
-
-    /// The time of the change since 1970, in the precision of the stream.
-    pub(crate) fn created(&self) -> Duration {
-        self.created
     }
 
     /// The record as the function receives it.
@@ -119,8 +111,8 @@ mod tests {
     #[test]
     fn record_from_stream_has_the_form_that_lambda_delivers() {
         let record = Record::from_stream(of_get_records(), ARN).unwrap();
-        assert_eq!(record.item(), r#"{"pk":{"S":"a"},"sk":{"S":"b"}}"#);
-        assert_eq!(record.created(), Duration::from_millis(1_700_000_000_750));
+        assert_eq!(record.item, r#"{"pk":{"S":"a"},"sk":{"S":"b"}}"#);
+        assert_eq!(record.created, Duration::from_millis(1_700_000_000_750));
         let event: Value = serde_json::from_str(&payload([&record])).unwrap();
         assert_eq!(
             event,

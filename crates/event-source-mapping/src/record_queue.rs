@@ -5,7 +5,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::outcome::BatchOutcome;
 use crate::record::{ENVELOPE_BYTES, MAX_PAYLOAD_BYTES, Record};
 use crate::settings::MappingSettings;
 use daybook_stream_batch::SequenceNumber;
@@ -37,9 +36,8 @@ pub(crate) enum Next {
 #[derive(Debug)]
 struct BatchInFlight {
     first: SequenceNumber,
-    records: usize,
-    /// The creation time of its oldest record.
-    oldest: Duration,
+    /// The creation times of its records.
+    created: Vec<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +77,7 @@ impl RecordQueue {
         let batch = match settings.maximum_record_age {
             None => batch,
             Some(limit) => {
-                let is_too_old = |record: &Record| now.saturating_sub(record.created()) > limit;
+                let is_too_old = |record: &Record| now.saturating_sub(record.created) > limit;
                 let (too_old, rest): (Vec<_>, Vec<_>) = batch.records.into_iter().partition(is_too_old);
                 if !too_old.is_empty() {
                     if !rest.is_empty() {
@@ -92,8 +90,7 @@ impl RecordQueue {
         };
         self.in_flight = batch.records.first().map(|first| BatchInFlight {
             first: first.sequence_number().clone(),
-            records: batch.records.len(),
-            oldest: batch.records.iter().map(Record::created).min().unwrap_or_default(),
+            created: batch.records.iter().map(|record| record.created).collect(),
         });
         Next::Deliver(batch)
     }
@@ -117,43 +114,40 @@ impl RecordQueue {
         Ok(self.fresh.drain(..count).map(|(_, record)| record).collect())
     }
 
-    /// Settles a batch. Returns the records that have used up their retries.
+    /// Settles a batch of which so many records are done; `None` if the function was not invoked with it. Returns the
+    /// records that have used up their retries.
     pub(crate) fn settle(
         &mut self,
         mut batch: PendingBatch,
-        outcome: BatchOutcome,
+        done: Option<usize>,
         now: Duration,
         settings: &MappingSettings,
     ) -> Option<PendingBatch> {
         self.in_flight = None;
         self.idle_since = now;
-        let checkpoint = match outcome {
-            BatchOutcome::Succeeded => {
-                self.failures = 0;
-                return None;
-            }
-            BatchOutcome::NotInvoked => {
-                self.delay(now);
-                self.failed.push_front(batch);
-                return None;
-            }
-            BatchOutcome::FailedFrom(checkpoint) => checkpoint,
+        let Some(done) = done else {
+            self.delay(now);
+            self.failed.push_front(batch);
+            return None;
         };
-        if checkpoint > 0 {
+        if done > 0 {
             self.failures = 0;
         }
-        batch.records.drain(..checkpoint);
+        batch.records.drain(..done);
+        if batch.records.is_empty() {
+            return None;
+        }
         batch.invocations += 1;
 
         let bisect = settings.bisect_batch_on_function_error;
-        let split = bisect && (checkpoint > 0 || batch.records.len() > 1);
+        let split = bisect && (done > 0 || batch.records.len() > 1);
         if !split {
             if settings.maximum_retry_attempts.is_some_and(|quota| batch.retries >= quota) {
                 self.failures = 0;
                 return Some(batch);
             }
             batch.retries += 1;
-        } else if checkpoint == 0 {
+        } else if done == 0 {
             let second_half = batch.records.split_off(batch.records.len() / 2);
             self.failed.push_front(PendingBatch { records: second_half, ..batch });
         }
@@ -168,16 +162,11 @@ impl RecordQueue {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// The number of records that are not done, and the creation time of the oldest of them.
-    pub(crate) fn outstanding(&self) -> (usize, Option<Duration>) {
+    /// The creation times of the records that are not done.
+    pub(crate) fn outstanding(&self) -> impl Iterator<Item = Duration> {
         let failed = self.failed.iter().flat_map(|batch| &batch.records);
-        let created = failed.chain(self.fresh.iter().map(|(_, record)| record)).map(Record::created);
-        let (waiting, oldest) = created.fold((0, None), |(count, oldest), created| {
-            (count + 1, Some(oldest.map_or(created, |oldest: Duration| oldest.min(created))))
-        });
-        let (in_flight, oldest_in_flight) =
-            self.in_flight.as_ref().map_or((0, None), |batch| (batch.records, Some(batch.oldest)));
-        (waiting + in_flight, [oldest, oldest_in_flight].into_iter().flatten().min())
+        let waiting = failed.chain(self.fresh.iter().map(|(_, record)| record)).map(|record| record.created);
+        waiting.chain(self.in_flight.iter().flat_map(|batch| &batch.created).copied())
     }
 
     /// The first record that is not done.

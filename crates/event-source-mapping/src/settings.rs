@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use daybook_event_pattern::{EventPattern, PatternError};
+use daybook_event_pattern::EventPattern;
 use serde_json::Value;
 
 /// The settings of one mapping. The default has Lambda's defaults.
@@ -48,20 +48,11 @@ impl Default for MappingSettings {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordFilter(Vec<EventPattern>);
 
-/// A pattern that Lambda would reject.
-#[derive(Debug, thiserror::Error)]
-pub enum BadPattern {
-    #[error("filter pattern: not JSON: {0}")]
-    NotJson(#[from] serde_json::Error),
-    /// The JSON is not a pattern, or uses an operator that Lambda does not have.
-    #[error("filter pattern: {0}")]
-    Invalid(#[from] PatternError),
-}
-
 impl RecordFilter {
-    /// Adds a pattern, JSON text.
-    pub fn add(&mut self, pattern: &str) -> Result<(), BadPattern> {
-        self.0.push(EventPattern::of_filter(&serde_json::from_str(pattern)?)?);
+    /// Adds a pattern, JSON text. The error says why Lambda would reject it.
+    pub fn add(&mut self, pattern: &str) -> Result<(), String> {
+        let json = serde_json::from_str(pattern).map_err(|error| format!("filter pattern: not JSON: {error}"))?;
+        self.0.push(EventPattern::of_filter(&json).map_err(|error| format!("filter pattern: {error}"))?);
         Ok(())
     }
 

@@ -12,14 +12,13 @@ const LONGEST: Duration = Duration::from_millis(800);
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     ceiling: Duration,
-    longest: Duration,
     deadline: Instant,
 }
 
 impl Backoff {
     /// Pauses that become longer, because DynamoDB needs time. They end before `deadline`.
     pub fn until(deadline: Instant) -> Self {
-        Self { ceiling: FIRST, longest: LONGEST, deadline }
+        Self { ceiling: FIRST, deadline }
     }
 
     /// Waits a random time below the maximum. Returns `false`, without waiting, when the pause would not end before
@@ -43,7 +42,7 @@ impl Backoff {
 
     fn next_pause(&mut self) -> Duration {
         let pause = self.ceiling.mul_f64(fastrand::f64());
-        self.ceiling = (self.ceiling * 2).min(self.longest);
+        self.ceiling = (self.ceiling * 2).min(LONGEST);
         pause
     }
 }

@@ -48,8 +48,7 @@ pub enum DeadlineMark<'a> {
 impl EventStore {
     /// The deadline of this name, with a strongly consistent read.
     pub async fn deadline(&self, key: &AggregateKey, name: &str) -> Result<Option<StoredDeadline>, StoreError> {
-        let output = self.row(key, keys::deadline_sk(name)).send().await;
-        let row = output.map_err(|error| StoreError::of_call("read a deadline", error))?.item;
+        let row = self.row("read a deadline", key, keys::deadline_sk(name)).await?;
         let corrupt = |source| StoreError::Corrupt { item: format!("the deadline {name} of {key}"), source };
         row.map(StoredDeadline::read).transpose().map_err(corrupt)
     }

@@ -95,10 +95,7 @@ impl From<UnreadableItem> for StoreError {
 struct MissingTable(#[source] Cause);
 
 /// The output of a conditional write; `None` when its condition does not hold.
-pub(crate) fn if_condition_holds<T, E>(
-    doing: &'static str,
-    result: Result<T, SdkError<E>>,
-) -> Result<Option<T>, StoreError>
+pub fn if_condition_holds<T, E>(doing: &'static str, result: Result<T, SdkError<E>>) -> Result<Option<T>, StoreError>
 where
     E: Error + ProvideErrorMetadata + Send + Sync + 'static,
 {

@@ -69,22 +69,12 @@ impl EventStore {
     }
 
     /// Up to `limit` events of a type after the event `after` and before the time `settled_up_to`, by their ids and so
-    /// by time. [`settled_up_to`](Self::settled_up_to) computes that time.
+    /// by time; of several types together, for an event that was stored under other names before.
+    /// [`settled_up_to`](Self::settled_up_to) computes that time.
     ///
     /// A cursor that is not before `settled_up_to`, from a reader whose clock is ahead, leads to an empty page with the
     /// same cursor until that time is settled too.
     pub async fn feed(
-        &self,
-        event_type: &str,
-        after: Option<Ulid>,
-        limit: usize,
-        settled_up_to: Timestamp,
-    ) -> Result<Page<FeedEvent, Ulid>, StoreError> {
-        self.merged_feed(&[event_type], after, limit, settled_up_to).await
-    }
-
-    /// Like [`feed`](Self::feed), for several types together: for an event that was stored under other names before.
-    pub async fn merged_feed(
         &self,
         event_types: &[&str],
         after: Option<Ulid>,
@@ -167,11 +157,8 @@ fn last_before(time: Timestamp) -> Option<Ulid> {
 fn feed_event(item: Item) -> Result<FeedEvent, Cause> {
     let aggregate = keys::aggregate_of_pk(text(&item, attributes::PK));
     let aggregate = aggregate.ok_or("the partition key of an event is not that of an aggregate")?;
-    Ok(FeedEvent { aggregate, event: event(item)? })
-}
-
-fn event(item: Item) -> Result<RecordedEvent, Cause> {
-    published(item).map(|(event, _)| event)
+    let (event, _) = published(item)?;
+    Ok(FeedEvent { aggregate, event })
 }
 
 fn published(item: Item) -> Result<(RecordedEvent, bool), Cause> {

@@ -42,9 +42,8 @@ impl EventStore {
         idempotency_key: &str,
         now: Timestamp,
     ) -> Result<Option<StoredResponse>, StoreError> {
-        let output = self.row(key, keys::idempotency_sk(idempotency_key)).send().await;
-        let output = output.map_err(|error| StoreError::of_call("read a stored response", error))?;
-        let Some((mut stored, ttl)) = output.item.map(|item| read(key, item)).transpose()? else { return Ok(None) };
+        let row = self.row("read a stored response", key, keys::idempotency_sk(idempotency_key)).await?;
+        let Some((mut stored, ttl)) = row.map(|row| read(key, row)).transpose()? else { return Ok(None) };
         if ttl <= now.as_second() {
             return Ok(None);
         }

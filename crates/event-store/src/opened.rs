@@ -8,7 +8,7 @@ use crate::error::StoreError;
 use crate::item::Item;
 use crate::packing::unpack;
 use crate::store::EventStore;
-use crate::subject_keys::Sealing;
+use crate::subject_keys::{Sealing, SubjectKey};
 
 impl EventStore {
     /// Opens the personal values of a row of an aggregate: an event, or a snapshot.
@@ -55,7 +55,7 @@ impl EventStore {
     /// Forgets in memory what an append has forgotten. Cached states with such values are not current any more.
     pub(crate) fn forget(&self, key: &AggregateKey) {
         if let Some(keys) = &self.sealing.0 {
-            keys.forgotten(&key.to_string());
+            keys.remember(&key.to_string(), SubjectKey::Forgotten);
         }
         // It may have its history.
         self.cache.remove(key);

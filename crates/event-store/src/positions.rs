@@ -43,17 +43,12 @@ pub enum PositionMove<'a> {
 impl EventStore {
     /// The position of the processes of a type in the events of an aggregate, with a strongly consistent read.
     pub async fn position(&self, source: &AggregateKey, process_type: &str) -> Result<StoredPosition, StoreError> {
-        let output = self.row(source, keys::position_sk(process_type)).send().await;
-        let row = output.map_err(|error| StoreError::of_call("read a position", error))?.item;
-        let none = || {
+        let Some(row) = self.row("read a position", source, keys::position_sk(process_type)).await? else {
             let item = PositionItem::new(source, process_type, 0);
-            StoredPosition { source: source.clone(), item, row: Item::new() }
+            return Ok(StoredPosition { source: source.clone(), item, row: Item::new() });
         };
-        let corrupt = |source_error| StoreError::Corrupt {
-            item: format!("the position of {process_type} in {source}"),
-            source: source_error,
-        };
-        row.map_or_else(|| Ok(none()), StoredPosition::read).map_err(corrupt)
+        let item = || format!("the position of {process_type} in {source}");
+        StoredPosition::read(row).map_err(|source| StoreError::Corrupt { item: item(), source })
     }
 
     /// Moves a position, unless its row has changed since it was read; then it returns `false`. Otherwise, `stored` is the new

@@ -6,10 +6,10 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
-use aws_sdk_dynamodb::operation::get_item::builders::GetItemFluentBuilder;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_types::SdkConfig;
+use daybook_decider::{Caller, DecisionInput, Meta};
 use daybook_settings::{Environment, SettingError};
 use daybook_table::{AggregateKey, Clock, attributes, keys};
 use jiff::Timestamp;
@@ -144,10 +144,19 @@ impl EventStore {
         self.clock.now()
     }
 
-    /// One row of an aggregate, with a strongly consistent read.
-    pub fn row(&self, key: &AggregateKey, sk: String) -> GetItemFluentBuilder {
+    /// The input of a decision at this time, with these metadata and caller, and of no other aggregate.
+    pub fn decision_input(&self, meta: Meta, caller: Caller) -> DecisionInput {
+        let seed = Ulid::from_datetime(self.now().into());
+        let now = i64::try_from(seed.timestamp_ms()).unwrap_or_default();
+        let now = Timestamp::from_millisecond(now).unwrap_or_default();
+        DecisionInput::new(now, seed, meta, caller, self.settings.epoch)
+    }
+
+    /// One row of an aggregate, if it exists, with a strongly consistent read. `doing` is its purpose, for errors.
+    pub async fn row(&self, doing: &'static str, key: &AggregateKey, sk: String) -> Result<Option<Item>, StoreError> {
         let get = self.client.get_item().table_name(&self.settings.table_name);
-        get.set_key(Some(row_key(keys::pk(key), sk))).consistent_read(true)
+        let get = get.set_key(Some(row_key(keys::pk(key), sk))).consistent_read(true);
+        Ok(get.send().await.map_err(|error| StoreError::of_call(doing, error))?.item)
     }
 
     /// Puts a row in place of the one with this checksum, or where there is none. Returns `false` if that has changed.

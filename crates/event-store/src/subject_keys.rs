@@ -174,7 +174,7 @@ impl SubjectKeys {
         Ok(Some((subject.to_owned(), key)))
     }
 
-    fn remember(&self, subject: &str, key: SubjectKey) {
+    pub(crate) fn remember(&self, subject: &str, key: SubjectKey) {
         let mut in_memory = self.in_memory.lock().unwrap_or_else(PoisonError::into_inner);
         // A read that began before a subject was forgotten may end after it.
         let key = match in_memory.peek(subject) {
@@ -217,11 +217,6 @@ impl SubjectKeys {
             .expression_attribute_names("#key", KEY)
             .expression_attribute_values(":now", AttributeValue::S(timestamp(now)));
         TransactWriteItem::builder().update(update.build().expect("table, key and expression are set")).build()
-    }
-
-    /// Notes that a subject was forgotten.
-    pub(crate) fn forgotten(&self, subject: &str) {
-        self.remember(subject, SubjectKey::Forgotten);
     }
 }
 

@@ -78,12 +78,6 @@ impl Turns {
         result
     }
 
-    /// The number of aggregates that have a queue.
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        self.lock().len()
-    }
-
     /// A panic while the lock was held cannot have left the map half-changed.
     fn lock(&self) -> MutexGuard<'_, HashMap<AggregateKey, Queue>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)

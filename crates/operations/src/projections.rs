@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use daybook_event_store::StoreError;
 use daybook_projection::{ProjectionModel, Projections};
 use daybook_table::AggregateKey;
-use daybook_view_store::{ProjectionVersions, SuspendedAggregate, SwitchOutcome, VersionMark, View, ViewStore};
+use daybook_view_store::{ProjectionVersions, SuspendedAggregate, VersionMark, View, ViewStore};
 use futures_util::TryStreamExt;
 use futures_util::stream::FuturesUnordered;
 use jiff::{SignedDuration, Timestamp};
@@ -106,7 +106,7 @@ pub async fn switch(stack: &Stack, name: &str, to: u32, force: bool) -> Result<S
     if let Some(reason) = reason_to_reject(&stored, &to, now).filter(|_| !force) {
         return Ok(Switched::Rejected { read: from.version, reason });
     }
-    if views.switch(&from, &to, &stored, now).await.map_err(&error)? == SwitchOutcome::Conflict {
+    if !views.switch(&from, &to, &stored, now).await.map_err(&error)? {
         let cause =
             "somebody else switches the same projection at the same time; check with `daybook projection status`";
         return Err(OperatorError::Failed(cause.to_owned()));

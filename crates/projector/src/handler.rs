@@ -15,7 +15,7 @@ use metrics::{Unit, counter, describe_counter};
 use tokio::time::Instant;
 
 use crate::changed::{Changed, read_changed};
-use crate::target::{EventTarget, TargetOf, TargetRunner};
+use crate::target::{EventTarget, Target};
 use crate::versions::{MarkChecks, VersionsProjecting};
 
 /// The time that an invocation leaves for its response.
@@ -28,7 +28,7 @@ pub struct Projector {
     projections: Projections,
     events: EventStore,
     views: ViewStore,
-    targets: Vec<Box<dyn TargetRunner>>,
+    targets: Vec<Target>,
     checks: MarkChecks,
     failures: FailureCounter,
 }
@@ -67,7 +67,7 @@ impl Projector {
     #[must_use]
     pub fn with_target<A: Aggregate>(mut self, name: &'static str, target: impl EventTarget<A>) -> Self {
         describe_counter!("EventsHandedOver", Unit::Count, "");
-        self.targets.push(Box::new(TargetOf::new(name, target)));
+        self.targets.push(Target::new(name, target));
         self
     }
 
@@ -100,8 +100,8 @@ impl Projector {
     async fn unhandled(&self, changed: &BTreeMap<AggregateKey, Changed>, cutoff: Instant) -> BTreeSet<AggregateKey> {
         let of_aggregate = |(key, &Changed { last, .. }): (&AggregateKey, &Changed)| {
             let key = key.clone();
-            let targets = self.targets.iter().filter(|target| target.aggregate_type() == key.aggregate_type);
-            targets.map(|target| self.hand_over(target.as_ref(), key.clone(), last, cutoff)).collect::<Vec<_>>()
+            let targets = self.targets.iter().filter(|target| target.aggregate_type == key.aggregate_type);
+            targets.map(|target| self.hand_over(target, key.clone(), last, cutoff)).collect::<Vec<_>>()
         };
         let runs: Vec<_> = changed.iter().flat_map(of_aggregate).collect();
         stream::iter(runs).buffer_unordered(CONCURRENCY).filter_map(std::future::ready).collect().await
@@ -109,14 +109,8 @@ impl Projector {
 
     /// Hands the events of an aggregate to a target, up to at least number `last`. Returns the aggregate if the target
     /// does not have all events yet.
-    async fn hand_over(
-        &self,
-        target: &dyn TargetRunner,
-        key: AggregateKey,
-        last: u64,
-        cutoff: Instant,
-    ) -> Option<AggregateKey> {
-        match target.run(&self.events, &key, last, cutoff).await {
+    async fn hand_over(&self, target: &Target, key: AggregateKey, last: u64, cutoff: Instant) -> Option<AggregateKey> {
+        match (target.hand_over)(&self.events, &key, last, cutoff).await {
             Ok(handed_over) => {
                 counter!("EventsHandedOver").increment(handed_over.events);
                 (!handed_over.finished).then_some(key)
@@ -124,7 +118,7 @@ impl Projector {
             Err(error) => {
                 self.failures.count("TargetsFailed");
                 // A log line has the place in the code as `target`.
-                let (target_name, error) = (target.name(), with_causes(&*error));
+                let (target_name, error) = (target.name, with_causes(&*error));
                 tracing::error!(aggregate = %key, target_name, error, "the target failed");
                 Some(key)
             }

@@ -13,12 +13,8 @@ use daybook_view_store::{Position, PositionWrite, RowKey, RowWrite, StoredRow, V
 #[derive(Debug)]
 pub(crate) struct Unfolded {
     pub(crate) key: AggregateKey,
-    /// The number of the last event that the view shows; `None` without a position.
-    pub(crate) before: Option<u64>,
-    /// When the aggregate was resumed, if the position contains that.
-    pub(crate) resumed_at: Option<String>,
-    /// The projection's state of the aggregate; `None` before the first event.
-    pub(crate) state: Option<Json>,
+    /// How far the view shows its events; `None` before the first.
+    pub(crate) position: Option<Position>,
     pub(crate) events: Vec<RecordedEvent>,
     /// The number of the first event that cannot be folded, and why.
     pub(crate) cannot_fold: Option<(u64, String)>,
@@ -26,13 +22,9 @@ pub(crate) struct Unfolded {
 }
 
 impl Unfolded {
-    /// The aggregate before its events after the position are read.
-    pub(crate) fn after(key: AggregateKey, position: Option<Position>) -> Self {
-        let (before, state, resumed_at) = match position {
-            Some(Position { seq_num, state, resumed_at, .. }) => (Some(seq_num), Some(state), resumed_at),
-            None => (None, None, None),
-        };
-        Self { key, before, resumed_at, state, events: Vec::new(), cannot_fold: None, more: false }
+    /// The number of the last event that the view shows; 0 before the first.
+    pub(crate) fn shown(&self) -> u64 {
+        self.position.as_ref().map_or(0, |position| position.seq_num)
     }
 }
 
@@ -77,12 +69,13 @@ impl<'a> Plan<'a> {
 
     /// Adds the part of an aggregate's events that still fits. Returns how many more events the plan may contain.
     fn add(&mut self, model: &dyn ProjectionModel, aggregate: &'a Unfolded, max_events: usize) -> usize {
-        let Unfolded { key, before, state, events, cannot_fold, more, .. } = aggregate;
+        let Unfolded { key, position, events, cannot_fold, more } = aggregate;
         let readable = cannot_fold.as_ref().map_or(events.as_slice(), |(seq_num, _)| {
             &events[..events.partition_point(|event| event.seq_num < *seq_num)]
         });
         let offered = &readable[..readable.len().min(max_events)];
-        let advance = |events| model.advance(&key.aggregate_type, &key.id, state.as_ref(), events);
+        let state_before = position.as_ref().map(|position| &position.state);
+        let advance = |events| model.advance(&key.aggregate_type, &key.id, state_before, events);
         let advanced = advance(offered);
         let shard = shard_of(key, model.shards());
         let fitting = self.fitting(&advanced.steps, shard);
@@ -107,11 +100,11 @@ impl<'a> Plan<'a> {
         if steps.is_empty() && suspended.is_none() {
             return max_events;
         }
-        let state = state.or_else(|| aggregate.state.clone()).unwrap_or_else(Json::empty_object);
+        let state = state.or_else(|| state_before.cloned()).unwrap_or_else(Json::empty_object);
         let left = max_events - steps.len();
         let keys = steps.iter().flat_map(|step| &step.changes).map(|(key, _)| RowKey { key: key.clone(), shard });
         self.rows.extend(keys);
-        let through = steps.last().map_or(before.unwrap_or_default(), |step| step.seq_num);
+        let through = steps.last().map_or(aggregate.shown(), |step| step.seq_num);
         let more = suspended.is_none()
             && (cut || *more)
             && stopped.as_ref().is_none_or(|stopped: &Stopped| !stopped.is_newer());
@@ -133,19 +126,13 @@ impl<'a> Plan<'a> {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct Inapplicable {
-    pub(crate) aggregate: AggregateKey,
-    pub(crate) seq_num: u64,
-    pub(crate) reason: String,
-}
-
-/// The write that carries out the plan: its rows and positions, before and after.
+/// The write that carries out the plan: its rows and positions, before and after. The error is an aggregate, the number
+/// of its event that cannot be folded, and why.
 pub(crate) fn fold(
     model: &dyn ProjectionModel,
     plan: &Plan<'_>,
     mut stored: BTreeMap<RowKey, StoredRow>,
-) -> Result<ViewWrite, Inapplicable> {
+) -> Result<ViewWrite, (AggregateKey, (u64, String))> {
     let mut changes: BTreeMap<&RowKey, Vec<(&Change, &AggregateKey, u64)>> = BTreeMap::new();
     let rows: BTreeMap<(&str, u32), &RowKey> =
         plan.rows.iter().map(|key| ((key.key.as_str(), key.shard), key)).collect();
@@ -163,15 +150,17 @@ pub(crate) fn fold(
         let of_row: Vec<_> = changes.iter().map(|(change, ..)| *change).collect();
         let after = model.apply(before.as_ref().map(|row| &row.row), &of_row).map_err(|error| {
             let (_, aggregate, seq_num) = changes[error.index];
-            Inapplicable { aggregate: aggregate.clone(), seq_num, reason: format!("row {:?}: {error}", key.key) }
+            (aggregate.clone(), (seq_num, format!("row {:?}: {error}", key.key)))
         })?;
         write.rows.insert(key.clone(), RowWrite { before: before.map(|row| row.write_id), after });
     }
     for Planned { aggregate, through, state, suspended, .. } in &plan.aggregates {
         let after =
             Position { seq_num: *through, state: state.clone(), suspended: suspended.clone(), resumed_at: None };
-        let resumed_at = aggregate.resumed_at.clone();
-        write.positions.insert(aggregate.key.clone(), PositionWrite { before: aggregate.before, resumed_at, after });
+        let position = aggregate.position.as_ref();
+        let before = position.map(|position| position.seq_num);
+        let resumed_at = position.and_then(|position| position.resumed_at.clone());
+        write.positions.insert(aggregate.key.clone(), PositionWrite { before, resumed_at, after });
     }
     Ok(write)
 }

@@ -11,7 +11,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::time::Instant;
 
 use crate::pause::{MAX_DOUBLINGS, give_way, pause};
-use crate::plan::{Inapplicable, Plan, Planned, Unfolded, fold};
+use crate::plan::{Plan, Planned, Unfolded, fold};
 
 /// Maximum aggregates of one transaction. With a position and a row of its own for each aggregate, and some rows that
 /// they share, they fit the 100 items of a transaction.
@@ -122,8 +122,8 @@ impl Projecting<'_> {
             let rows = self.views.rows(view, &plan.rows).await?;
             let write = match fold(self.model, &plan, rows) {
                 Ok(write) => write,
-                Err(Inapplicable { aggregate, seq_num, reason }) => {
-                    cannot_fold.insert(aggregate, (seq_num, reason));
+                Err((aggregate, event_and_reason)) => {
+                    cannot_fold.insert(aggregate, event_and_reason);
                     continue;
                 }
             };
@@ -157,7 +157,7 @@ impl Projecting<'_> {
                     if planned <= 1
                         && let Some(Planned { aggregate, .. }) = plan.aggregates.first()
                     {
-                        let seq_num = aggregate.before.unwrap_or_default() + 1;
+                        let seq_num = aggregate.shown() + 1;
                         cannot_fold.insert(aggregate.key.clone(), (seq_num, format!("event {seq_num}: {error}")));
                         max_events = usize::MAX;
                     }
@@ -186,13 +186,14 @@ impl Projecting<'_> {
                 projected.suspend(key, reason);
                 continue;
             }
-            let unfolded = Unfolded::after(key.clone(), position);
-            projected.reached.insert(key.clone(), unfolded.before.unwrap_or_default());
+            let (key, events) = (key.clone(), Vec::new());
+            let unfolded = Unfolded { key, position, events, cannot_fold: None, more: false };
+            projected.reached.insert(unfolded.key.clone(), unfolded.shown());
             to_read.push(unfolded);
         }
         let unfolded = stream::iter(to_read).map(async |unfolded| {
             let EventRange { known, through } = ranges.get(&unfolded.key).copied().unwrap_or_default();
-            let after = unfolded.before.unwrap_or_default();
+            let after = unfolded.shown();
             if after >= through {
                 return Ok(unfolded);
             }

@@ -2,7 +2,7 @@
 //! own position for each aggregate.
 
 use std::error::Error;
-use std::marker::PhantomData;
+use std::sync::Arc;
 
 use daybook_decider::{Aggregate, Meta, RecordedEvent, UnreadableKind, read_stored};
 use daybook_event_store::EventStore;
@@ -52,20 +52,18 @@ pub struct TargetEvent<'a, E> {
 }
 
 /// A target with its Rust types erased.
-pub(crate) trait TargetRunner: Send + Sync {
-    fn name(&self) -> &'static str;
-
-    fn aggregate_type(&self) -> &'static str;
-
-    /// Hands over the events that the target does not have, up to at least number `last`, in the time until `cutoff`.
-    fn run<'a>(
-        &'a self,
-        events: &'a EventStore,
-        key: &'a AggregateKey,
-        last: u64,
-        cutoff: Instant,
-    ) -> BoxFuture<'a, Result<HandedOver, TargetError>>;
+pub(crate) struct Target {
+    pub(crate) name: &'static str,
+    pub(crate) aggregate_type: &'static str,
+    /// [`hand_over`] with the target.
+    pub(crate) hand_over: HandOver,
 }
+
+type HandOver = Box<
+    dyn for<'a> Fn(&'a EventStore, &'a AggregateKey, u64, Instant) -> BoxFuture<'a, Result<HandedOver, TargetError>>
+        + Send
+        + Sync,
+>;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HandedOver {
@@ -73,76 +71,63 @@ pub(crate) struct HandedOver {
     pub(crate) finished: bool,
 }
 
-pub(crate) struct TargetOf<A, T> {
+impl Target {
+    pub(crate) fn new<A: Aggregate>(name: &'static str, target: impl EventTarget<A>) -> Self {
+        let target = Arc::new(target);
+        let hand_over: HandOver = Box::new(move |store, key, last, cutoff| {
+            hand_over(name, Arc::clone(&target), store, key, last, cutoff).boxed()
+        });
+        Self { name, aggregate_type: A::TYPE, hand_over }
+    }
+}
+
+/// Hands over the events that the target does not have, up to at least number `last`, in the time until `cutoff`.
+async fn hand_over<A: Aggregate>(
     name: &'static str,
-    target: T,
-    aggregate: PhantomData<fn() -> A>,
-}
-
-impl<A: Aggregate, T: EventTarget<A>> TargetOf<A, T> {
-    pub(crate) fn new(name: &'static str, target: T) -> Self {
-        Self { name, target, aggregate: PhantomData }
-    }
-}
-
-impl<A: Aggregate, T: EventTarget<A>> TargetRunner for TargetOf<A, T> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn aggregate_type(&self) -> &'static str {
-        A::TYPE
-    }
-
-    fn run<'a>(
-        &'a self,
-        store: &'a EventStore,
-        key: &'a AggregateKey,
-        last: u64,
-        cutoff: Instant,
-    ) -> BoxFuture<'a, Result<HandedOver, TargetError>> {
-        async move {
-            let (mut handed_over, mut failures) = (HandedOver::default(), 0);
-            let mut position = self.target.position(&key.id).await?;
-            while Instant::now() < cutoff {
-                let page = store.events(key, position, MAX_EVENTS).await?;
-                let unreadable = page.unreadable.iter().filter_map(|row| Some((row.seq_num()?, row)));
-                let unreadable = unreadable.min_by_key(|(seq_num, _)| *seq_num);
-                let is_before = |seq_num| unreadable.is_none_or(|(first, _)| seq_num < first);
-                for recorded in page.items.iter().take_while(|recorded| is_before(recorded.seq_num)) {
-                    if Instant::now() >= cutoff {
-                        return Ok(handed_over);
-                    }
-                    let events = match read_stored::<A>(&key.id, recorded) {
-                        Ok(events) => events,
-                        Err(error) if error.kind == UnreadableKind::Newer => {
-                            tracing::warn!(aggregate = %key, target_name = self.name, %error, "left to the newer release");
-                            return Ok(handed_over);
-                        }
-                        Err(error) => return Err(error.into()),
-                    };
-                    let RecordedEvent { seq_num, occurred_at, ref meta, .. } = *recorded;
-                    let event = TargetEvent { aggregate_id: &key.id, seq_num, occurred_at, meta, events: &events };
-                    self.target.handle(event, position).await?;
-                    position = seq_num;
-                    handed_over.events += 1;
-                    failures = 0;
-                }
-                if let Some((seq_num, row)) = unreadable {
-                    return Err(format!("event {seq_num}: row {row}: {}", row.reason).into());
-                }
-                // During an append, a query may return the second event without the first, or none of them. The page is
-                // then empty although more events follow.
-                if page.items.is_empty() || !page.more {
-                    handed_over.finished = !page.more && position >= last;
-                    if handed_over.finished || failures == MAX_DOUBLINGS {
-                        return Ok(handed_over);
-                    }
-                    pause(&mut failures).await;
-                }
+    target: Arc<impl EventTarget<A>>,
+    store: &EventStore,
+    key: &AggregateKey,
+    last: u64,
+    cutoff: Instant,
+) -> Result<HandedOver, TargetError> {
+    let (mut handed_over, mut failures) = (HandedOver::default(), 0);
+    let mut position = target.position(&key.id).await?;
+    while Instant::now() < cutoff {
+        let page = store.events(key, position, MAX_EVENTS).await?;
+        let unreadable = page.unreadable.iter().filter_map(|row| Some((row.seq_num()?, row)));
+        let unreadable = unreadable.min_by_key(|(seq_num, _)| *seq_num);
+        let is_before = |seq_num| unreadable.is_none_or(|(first, _)| seq_num < first);
+        for recorded in page.items.iter().take_while(|recorded| is_before(recorded.seq_num)) {
+            if Instant::now() >= cutoff {
+                return Ok(handed_over);
             }
-            Ok(handed_over)
+            let events = match read_stored::<A>(&key.id, recorded) {
+                Ok(events) => events,
+                Err(error) if error.kind == UnreadableKind::Newer => {
+                    tracing::warn!(aggregate = %key, target_name = name, %error, "left to the newer release");
+                    return Ok(handed_over);
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let RecordedEvent { seq_num, occurred_at, ref meta, .. } = *recorded;
+            let event = TargetEvent { aggregate_id: &key.id, seq_num, occurred_at, meta, events: &events };
+            target.handle(event, position).await?;
+            position = seq_num;
+            handed_over.events += 1;
+            failures = 0;
         }
-        .boxed()
+        if let Some((seq_num, row)) = unreadable {
+            return Err(format!("event {seq_num}: row {row}: {}", row.reason).into());
+        }
+        // During an append, a query may return the second event without the first, or none of them. The page is
+        // then empty although more events follow.
+        if page.items.is_empty() || !page.more {
+            handed_over.finished = !page.more && position >= last;
+            if handed_over.finished || failures == MAX_DOUBLINGS {
+                return Ok(handed_over);
+            }
+            pause(&mut failures).await;
+        }
     }
+    Ok(handed_over)
 }

@@ -7,7 +7,6 @@ use daybook_decider::{
 };
 use daybook_event_store::{CommandResponse, Decide, EventStore, ResponseDetail, StoredDeadline, Undecided};
 use jiff::Timestamp;
-use ulid::Ulid;
 
 /// What is decided, and for which aggregate.
 pub(crate) struct Reaction<'a> {
@@ -93,11 +92,7 @@ impl Decide for Reaction<'_> {
     type Error = NotDecided;
 
     fn decide(&self, before: &Folded, involved: &Involved) -> Result<Decisions, Undecided<NotDecided>> {
-        let seed = Ulid::from_datetime(self.store.now().into());
-        let now = i64::try_from(seed.timestamp_ms()).unwrap_or_default();
-        let now = Timestamp::from_millisecond(now).unwrap_or_default();
-        let epoch = self.store.settings().epoch;
-        let input = DecisionInput::new(now, seed, self.meta.clone(), Caller::system(), epoch);
+        let input = self.store.decision_input(self.meta.clone(), Caller::system());
         match Self::decide(self, before, &DecisionInput { involved: involved.clone(), ..input })? {
             Err(JointError { error: CommandError::Needs(needs), .. }) => Err(Undecided::Needs(needs)),
             Err(JointError { error: CommandError::Forbidden { command, .. }, .. }) => {

@@ -41,5 +41,3 @@ pub const SOON: &str = "soon";
 pub const LAST_SEQ_NUM: &str = "lastSeqNum";
 /// Snapshot: the aggregate's `STATE_VERSION` when it was taken.
 pub const STATE_VERSION: &str = "stateVersion";
-/// Snapshot: when it was taken.
-pub const TAKEN_AT: &str = "takenAt";

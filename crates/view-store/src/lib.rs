@@ -31,7 +31,7 @@ pub use drop::DroppedItems;
 pub use items::Position;
 pub use keys::{RowKey, View};
 pub use mark::VersionMark;
-pub use pointer::{Pointer, ProjectionVersions, SwitchOutcome};
+pub use pointer::{Pointer, ProjectionVersions};
 pub use show::{RowRange, ShownRow};
 pub use store::{StoredRow, ViewStore};
 pub use suspended::SuspendedAggregate;

@@ -3,12 +3,9 @@
 
 use std::collections::HashMap;
 
-use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
-use aws_sdk_dynamodb::operation::update_item::{UpdateItemError, UpdateItemOutput};
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
 use daybook_event_store::StoreError;
-use daybook_event_store::internal::{Item, row_key};
+use daybook_event_store::internal::{Item, if_condition_holds, row_key};
 use daybook_table::attributes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -53,27 +50,27 @@ impl ViewStore {
     /// before.
     pub async fn begin_rebuild(&self, view: &View, progress: &str, now: Timestamp) -> Result<(), StoreError> {
         let set = [("startedAt", now.to_string()), ("progress", progress.to_owned()), ("progressAt", now.to_string())];
-        self.update_mark(view, &set, &["filledAt", "leadsSince", "readUntil"]).await
+        self.update_mark(view, &set, &["filledAt", "leadsSince", "readUntil"], None).await.map(drop)
     }
 
     pub async fn store_progress(&self, view: &View, progress: &str, now: Timestamp) -> Result<(), StoreError> {
-        self.update_mark(view, &[("progress", progress.to_owned()), ("progressAt", now.to_string())], &[]).await
+        let set = [("progress", progress.to_owned()), ("progressAt", now.to_string())];
+        self.update_mark(view, &set, &[], None).await.map(drop)
     }
 
     /// Lets the version lead: from now on, the projector folds events into it before the version that is read. Also
     /// stores the progress of the rebuild, which must compare all aggregates from now on.
     pub async fn lead(&self, view: &View, progress: &str, now: Timestamp) -> Result<(), StoreError> {
         let set = [("leadsSince", now.to_string()), ("progress", progress.to_owned()), ("progressAt", now.to_string())];
-        self.update_mark(view, &set, &["missedSince"]).await
+        self.update_mark(view, &set, &["missedSince"], None).await.map(drop)
     }
 
     /// Records that a release which does not register the version folds events. The version may lack these events, so it
     /// counts neither as filled nor as leading until the next rebuild. Changes nothing if the version has no mark.
     pub async fn miss_events(&self, view: &View, now: Timestamp) -> Result<(), StoreError> {
-        let set = [("missedSince", now.to_string())];
-        let update = self.mark_update(view, &set, &["filledAt", "leadsSince", "readUntil"]);
-        if_condition_holds(update.condition_expression(format!("attribute_exists({})", attributes::PK)).send().await)
-            .map(drop)
+        let (set, remove) = ([("missedSince", now.to_string())], ["filledAt", "leadsSince", "readUntil"]);
+        let has_mark = format!("attribute_exists({})", attributes::PK);
+        self.update_mark(view, &set, &remove, Some(has_mark)).await.map(drop)
     }
 
     /// Ends a rebuild. `filled_at` is the time from which on the version counts as filled; `None` if the view does not
@@ -81,40 +78,24 @@ impl ViewStore {
     /// more.
     pub async fn end_rebuild(&self, view: &View, filled_at: Option<Timestamp>) -> Result<bool, StoreError> {
         let set: Vec<_> = filled_at.iter().map(|now| ("filledAt", now.to_string())).collect();
-        let update = self.mark_update(view, &set, &["progress", "progressAt"]);
-        let condition = filled_at.map(|_| "attribute_exists(leadsSince)".to_owned());
-        if_condition_holds(update.set_condition_expression(condition).send().await)
+        let leads = filled_at.map(|_| "attribute_exists(leadsSince)".to_owned());
+        self.update_mark(view, &set, &["progress", "progressAt"], leads).await
     }
 
+    /// Sets and removes attributes of a mark, if it meets the condition. Returns whether it does.
     async fn update_mark(
         &self,
         view: &View,
         set: &[(&'static str, String)],
         remove: &[&'static str],
-    ) -> Result<(), StoreError> {
-        if_condition_holds(self.mark_update(view, set, remove).send().await).map(drop)
-    }
-
-    fn mark_update(
-        &self,
-        view: &View,
-        set: &[(&'static str, String)],
-        remove: &[&'static str],
-    ) -> UpdateItemFluentBuilder {
+        condition: Option<String>,
+    ) -> Result<bool, StoreError> {
         let (expression, names, values) = changes(set, remove);
         let update = self.client.update_item().table_name(&self.table_name).set_key(Some(mark_key(view)));
         let update = update.update_expression(expression).set_expression_attribute_names(Some(names));
-        let update = update.set_expression_attribute_values(values);
-        update.return_consumed_capacity(ReturnConsumedCapacity::Total)
-    }
-}
-
-/// Whether the condition of an update of a mark held, so that the mark was changed.
-fn if_condition_holds(updated: Result<UpdateItemOutput, SdkError<UpdateItemError>>) -> Result<bool, StoreError> {
-    match updated {
-        Ok(_) => Ok(true),
-        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
-        Err(error) => Err(StoreError::of_call("write the mark of a view", error)),
+        let update = update.set_expression_attribute_values(values).set_condition_expression(condition);
+        let update = update.return_consumed_capacity(ReturnConsumedCapacity::Total);
+        Ok(if_condition_holds("write the mark of a view", update.send().await)?.is_some())
     }
 }
 

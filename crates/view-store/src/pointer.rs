@@ -15,7 +15,8 @@ use crate::keys::{MARK, POINTER, View, projection_pk};
 use crate::mark::{VersionMark, changes, mark_key};
 use crate::store::ViewStore;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Pointer {
     pub version: u32,
     pub switched_at: Timestamp,
@@ -29,28 +30,12 @@ pub struct ProjectionVersions {
     pub marks: BTreeMap<u32, VersionMark>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SwitchOutcome {
-    Switched,
-    /// Somebody else has switched since the pointer was read. Nothing was changed.
-    Conflict,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PointerItem {
-    pk: String,
-    sk: String,
-    version: u32,
-    switched_at: Timestamp,
-}
-
 impl ViewStore {
     pub async fn pointer(&self, name: &str) -> Result<Option<Pointer>, StoreError> {
         let get = self.client.get_item().table_name(&self.table_name).consistent_read(true);
         let get = get.set_key(Some(row_key(projection_pk(name), POINTER.to_owned())));
         let output = get.send().await.map_err(|error| StoreError::of_call("read the pointer of a view", error))?;
-        output.item.map(pointer).transpose()
+        output.item.map(read).transpose()
     }
 
     /// The pointer and the marks of a projection, strongly consistent.
@@ -63,7 +48,7 @@ impl ViewStore {
         for item in output.items.unwrap_or_default() {
             let sk = item.get(attributes::SK).and_then(|sk| sk.as_s().ok()).cloned().unwrap_or_default();
             if sk == POINTER {
-                versions.pointer = Some(pointer(item)?);
+                versions.pointer = Some(read(item)?);
             } else if let Some(version) = sk.strip_prefix(MARK).and_then(|version| version.parse().ok()) {
                 versions.marks.insert(version, read(item)?);
             }
@@ -73,32 +58,26 @@ impl ViewStore {
 
     /// Switches readers to the version of `to`, if the pointer is still that of `before`. `from` is the version that
     /// readers get until then. It leads from now on, so that readers can be switched back to it, unless it may lack
-    /// events.
+    /// events. Returns `false`, without a change, if somebody else has switched since the pointer was read.
     pub async fn switch(
         &self,
         from: &View,
         to: &View,
         before: &ProjectionVersions,
         now: Timestamp,
-    ) -> Result<SwitchOutcome, StoreError> {
-        let item =
-            PointerItem { pk: projection_pk(&to.name), sk: POINTER.to_owned(), version: to.version, switched_at: now };
-        let put = Put::builder().table_name(&self.table_name);
-        let put = put.set_item(Some(serde_dynamo::to_item(item).expect("a pointer has an item")));
+    ) -> Result<bool, StoreError> {
+        let pointer = Pointer { version: to.version, switched_at: now };
+        let mut item: Item = serde_dynamo::to_item(pointer).expect("a pointer has an item");
+        item.extend(row_key(projection_pk(&to.name), POINTER.to_owned()));
+        let put = Put::builder().table_name(&self.table_name).set_item(Some(item));
         let put = match &before.pointer {
             None => put.condition_expression(format!("attribute_not_exists({})", attributes::PK)),
-            Some(before) => {
-                let values = [
-                    (":version", AttributeValue::N(before.version.to_string())),
-                    (":at", AttributeValue::S(before.switched_at.to_string())),
-                ];
-                let names = [("#version", "version"), ("#at", "switchedAt")];
-                put.condition_expression("#version = :version AND #at = :at")
-                    .set_expression_attribute_names(Some(
-                        names.map(|(name, of)| (name.to_owned(), of.to_owned())).into(),
-                    ))
-                    .set_expression_attribute_values(Some(values.map(|(name, value)| (name.to_owned(), value)).into()))
-            }
+            Some(before) => put
+                .condition_expression("#version = :version AND #at = :at")
+                .expression_attribute_names("#version", "version")
+                .expression_attribute_names("#at", "switchedAt")
+                .expression_attribute_values(":version", AttributeValue::N(before.version.to_string()))
+                .expression_attribute_values(":at", AttributeValue::S(before.switched_at.to_string())),
         };
         let put = TransactWriteItem::builder().put(put.build().expect("table and item are set")).build();
         let mut times = vec![("readUntil", now.to_string())];
@@ -111,17 +90,12 @@ impl ViewStore {
         let update = update.set_expression_attribute_values(values).build();
         let update = TransactWriteItem::builder().update(update.expect("table, key and expression are set")).build();
         let call = self.client.transact_write_items().transact_items(put).transact_items(update);
-        let Err(error) = call.send().await else { return Ok(SwitchOutcome::Switched) };
+        let Err(error) = call.send().await else { return Ok(true) };
         if let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = error.as_service_error()
             && is_conflict(cancelled.cancellation_reasons())
         {
-            return Ok(SwitchOutcome::Conflict);
+            return Ok(false);
         }
         Err(StoreError::of_call("switch the version of a view", error))
     }
-}
-
-fn pointer(item: Item) -> Result<Pointer, StoreError> {
-    let PointerItem { version, switched_at, .. } = read(item)?;
-    Ok(Pointer { version, switched_at })
 }

@@ -49,11 +49,10 @@ impl ViewStore {
                 .key_schema(key.expect("name and type are set"))
         });
         match call.send().await {
-            Ok(_) => Ok(()),
-            Err(error) if matches!(error.as_service_error(), Some(CreateTableError::ResourceInUseException(_))) => {
-                Ok(())
+            Err(error) if !matches!(error.as_service_error(), Some(CreateTableError::ResourceInUseException(_))) => {
+                Err(StoreError::of_call("create the views table", error))
             }
-            Err(error) => Err(StoreError::of_call("create the views table", error)),
+            _ => Ok(()),
         }
     }
 }

@@ -1,9 +1,8 @@
 //! The aggregates that are suspended in a view, because their next event cannot be folded.
 
-use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use daybook_event_store::StoreError;
-use daybook_event_store::internal::row_key;
+use daybook_event_store::internal::{if_condition_holds, row_key};
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
 
@@ -54,13 +53,9 @@ impl ViewStore {
         let update = update.update_expression(format!("SET {RESUMED_AT} = :now REMOVE {SUSPENDED}"));
         let update = update.expression_attribute_values(":now", AttributeValue::S(now.to_string()));
         let update = update.condition_expression(format!("attribute_exists({SUSPENDED})"));
-        match update.return_values(ReturnValue::AllNew).send().await {
-            Ok(output) => {
-                let position: PositionItem = read(output.attributes.unwrap_or_default())?;
-                Ok(Some(position.seq_num + 1))
-            }
-            Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(None),
-            Err(error) => Err(StoreError::of_call("resume an aggregate", error)),
-        }
+        let resumed = update.return_values(ReturnValue::AllNew).send().await;
+        let Some(output) = if_condition_holds("resume an aggregate", resumed)? else { return Ok(None) };
+        let position: PositionItem = read(output.attributes.unwrap_or_default())?;
+        Ok(Some(position.seq_num + 1))
     }
 }

@@ -30,8 +30,7 @@ pub struct ImportBatch<'a> {
 
 impl<'a> Admin<'a> {
     pub async fn metadata(&self, key: &AggregateKey) -> Result<Option<Metadata>, StoreError> {
-        let output = self.store.row(key, keys::METADATA.to_owned()).send().await;
-        let row = output.map_err(|error| StoreError::of_call("read an aggregate's metadata", error))?.item;
+        let row = self.store.row("read an aggregate's metadata", key, keys::METADATA.to_owned()).await?;
         let corrupt = |error: serde_dynamo::Error| StoreError::Corrupt {
             item: format!("the metadata of {key}"),
             source: error.into(),
@@ -146,6 +145,5 @@ impl ImportBatch<'_> {
 }
 
 async fn event_row(store: &EventStore, key: &AggregateKey, seq_num: u64) -> Result<Option<EventItem>, StoreError> {
-    let row = store.row(key, keys::event_sk(seq_num)).send().await;
-    row.map_err(|error| StoreError::of_call("read an event", error))?.item.map(event_item).transpose()
+    store.row("read an event", key, keys::event_sk(seq_num)).await?.map(event_item).transpose()
 }

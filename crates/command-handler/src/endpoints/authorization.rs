@@ -33,34 +33,12 @@ pub(super) fn require<'a>(
     if authorization.is_allowed() { Ok(authorization) } else { Err(problem::forbidden(format_args!("{access:?}"))) }
 }
 
-/// Returns `forbidden` if the caller may not read the events of an aggregate, and otherwise whether the caller may see
-/// their `meta`. Who gets a part of the state may not read them.
-pub(super) async fn require_events(
-    store: &EventStore,
-    model: &dyn Model,
-    key: &AggregateKey,
-    caller: Option<&Caller>,
-) -> Result<bool, Problem> {
-    let (read, shows_meta) = reading(store, model, key, caller).await?;
-    if read.is_whole() { Ok(shows_meta) } else { Err(problem::forbidden("Read, of events")) }
-}
-
-/// Returns `forbidden` if the caller may not read an aggregate, not even a part of it.
-pub(super) async fn require_read(
-    store: &EventStore,
-    model: &dyn Model,
-    key: &AggregateKey,
-    caller: &Caller,
-) -> Result<(), Problem> {
-    let (read, _) = reading(store, model, key, Some(caller)).await?;
-    if read.is_allowed() { Ok(()) } else { Err(problem::forbidden("Read")) }
-}
-
-/// Whether the caller may read an aggregate, and see the `meta` of its events.
+/// Whether the caller may read an aggregate, and see the `meta` of its events. Who gets a part of the state may not
+/// read the events.
 ///
 /// The state is read only for a type that has rules about it, so that the events of other types need no further call and
 /// can be read even where the state cannot.
-async fn reading(
+pub(super) async fn reading(
     store: &EventStore,
     model: &dyn Model,
     key: &AggregateKey,
@@ -73,7 +51,7 @@ async fn reading(
     }
     let loaded = store.load(model, key).await?;
     if loaded.version() == 0 {
-        return Err(problem::not_found());
+        return Err(Problem::of(&problem::NOT_FOUND));
     }
     let state = Some(&loaded.folded);
     Ok((check(Access::Read, state)?, check(Access::ReadMeta, state)?.is_allowed()))

@@ -8,7 +8,7 @@ use daybook_event_store::Page;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 
-use super::authorization::require_events;
+use super::authorization::reading;
 use super::endpoint::{Body, Endpoint, READ_PROBLEMS, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, default_limit, page, report_unreadable};
 use crate::api::Api;
@@ -76,12 +76,15 @@ async fn events_of_aggregate(
 ) -> Result<Response, Problem> {
     let (model, key) = api.aggregate(&type_name, &id)?;
     let limit = checked_limit(query.limit)?;
-    let shows_meta = require_events(&api.store, model, &key, caller.as_ref()).await?;
+    let (read, shows_meta) = reading(&api.store, model, &key, caller.as_ref()).await?;
+    if !read.is_whole() {
+        return Err(problem::forbidden("Read, of events"));
+    }
     let found = api.store.events(&key, query.after, limit).await?;
     // Without events after `after`, the page is empty, but only if the aggregate exists.
     let is_empty = |page: &Page<RecordedEvent, u64>| page.items.is_empty() && page.unreadable.is_empty();
     if is_empty(&found) && (query.after == 0 || is_empty(&api.store.events(&key, 0, 1).await?)) {
-        return Err(problem::not_found());
+        return Err(Problem::of(&problem::NOT_FOUND));
     }
     let events = found.items.iter().map(|event| EventJson::of(event, shows_meta));
     let body = EventPage {

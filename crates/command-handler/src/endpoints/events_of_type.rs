@@ -120,24 +120,20 @@ async fn events_of_type(
     let model = model.ok_or_else(|| problem::unknown_event_type(&query.r#type))?;
     require(model, &caller, Access::Feed(model.event_name(&query.r#type)), None, None)?;
     let shows_meta = authorization(model, &caller, Access::ReadMeta, None, None)?.is_allowed();
-    feed_of(&api, &[&query.r#type], FeedPosition { after: query.after, limit: query.limit }, shows_meta).await
+    feed_of(&api, &[&query.r#type], query.after, query.limit, shows_meta).await
 }
 
-/// Where a page of a feed begins, and the maximum number of its entries.
-pub(crate) struct FeedPosition {
-    pub(crate) after: Option<String>,
-    pub(crate) limit: usize,
-}
-
+/// A page of a feed after the cursor `after`.
 pub(crate) async fn feed_of(
     api: &Api,
     event_types: &[&str],
-    FeedPosition { after, limit }: FeedPosition,
+    after: Option<String>,
+    limit: usize,
     shows_meta: bool,
 ) -> Result<Response, Problem> {
     let limit = checked_limit(limit)?;
     let settled_up_to = api.store.settled_up_to(api.store.now());
-    let found = api.store.merged_feed(event_types, cursor(after)?, limit, settled_up_to).await?;
+    let found = api.store.feed(event_types, cursor(after)?, limit, settled_up_to).await?;
     let events = found.items.iter().map(|found| FeedEventJson {
         aggregate_type: &found.aggregate.aggregate_type,
         aggregate_id: &found.aggregate.id,

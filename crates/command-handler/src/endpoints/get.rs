@@ -13,7 +13,7 @@ use super::authorization::require;
 use super::endpoint::{AGGREGATE_PATH, Body, Endpoint, READ_PROBLEMS, Success};
 use super::request_headers::{IF_NONE_MATCH, READ_CORRELATION_ID};
 use crate::api::Api;
-use crate::etag::{etag, etag_of_part, is_none_match};
+use crate::etag::{etag, is_none_match};
 use crate::openapi::aggregate_type::ExampleOutcome;
 use crate::openapi::sample::ID;
 use crate::openapi::schemas::{Content, json_of};
@@ -99,23 +99,21 @@ async fn get(
     let options = LoadOptions { policy, at: query.version, ..LoadOptions::default() };
     let loaded = store.load_with(model, &key, options).await?;
     if loaded.version() == 0 && query.version != Some(0) {
-        return Err(problem::not_found());
+        return Err(Problem::of(&problem::NOT_FOUND));
     }
     if let Some(asked) = query.version.filter(|&asked| asked == 0 || asked > loaded.version()) {
         let current = store.load(model, &key).await?;
         if current.version() == 0 {
-            return Err(problem::not_found());
+            return Err(Problem::of(&problem::NOT_FOUND));
         }
         require(model, &caller, Access::Read, Some(&id), Some(&current.folded))?;
         return Err(problem::no_such_version(asked, current.version()));
     }
     let part = require(model, &caller, Access::Read, Some(&id), Some(&loaded.folded))?.into_part();
     if model.is_deleted(&loaded.folded) {
-        return Err(problem::deleted());
+        return Err(Problem::of(&problem::DELETED));
     }
-    let (version, state_version) = (loaded.version(), model.state_version());
-    let of_part = part.as_ref().map(|part| etag_of_part(version, state_version, part));
-    let etag = (header::ETAG, of_part.unwrap_or_else(|| etag(version, state_version)));
+    let etag = (header::ETAG, etag(loaded.version(), model.state_version(), part.as_ref()));
     if is_none_match(&headers, &etag.1) {
         return Ok((StatusCode::NOT_MODIFIED, [etag]).into_response());
     }

@@ -146,7 +146,7 @@ async fn joint(State(api): State<Api>, request: Result<WriteRequest, Problem>) -
             return Err(problem::bad_header("Idempotency-Key", expected));
         }
         Some(Recipient::Holder(claim)) => {
-            let not_found = || Problem { index: Some(0), ..problem::not_found() };
+            let not_found = || Problem { index: Some(0), ..Problem::of(&problem::NOT_FOUND) };
             api.store.claim(claim).await?.ok_or_else(not_found)?.holder()
         }
     };

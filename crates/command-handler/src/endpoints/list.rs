@@ -113,7 +113,7 @@ async fn list(
     require(model, &caller, Access::List, None, None)?;
     let limit = checked_limit(query.limit)?;
     let settled_up_to = api.store.settled_up_to(api.store.now());
-    let found = api.store.merged_feed(&model.opening_events(), cursor(query.after)?, limit, settled_up_to).await?;
+    let found = api.store.feed(&model.opening_events(), cursor(query.after)?, limit, settled_up_to).await?;
     // An event of that name may also occur later in a stream.
     let openings = found.items.iter().filter(|found| found.event.seq_num == 1);
     let aggregates = openings
@@ -140,6 +140,6 @@ async fn redirect_to_holder(
         Some(holder) if may_read(api, &holder, caller).await? => {
             Ok((StatusCode::SEE_OTHER, [(header::LOCATION, format!("/{holder}"))]).into_response())
         }
-        _ => Err(problem::not_found()),
+        _ => Err(Problem::of(&problem::NOT_FOUND)),
     }
 }

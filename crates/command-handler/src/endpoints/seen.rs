@@ -10,7 +10,7 @@ use daybook_table::keys::{MAX_SEQ_NUM, is_id};
 use daybook_view_store::Position;
 use tokio::time::{Instant, sleep_until};
 
-use super::authorization::require_read;
+use super::authorization::reading;
 use crate::api::{Api, NamedView};
 use crate::problem::{self, Problem, ProblemType};
 use crate::request::bounds::Bounds;
@@ -44,7 +44,10 @@ pub(super) async fn wait_until_seen(
         Problem::new(&problem::BAD_QUERY, unknown)
     })?;
     // The response shows whether the event exists, which not every caller may know.
-    require_read(&api.store, model, &key, caller).await?;
+    let (authorization, _) = reading(&api.store, model, &key, Some(caller)).await?;
+    if !authorization.is_allowed() {
+        return Err(problem::forbidden("Read"));
+    }
     let (rows, aggregates) = (view.rows(), [key.clone()].into());
     let read = || async { Ok::<_, StoreError>(view.store.positions(&rows, &aggregates).await?.remove(&key)) };
     let mut position = read().await?;

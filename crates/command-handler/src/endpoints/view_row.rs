@@ -84,7 +84,7 @@ async fn read_row(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     // A key is a text, which this path does not encode.
-    let Ok(Path((name, key))) = path else { return Err(problem::no_such_row()) };
+    let Ok(Path((name, key))) = path else { return Err(Problem::of(&problem::NO_SUCH_ROW)) };
     let view = api.view(&name).await?;
     let (rows, shards) = (view.rows(), view.model.shards());
     let found = match wait_until_seen(&api, view, query.seen.as_deref(), &caller, &bounds).await? {
@@ -93,7 +93,7 @@ async fn read_row(
     };
     let row = found.as_ref().map(|found| view.merge(&found.parts)).transpose()?.flatten();
     view.require(&caller, ViewAccess::Read(&key), row.as_ref())?;
-    let (Some(found), Some(row)) = (found, row) else { return Err(problem::no_such_row()) };
+    let (Some(found), Some(row)) = (found, row) else { return Err(Problem::of(&problem::NO_SUCH_ROW)) };
     let etag = HeaderValue::try_from(format!("\"{}\"", found.etag)).map_err(problem::internal)?;
     if is_none_match(&headers, &etag) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());

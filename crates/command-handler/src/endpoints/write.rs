@@ -16,13 +16,11 @@ use daybook_event_store::{
     CommandResponse, Decide, LoadPolicy, ResponseDetail, TransactError, TransactOptions, Transacted, Undecided,
 };
 use daybook_function_runtime::traces;
-use jiff::Timestamp;
 use schemars::schema_for;
 use serde::Serialize;
 use tokio::time::timeout_at;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
-use ulid::Ulid;
 
 use super::authorization::{authorization, may_read, require};
 use super::endpoint::{Body, Endpoint, Success};
@@ -142,7 +140,7 @@ pub(super) async fn execute(
     let is_joint = matches!(commands, RequestedCommands::Joint(_));
     let creates = model.command_name(&commands.first().command) == model.commands().create;
     let expected_version = match request.if_match {
-        Some(IfMatch::Exists) if creates => return Err(problem::precondition_failed()),
+        Some(IfMatch::Exists) if creates => return Err(Problem::of(&problem::PRECONDITION_FAILED)),
         Some(IfMatch::Version(_)) if creates => {
             return Err(problem::bad_header("If-Match", "left out of a creation: what is new has no version yet"));
         }
@@ -221,7 +219,8 @@ impl Decide for RequestedWrite<'_> {
 
     fn decide(&self, before: &Folded, involved: &Involved) -> Result<Decisions, Undecided<Problem>> {
         let requests = self.requests(involved)?;
-        let input = DecisionInput { involved: involved.clone(), ..self.decision_input() };
+        let input = self.api.store.decision_input(self.meta.clone(), self.caller.clone());
+        let input = DecisionInput { involved: involved.clone(), ..input };
         let decided = joint::decide(&self.api.registry, before, &requests, &input);
         // A caller who may not send a command does not learn whether it lacks something else.
         match &decided {
@@ -235,7 +234,7 @@ impl Decide for RequestedWrite<'_> {
             Ok(_) | Err(_) => {
                 let exists = before.version() > 0 && !self.model.is_deleted(before);
                 if self.requires_if_match && exists {
-                    return Err(problem::if_match_required().into());
+                    return Err(Problem::of(&problem::IF_MATCH_REQUIRED).into());
                 }
             }
         }
@@ -244,7 +243,7 @@ impl Decide for RequestedWrite<'_> {
             let state = aggregate.as_ref().map_or(Some(before), |other| involved.aggregates.get(other));
             let version = state.map_or(0, Folded::version);
             let about = aggregate.as_ref().unwrap_or(self.key);
-            let may_read = || state.is_some_and(|state| matches!(self.may_read_all(about, state), Ok(true)));
+            let read = || self.reading(about, state?).ok();
             let is_by_claim = matches!(
                 (self.commands, index),
                 (RequestedCommands::Joint(commands), Some(index)) if matches!(commands[index].to, Recipient::Holder(_))
@@ -253,8 +252,8 @@ impl Decide for RequestedWrite<'_> {
             // A caller who may not send a command to the holder of a claim does not learn that there is one. If that is not known,
             // because the command is none of the aggregate, only who may read the holder does.
             let is_forbidden = matches!(error, CommandError::Forbidden { .. });
-            if is_by_claim && (is_forbidden || is_unauthorized(&error) && !may_read()) {
-                return Problem { index, ..problem::not_found() }.into();
+            if is_by_claim && (is_forbidden || is_unauthorized(&error) && !read().is_some_and(|read| read.is_whole())) {
+                return Problem { index, ..Problem::of(&problem::NOT_FOUND) }.into();
             }
             let is_about_one = !matches!(error, CommandError::TooMany | CommandError::TooManyInvolved);
             let problem = Problem::of_command(&error, version).about(about);
@@ -290,7 +289,7 @@ impl Decide for RequestedWrite<'_> {
             let index = self.position(rejection.index);
             let by = rejection.by.clone();
             let state = others.first().filter(|_| by.is_some()).map_or(&own.after, |(_, other)| &other.after);
-            let may_read = self.may_read_all(by.as_ref().unwrap_or(self.key), state)?;
+            let may_read = self.reading(by.as_ref().unwrap_or(self.key), state)?.is_whole();
             let problem = Problem { index, ..problem::command_rejected(rejection, version, may_read) };
             let problem = self.of_aggregate(by, true, problem);
             if events == 0 {
@@ -326,7 +325,9 @@ impl RequestedWrite<'_> {
                 Recipient::Holder(claim) => match involved.holders.get(claim) {
                     Some(Some(holder)) => holder,
                     Some(None) => {
-                        return Err(Problem { index: self.position(position), ..problem::not_found() }.into());
+                        return Err(
+                            Problem { index: self.position(position), ..Problem::of(&problem::NOT_FOUND) }.into()
+                        );
                     }
                     None => {
                         needs.push(Need::Holder(claim.clone()));
@@ -335,7 +336,7 @@ impl RequestedWrite<'_> {
                 },
             };
             if position == 0 && to != self.key {
-                return Err(problem::contended().into());
+                return Err(Problem::of(&problem::CONTENDED).into());
             }
             if self.rebuild {
                 require(self.api.model(&to.aggregate_type)?, self.caller, Access::Rebuild, Some(&to.id), None)?;
@@ -370,7 +371,7 @@ impl RequestedWrite<'_> {
                 (None, Some(1..))
                     if self.requires_if_match && !conditions().any(|(of, expected)| of == to && expected.is_some()) =>
                 {
-                    problem::if_match_required()
+                    Problem::of(&problem::IF_MATCH_REQUIRED)
                 }
                 // What is not known is created.
                 (Some(_), Some(_)) | (None, _) => continue,
@@ -395,12 +396,8 @@ impl RequestedWrite<'_> {
         u32::try_from(index).ok().filter(|_| !matches!(self.commands, RequestedCommands::One(_)))
     }
 
-    /// Whether the caller may read all of an aggregate. Events and messages can contain parts of the state, and so can the reason
-    /// of a rejection.
-    fn may_read_all(&self, key: &AggregateKey, state: &Folded) -> Result<bool, Problem> {
-        Ok(self.reading(key, state)?.is_whole())
-    }
-
+    /// Whether the caller may read an aggregate. Events and messages can contain parts of the state, and so can the
+    /// reason of a rejection: only who may read the whole gets them.
     fn reading(&self, key: &AggregateKey, state: &Folded) -> Result<Authorization, Problem> {
         if state.version() == 0 {
             return Ok(Authorization::Unrestricted);
@@ -446,14 +443,6 @@ impl RequestedWrite<'_> {
             events: lists_events.then(|| decided.events.iter().map(event).collect()),
             messages: lists_events.then(|| decided.messages.iter().map(Into::into).collect()),
         })
-    }
-
-    fn decision_input(&self) -> DecisionInput {
-        let store = &self.api.store;
-        let seed = Ulid::from_datetime(store.now().into());
-        let now = i64::try_from(seed.timestamp_ms()).unwrap_or_default();
-        let now = Timestamp::from_millisecond(now).unwrap_or_default();
-        DecisionInput::new(now, seed, self.meta.clone(), self.caller.clone(), store.settings().epoch)
     }
 }
 

@@ -5,10 +5,10 @@ use daybook_decider::{Model, Registry};
 use serde_json::{Map, Value, json};
 
 use super::aggregate_type::AggregateType;
-use super::fixed::fixed;
+use super::fixed::{fixed, headers};
 use super::schemas::{Content, Schemas, reference, referred_name};
 use super::view::ViewSubject;
-use super::{headers, parameters, responses, sample};
+use super::{parameters, responses, sample};
 use crate::endpoints::ENDPOINTS;
 use crate::endpoints::endpoint::{Body, Endpoint, RequestBody, Success};
 
@@ -205,12 +205,12 @@ fn success_response(
     let path = subject.path(endpoint).replace("{id}", sample::ID);
     let state_version = if let Subject::Type(of) = subject { of.model.state_version() } else { 1 };
     let example = |header: &str| match header {
-        "ETag" => version.map(|version| headers::etag(version, state_version)),
+        "ETag" => version.map(|version| format!("\"{version}-{state_version}\"")),
         "Location" => Some(format!("/{}/{}", subject.tag(), sample::ID)),
         "Link" => Some(next_page(&path, query)),
         _ => None,
     };
-    let headers = headers::headers(success.headers, example);
+    let headers = headers(success.headers, example);
     let mut response = json!({"description": success.description, "headers": headers});
     if let Some(content) = content {
         response["content"] = json_content(content);

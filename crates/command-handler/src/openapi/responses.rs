@@ -5,8 +5,7 @@ use axum::http::StatusCode;
 use daybook_decider::Registry;
 use serde_json::{Map, Value, json};
 
-use super::fixed::fixed;
-use super::headers::headers;
+use super::fixed::{fixed, headers};
 use super::schemas::{reference, upper_camel};
 use crate::endpoints;
 use crate::problem::{self, ExtensionMembers, ProblemType};

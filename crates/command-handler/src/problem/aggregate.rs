@@ -10,21 +10,15 @@ use super::response::{ExtensionMembers, Problem, ProblemType};
 pub(crate) const EXAMPLE_VERSION: u64 = 3;
 
 pub(crate) const NOT_FOUND: ProblemType =
-    ProblemType::new(("not-found", StatusCode::NOT_FOUND, "Not found"), "there is no such aggregate", |_| not_found());
-
-pub(crate) fn not_found() -> Problem {
-    Problem::new(&NOT_FOUND, "there is no such aggregate")
-}
+    ProblemType::new(("not-found", StatusCode::NOT_FOUND, "Not found"), "there is no such aggregate", |_| {
+        Problem::of(&NOT_FOUND)
+    });
 
 pub(crate) const NO_SUCH_ROW: ProblemType = ProblemType::new(
     ("no-such-row", StatusCode::NOT_FOUND, "No such row"),
     "the view has no row with this key",
-    |_| no_such_row(),
+    |_| Problem::of(&NO_SUCH_ROW),
 );
-
-pub(crate) fn no_such_row() -> Problem {
-    Problem::new(&NO_SUCH_ROW, "the view has no row with this key")
-}
 
 pub(crate) const FORBIDDEN: ProblemType = ProblemType::new(
     ("forbidden", StatusCode::FORBIDDEN, "Forbidden"),
@@ -74,13 +68,12 @@ pub(crate) fn version_conflict(expected: u64, actual: u64) -> Problem {
 
 pub(crate) const ALREADY_EXISTS: ProblemType = ProblemType::new(
     ("already-exists", StatusCode::CONFLICT, "Already exists"),
-    "an aggregate with this id exists or existed",
+    "an aggregate with this id exists or existed; ids are used once",
     |_| already_exists(EXAMPLE_VERSION),
 );
 
 pub(crate) fn already_exists(version: u64) -> Problem {
-    let detail = "an aggregate with this id exists or existed; ids are used once";
-    Problem { version: Some(version), ..Problem::new(&ALREADY_EXISTS, detail) }
+    Problem { version: Some(version), ..Problem::of(&ALREADY_EXISTS) }
 }
 
 pub(crate) const CLAIM_TAKEN: ProblemType = ProblemType::new(
@@ -112,12 +105,8 @@ pub(crate) fn subject_forgotten(subject: &str) -> Problem {
 pub(crate) const DELETED: ProblemType = ProblemType::new(
     ("deleted", StatusCode::GONE, "Deleted"),
     "the aggregate was deleted; its events can be read",
-    |_| deleted(),
+    |_| Problem::of(&DELETED),
 );
-
-pub(crate) fn deleted() -> Problem {
-    Problem::new(&DELETED, DELETED.description)
-}
 
 pub(crate) const COMMAND_REJECTED: ProblemType = ProblemType::new(
     ("refused", StatusCode::UNPROCESSABLE_ENTITY, "Refused"),

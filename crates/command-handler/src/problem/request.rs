@@ -114,13 +114,9 @@ pub(crate) const TOO_LARGE: ProblemType = ProblemType::new(
 
 pub(crate) const NOT_JSON: ProblemType = ProblemType::new(
     ("not-json", StatusCode::UNSUPPORTED_MEDIA_TYPE, "Not JSON"),
-    "the body is not declared to be JSON",
-    |_| not_json(),
+    "the body is not declared to be JSON: send it with Content-Type: application/json",
+    |_| Problem::of(&NOT_JSON),
 );
-
-pub(crate) fn not_json() -> Problem {
-    Problem::new(&NOT_JSON, "send JSON, with Content-Type: application/json")
-}
 
 pub(crate) const BAD_BODY: ProblemType = ProblemType::new(
     ("bad-body", StatusCode::UNPROCESSABLE_ENTITY, "Wrong fields"),
@@ -149,34 +145,21 @@ pub(crate) const INVALID_COMMAND: ProblemType = ProblemType::new(
 
 pub(crate) const KEY_REUSED: ProblemType = ProblemType::new(
     ("key-reused", StatusCode::UNPROCESSABLE_ENTITY, "Idempotency key reused"),
-    "the `Idempotency-Key` was used for another request",
-    |_| key_reused(),
+    "this Idempotency-Key was used for another request; take a new one",
+    |_| Problem::of(&KEY_REUSED),
 );
-
-pub(crate) fn key_reused() -> Problem {
-    Problem::new(&KEY_REUSED, "this Idempotency-Key was used for another request; take a new one")
-}
 
 pub(crate) const IF_MATCH_REQUIRED: ProblemType = ProblemType::new(
     ("if-match-required", StatusCode::PRECONDITION_REQUIRED, "If-Match required"),
-    "this deployment requires `If-Match` with every write to an aggregate that exists",
-    |_| if_match_required(),
+    "a write to an aggregate that exists requires If-Match here: send the ETag of the version that you saw",
+    |_| Problem::of(&IF_MATCH_REQUIRED),
 );
-
-pub(crate) fn if_match_required() -> Problem {
-    Problem::new(&IF_MATCH_REQUIRED, "send If-Match with the ETag of the version that you saw")
-}
 
 pub(crate) const PRECONDITION_FAILED: ProblemType = ProblemType::new(
     ("precondition-failed", StatusCode::PRECONDITION_FAILED, "Precondition failed"),
-    "`If-Match: *` requires an aggregate that exists, and the command creates one",
-    |_| precondition_failed(),
+    "If-Match: * requires an aggregate that exists; leave it out of a creation",
+    |_| Problem::of(&PRECONDITION_FAILED),
 );
-
-pub(crate) fn precondition_failed() -> Problem {
-    let detail = "If-Match: * requires an aggregate that exists; leave it out of a creation";
-    Problem::new(&PRECONDITION_FAILED, detail)
-}
 
 /// The error of the last registered type for a command that does not reach its rules.
 fn command_error(registry: &Registry, command: fn(&dyn Model) -> &'static str, data: &'static str) -> String {

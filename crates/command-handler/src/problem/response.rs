@@ -22,7 +22,7 @@ pub(crate) struct ProblemType {
     pub(crate) slug: &'static str,
     pub(crate) status: StatusCode,
     pub(crate) title: &'static str,
-    /// Its cause, for the OpenAPI document.
+    /// Its cause, for the OpenAPI document, and for callers if there is no more to say.
     pub(crate) description: &'static str,
     /// An example, for the OpenAPI document of these aggregates.
     pub(crate) example: fn(&Registry) -> Problem,
@@ -88,6 +88,11 @@ pub(crate) enum ExtensionMembers {
 }
 
 impl Problem {
+    /// A problem of which the description of its type says all.
+    pub(crate) fn of(problem_type: &'static ProblemType) -> Self {
+        Self::new(problem_type, problem_type.description)
+    }
+
     pub(crate) fn new(problem_type: &'static ProblemType, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         let (extension, version, state_version, index, aggregate, allow, cause) = Default::default();
@@ -163,7 +168,7 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         let version = self.version.filter(|&version| version > 0);
         let tag = version.zip(self.state_version);
-        headers.extend(tag.map(|(version, state_version)| (header::ETAG, etag(version, state_version))));
+        headers.extend(tag.map(|(version, state_version)| (header::ETAG, etag(version, state_version, None))));
         headers
             .extend(self.allow.as_deref().and_then(|allow| Some((header::ALLOW, HeaderValue::try_from(allow).ok()?))));
         if status == StatusCode::SERVICE_UNAVAILABLE && self.is_repeatable {

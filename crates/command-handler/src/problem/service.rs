@@ -67,14 +67,9 @@ pub(crate) fn newer_release(cause: impl Into<Box<str>>) -> Problem {
 
 pub(crate) const CONTENDED: ProblemType = ProblemType::new(
     ("contended", StatusCode::SERVICE_UNAVAILABLE, "Contended"),
-    "other writers were faster until the time of the request was up; nothing was written",
-    |_| contended(),
+    "other writers were faster until the time of the request was up; nothing was written, try again",
+    |_| Problem::of(&CONTENDED),
 );
-
-pub(crate) fn contended() -> Problem {
-    let detail = "other writers were faster until the time of the request was up; nothing was written, try again";
-    Problem::new(&CONTENDED, detail)
-}
 
 pub(crate) const BEHIND: ProblemType = ProblemType::new(
     ("behind", StatusCode::SERVICE_UNAVAILABLE, "Behind"),

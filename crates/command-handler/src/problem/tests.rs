@@ -47,7 +47,7 @@ fn problems() -> Vec<Problem> {
         StoreError::InvalidRequest { doing: "test", source: text().into() },
     ];
     let of_transactions = [
-        TransactError::Decide(not_found()),
+        TransactError::Decide(Problem::of(&NOT_FOUND)),
         TransactError::Conflict { expected: 1, actual: 0 },
         TransactError::KeyReused,
         TransactError::Contended,

@@ -65,7 +65,7 @@ impl FromRequest<Api> for WriteRequest {
         } else if is_json(&parts.headers)? {
             body::read(&bytes)?
         } else {
-            return Err(problem::not_json());
+            return Err(Problem::of(&problem::NOT_JSON));
         };
         let identity = RequestIdentity::read(&parts, if_match, &caller, &body)?;
         Ok(Self { if_match, rebuild, caller, meta, deadline: bounds.append_until(), identity, body })

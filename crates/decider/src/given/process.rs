@@ -4,11 +4,10 @@ use serde::Serialize;
 
 use crate::aggregate::Aggregate;
 use crate::folded::CommandRequest;
-use crate::followed_event::FollowedEvent;
 use crate::given::{Given, TestedDecision};
 use crate::process::{Answer, CommandRejection};
 use crate::reacts::Reacts;
-use crate::record::Meta;
+use crate::record::{FollowedEvent, Meta};
 
 impl<P: Aggregate> Given<P> {
     /// Decides what the process gets for an event of another aggregate, which occurs at the time of the test.

@@ -8,6 +8,11 @@ use crate::template::node::{Node, TemplateError};
 /// Five filters are the default quota; AWS raises it to ten on request.
 const MAX_FILTERS: usize = 10;
 
+/// The properties that are supported. Encryption of the filter, and metrics, do not affect the delivery of records.
+const PROPERTIES: &str = "BatchSize BisectBatchOnFunctionError DestinationConfig Enabled FilterCriteria \
+                          FunctionResponseTypes MaximumBatchingWindowInSeconds MaximumRecordAgeInSeconds \
+                          MaximumRetryAttempts ParallelizationFactor StartingPosition Stream KmsKeyArn MetricsConfig";
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamEvent {
     pub enabled: bool,
@@ -43,23 +48,11 @@ impl StreamEvent {
 /// that runs a mapping chooses the stream, the starting position and the destination.
 fn check_properties(event: &Node<'_>) -> Result<(), TemplateError> {
     for (name, property) in event.members()? {
-        match name {
-            "BatchSize"
-            | "BisectBatchOnFunctionError"
-            | "DestinationConfig"
-            | "Enabled"
-            | "FilterCriteria"
-            | "FunctionResponseTypes"
-            | "MaximumBatchingWindowInSeconds"
-            | "MaximumRecordAgeInSeconds"
-            | "MaximumRetryAttempts"
-            | "ParallelizationFactor"
-            | "StartingPosition"
-            | "Stream" => {}
-            // Encryption of the filter, and metrics: they do not affect the delivery of records.
-            "KmsKeyArn" | "MetricsConfig" => {}
-            "TumblingWindowInSeconds" => return Err(property.error("tumbling windows are not supported")),
-            _ => return Err(property.error("is not a property of a DynamoDB event")),
+        if name == "TumblingWindowInSeconds" {
+            return Err(property.error("tumbling windows are not supported"));
+        }
+        if !PROPERTIES.split(' ').any(|known| known == name) {
+            return Err(property.error("is not a property of a DynamoDB event"));
         }
     }
     event.required("Stream")?.setting()?;
@@ -101,7 +94,7 @@ fn filter(event: &Node<'_>) -> Result<RecordFilter, TemplateError> {
     let mut filter = RecordFilter::default();
     for (index, node) in filters.elements()?.enumerate() {
         let pattern = node.required("Pattern")?;
-        filter.add(&pattern.known()?).map_err(|error| pattern.error(error.to_string()))?;
+        filter.add(&pattern.known()?).map_err(|error| pattern.error(error))?;
         if index == MAX_FILTERS {
             return Err(filters.error(format!("more than {MAX_FILTERS} filters")));
         }

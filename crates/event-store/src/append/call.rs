@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use tracing::Span;
 
 use super::batch::Batch;
-use super::claims::{ClaimWrite, failed_claims};
+use super::claims::failed_claims;
 use super::error::AppendError;
 use crate::error::{Cause, StoreError, cause, is_throttling};
 use crate::settle::CALL_TIMEOUT;
@@ -42,7 +42,7 @@ impl AppendCall {
         }
         let (responses, mut in_flight) = (batch.responses(), std::mem::take(&mut batch.in_flight));
         let others: Vec<_> = batch.others.iter().map(|(other, _)| other.clone()).collect();
-        let claims: Vec<_> = batch.claims.iter().map(ClaimWrite::described).collect();
+        let claims: Vec<_> = batch.claims.iter().map(|change| (change.claim.clone(), change.takes)).collect();
         let (key, sealing) = (self.key.clone(), self.sealing.clone());
         let items = Items { requires_row: batch.required.is_some(), others, claims, responses };
         let call = self.client.transact_write_items().set_transact_items(Some(self.transaction(batch)));
@@ -86,6 +86,7 @@ async fn opened(
 struct Items {
     requires_row: bool,
     others: Vec<Need>,
+    /// Each with whether it is taken.
     claims: Vec<(Claim, bool)>,
     responses: usize,
 }

@@ -36,7 +36,7 @@ pub(crate) struct ClaimHolders {
 pub(crate) struct ClaimWrite {
     pub(super) claim: Claim,
     /// Whether it takes the claim; otherwise it releases it.
-    takes: bool,
+    pub(super) takes: bool,
     /// The row, or its key if it is released.
     pub(super) row: Item,
     pub(super) item: TransactWriteItem,
@@ -100,11 +100,6 @@ impl ClaimWrite {
             Ok(Self { claim: claim.clone(), takes: false, row, item: item.build() })
         });
         taken.chain(released).collect()
-    }
-
-    /// The claim, and whether it is taken.
-    pub(super) fn described(&self) -> (Claim, bool) {
-        (self.claim.clone(), self.takes)
     }
 }
 

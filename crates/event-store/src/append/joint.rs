@@ -9,7 +9,7 @@ use daybook_decider::{AggregateKey, Claim, Decisions, Involved, Model, Need};
 
 use super::batch::{Batch, FirstEvent};
 use super::claims::{ClaimHolders, claim_check};
-use super::transaction::{MetadataAt, Origin};
+use super::transaction::{Origin, metadata_item};
 use crate::error::StoreError;
 use crate::event_stream::EventStream;
 use crate::idempotency::ResponseToStore;
@@ -84,8 +84,8 @@ impl EventStream<'_> {
         let table_name = self.store.table_name();
         for (key, folded) in &involved.aggregates {
             if !batch.others.iter().any(|(other, _)| *other == Need::Aggregate(key.clone())) {
-                let metadata = MetadataAt { table_name, key, version: folded.version() };
-                batch.others.push((Need::Aggregate(key.clone()), metadata.item(Vec::new(), Vec::new())));
+                let check = metadata_item(table_name, key, folded.version(), Vec::new(), Vec::new());
+                batch.others.push((Need::Aggregate(key.clone()), check));
             }
         }
         for (claim, holder) in &involved.holders {
@@ -119,8 +119,8 @@ impl EventStream<'_> {
 impl Batch {
     /// Adds the items of another aggregate, whose version was `before`.
     fn add_other(&mut self, table_name: &str, key: &AggregateKey, before: u64, part: Self) {
-        let metadata = MetadataAt { table_name, key, version: before };
-        self.others.push((Need::Aggregate(key.clone()), metadata.item(part.created, part.changed)));
+        let metadata = metadata_item(table_name, key, before, part.created, part.changed);
+        self.others.push((Need::Aggregate(key.clone()), metadata));
         let first = part.first_event.map(|(number, id)| FirstEvent { of: Some(key.clone()), number, id });
         self.first_event_of_other = self.first_event_of_other.take().or(first);
         self.rows.extend(part.rows);

@@ -186,8 +186,7 @@ impl AppendCall {
     /// The items of a transaction in order: the metadata, the row that is required, those of other aggregates, the events and
     /// messages, the deadlines, the claims, and the responses to store.
     pub(super) fn transaction(&self, batch: Batch) -> Vec<TransactWriteItem> {
-        let metadata = MetadataAt { table_name: &self.table_name, key: &self.key, version: self.before };
-        let metadata = metadata.item(batch.created, batch.changed);
+        let metadata = metadata_item(&self.table_name, &self.key, self.before, batch.created, batch.changed);
         let responses = batch.responses.into_iter().map(|(_, put)| put);
         let claims = batch.claims.into_iter().map(|claim| claim.item);
         let others = batch.required.into_iter().chain(batch.others.into_iter().map(|(_, item)| item));
@@ -196,51 +195,34 @@ impl AppendCall {
     }
 }
 
-/// The metadata of an aggregate, on condition of its version.
-pub(super) struct MetadataAt<'a> {
-    pub(super) table_name: &'a str,
-    pub(super) key: &'a AggregateKey,
-    pub(super) version: u64,
-}
-
-impl MetadataAt<'_> {
-    /// The item that sets these attributes, or only checks the version if there are none to change.
-    pub(super) fn item(&self, created: Attributes, changed: Attributes) -> TransactWriteItem {
-        let item = TransactWriteItem::builder();
-        if changed.is_empty() {
-            return item.condition_check(self.check()).build();
-        }
-        let created = if self.version == 0 { created } else { Vec::new() };
-        item.update(self.update(created.into_iter().chain(changed).collect())).build()
+/// The item of the metadata of an aggregate, on condition of its version. It sets these attributes, or only checks the
+/// version if there are none to change.
+pub(super) fn metadata_item(
+    table_name: &str,
+    key: &AggregateKey,
+    version: u64,
+    created: Attributes,
+    changed: Attributes,
+) -> TransactWriteItem {
+    let item = TransactWriteItem::builder();
+    let key = metadata_key(key);
+    let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
+    let (condition, mut values) = is_at(version);
+    if changed.is_empty() {
+        let check = ConditionCheck::builder().table_name(table_name).set_key(Some(key)).condition_expression(condition);
+        let check = check.set_expression_attribute_values((!values.is_empty()).then_some(values));
+        let check = check.return_values_on_condition_check_failure(all_old).build();
+        return item.condition_check(check.expect("table, key and condition are set above")).build();
     }
-
-    /// The check that the metadata is at the version, without a change.
-    fn check(&self) -> ConditionCheck {
-        let (condition, values) = is_at(self.version);
-        ConditionCheck::builder()
-            .table_name(self.table_name)
-            .set_key(Some(metadata_key(self.key)))
-            .condition_expression(condition)
-            .set_expression_attribute_values((!values.is_empty()).then_some(values))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .build()
-            .expect("table, key and condition are set above")
-    }
-
-    fn update(&self, attributes: Attributes) -> Update {
-        let (condition, mut values) = is_at(self.version);
-        let sets: Vec<_> = attributes.iter().map(|(name, _)| format!("{name} = :{name}")).collect();
-        values.extend(attributes.into_iter().map(|(name, value)| (format!(":{name}"), value)));
-        Update::builder()
-            .table_name(self.table_name)
-            .set_key(Some(metadata_key(self.key)))
-            .update_expression(format!("SET {}", sets.join(", ")))
-            .condition_expression(condition)
-            .set_expression_attribute_values(Some(values))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .build()
-            .expect("table, key and expression are set above")
-    }
+    let created = if version == 0 { created } else { Vec::new() };
+    let attributes: Attributes = created.into_iter().chain(changed).collect();
+    let sets: Vec<_> = attributes.iter().map(|(name, _)| format!("{name} = :{name}")).collect();
+    values.extend(attributes.into_iter().map(|(name, value)| (format!(":{name}"), value)));
+    let update = Update::builder().table_name(table_name).set_key(Some(key)).condition_expression(condition);
+    let update = update.update_expression(format!("SET {}", sets.join(", ")));
+    let update = update.set_expression_attribute_values(Some(values));
+    let update = update.return_values_on_condition_check_failure(all_old).build();
+    item.update(update.expect("table, key and expression are set above")).build()
 }
 
 fn metadata_key(key: &AggregateKey) -> Item {

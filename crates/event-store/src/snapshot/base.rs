@@ -15,7 +15,8 @@ impl EventStream<'_> {
     /// snapshot that is usable. While two releases run in parallel, each one finds its own.
     pub(crate) async fn base(&self) -> Result<Folded, StoreError> {
         let before_first = self.model.before_first_event();
-        let Some(row) = self.latest_snapshot().await? else { return Ok(before_first) };
+        let latest = self.store.row("read a snapshot", self.key, keys::SNAPSHOT.to_owned()).await?;
+        let Some(row) = latest else { return Ok(before_first) };
         match self.usable(row).await? {
             Some(folded) => Ok(folded),
             None => Ok(self.usable_kept_snapshot().await?.unwrap_or(before_first)),
@@ -32,11 +33,6 @@ impl EventStream<'_> {
             }
         }
         Ok(self.model.before_first_event())
-    }
-
-    async fn latest_snapshot(&self) -> Result<Option<Item>, StoreError> {
-        let output = self.store.row(self.key, keys::SNAPSHOT.to_owned()).send().await;
-        Ok(output.map_err(|error| StoreError::of_call("read a snapshot", error))?.item)
     }
 
     /// The latest usable kept snapshot. Usually another release took the others.

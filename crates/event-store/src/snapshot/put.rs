@@ -78,9 +78,8 @@ impl EventStream<'_> {
 
     /// Whether a snapshot is of an event that does not exist, so that no newer snapshot would ever replace it.
     pub(super) async fn is_ahead(&self, version: u64) -> Result<bool, StoreError> {
-        let event = self.store.row(self.key, keys::event_sk(version)).send().await;
-        let is_ahead =
-            event.map_err(|error| StoreError::of_call("read the event of a snapshot", error))?.item.is_none();
+        let event = self.store.row("read the event of a snapshot", self.key, keys::event_sk(version)).await?;
+        let is_ahead = event.is_none();
         if is_ahead {
             tracing::warn!(aggregate = %self.key, version, "a snapshot is of an event that does not exist");
         }
@@ -116,23 +115,13 @@ impl EventStream<'_> {
 
     /// Puts a snapshot over the existing one that was read, and over no other.
     fn put_over(&self, item: Item, existing: &Item) -> PutItemFluentBuilder {
-        let (unchanged, values) = unchanged(existing);
+        let (unchanged, values) = checksum::unchanged(existing.get(attributes::CHECKSUM));
         // A snapshot that was deleted in the meantime has not become newer.
         self.put(item)
-            .condition_expression(format!("attribute_not_exists({}) OR ({unchanged})", attributes::PK))
-            .set_expression_attribute_values((!values.is_empty()).then_some(values))
+            .condition_expression(format!("attribute_not_exists({}) OR {unchanged}", attributes::PK))
+            .expression_attribute_names("#sum", attributes::CHECKSUM)
+            .set_expression_attribute_values(values)
     }
-}
-
-/// The condition that a snapshot is the one that was read, and its values.
-pub(super) fn unchanged(existing: &Item) -> (String, Item) {
-    let names = [attributes::LAST_SEQ_NUM, attributes::STATE_VERSION, attributes::TAKEN_AT];
-    let condition = names.map(|name| match existing.get(name) {
-        None => format!("attribute_not_exists({name})"),
-        Some(_) => format!("{name} = :{name}"),
-    });
-    let values = names.into_iter().filter_map(|name| Some((format!(":{name}"), existing.get(name)?.clone())));
-    (condition.join(" AND "), values.collect())
 }
 
 /// `None` when the item was put; the existing item when the condition failed.

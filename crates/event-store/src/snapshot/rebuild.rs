@@ -5,12 +5,12 @@ use daybook_table::{AggregateKey, attributes, keys};
 use jiff::Timestamp;
 
 use super::codec::StoredSnapshot;
-use super::put::{Replaces, unchanged};
+use super::put::Replaces;
 use super::take::SnapshotOutcome;
 use crate::checksum;
 use crate::error::{StoreError, if_condition_holds};
 use crate::event_stream::EventStream;
-use crate::item::{Item, row_key, text};
+use crate::item::{row_key, text};
 use crate::load::LoadOptions;
 use crate::store::EventStore;
 
@@ -46,21 +46,19 @@ impl EventStream<'_> {
             let is_valid = checksum::is_valid(&row);
             let is_usable_by_others = is_valid
                 && matches!(self.decode_snapshot(row.clone()).await?, StoredSnapshot::OfOtherStateVersion { .. });
-            if !is_usable_by_others {
-                self.delete_kept_snapshot(&row).await?;
+            if is_usable_by_others {
+                continue;
             }
+            let (unchanged, values) = checksum::unchanged(row.get(attributes::CHECKSUM));
+            let deletion = self.store.client.delete_item().table_name(&self.store.settings.table_name);
+            let deletion = deletion
+                .set_key(Some(row_key(keys::pk(self.key), text(&row, attributes::SK).to_owned())))
+                .condition_expression(unchanged)
+                .expression_attribute_names("#sum", attributes::CHECKSUM)
+                .set_expression_attribute_values(values);
+            // When the condition fails, another snapshot was stored in the meantime, and stays.
+            if_condition_holds("delete a kept snapshot", deletion.send().await)?;
         }
         Ok(())
-    }
-
-    async fn delete_kept_snapshot(&self, row: &Item) -> Result<(), StoreError> {
-        let (unchanged, values) = unchanged(row);
-        let deletion = self.store.client.delete_item().table_name(&self.store.settings.table_name);
-        let deletion = deletion
-            .set_key(Some(row_key(keys::pk(self.key), text(row, attributes::SK).to_owned())))
-            .condition_expression(unchanged)
-            .set_expression_attribute_values((!values.is_empty()).then_some(values));
-        // When the condition fails, another snapshot was stored in the meantime, and stays.
-        if_condition_holds("delete a kept snapshot", deletion.send().await).map(drop)
     }
 }

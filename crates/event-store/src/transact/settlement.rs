@@ -44,10 +44,10 @@ impl<D: Decide> Transaction<'_, D> {
 
     /// The id of a stored event.
     async fn event_id(&self, key: &AggregateKey, number: u64) -> Result<Option<Ulid>, StoreError> {
-        let row = self.stream.store.row(key, keys::event_sk(number)).send().await;
-        let row = row.map_err(|error| StoreError::of_call("read an event", error))?;
-        let Some(item) = row.item else { return Ok(None) };
-        Ok(Some(event_item(item)?.into_event()?.event_id))
+        let Some(row) = self.stream.store.row("read an event", key, keys::event_sk(number)).await? else {
+            return Ok(None);
+        };
+        Ok(Some(event_item(row)?.into_event()?.event_id))
     }
 
     /// The error of a transaction that ends while an append is in doubt. Nothing is in doubt afterwards.

@@ -33,7 +33,7 @@ async fn turns_of_one_aggregate_come_in_the_order_of_arrival() {
     let release = async { drop(first) };
     tokio::join!(request(1), request(2), request(3), release, request(4));
     assert_eq!(*order.lock().unwrap(), [1, 2, 3, 4]);
-    assert_eq!(turns.len(), 0);
+    assert_eq!(turns.lock().len(), 0);
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn request_that_leaves_late_does_not_take_the_place_of_another_one() {
     assert!(first.turn(later()).await.is_some());
     // The queue is removed when the first request leaves. The place of that request is dropped later.
     turns.with(&hot, |queue| queue.leave(first.number));
-    assert_eq!(turns.len(), 0);
+    assert_eq!(turns.lock().len(), 0);
     let second = turns.enter(&hot);
     drop(first);
     assert!(second.turn(soon()).await.is_some());
@@ -55,9 +55,9 @@ async fn turn_of_another_aggregate_does_not_wait() {
     let held = turns.enter(&one);
     assert!(held.turn(later()).await.is_some());
     assert!(turns.enter(&other).turn(Instant::now()).await.is_some());
-    assert_eq!(turns.len(), 1);
+    assert_eq!(turns.lock().len(), 1);
     drop(held);
-    assert_eq!(turns.len(), 0);
+    assert_eq!(turns.lock().len(), 0);
 }
 
 #[tokio::test]
@@ -70,9 +70,9 @@ async fn request_that_waits_too_long_or_is_cancelled_leaves_the_queue() {
     let cancelled = tokio::time::timeout_at(soon(), waiting.turn(later())).await;
     assert!(cancelled.is_err());
     drop(waiting);
-    assert_eq!(turns.len(), 1);
+    assert_eq!(turns.lock().len(), 1);
     drop(held);
-    assert_eq!(turns.len(), 0);
+    assert_eq!(turns.lock().len(), 0);
     assert!(turns.enter(&hot).turn(Instant::now()).await.is_some(), "a free turn is taken even after the deadline");
 }
 

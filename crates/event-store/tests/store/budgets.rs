@@ -187,7 +187,7 @@ async fn page_of_events_reads_one_event_more_than_it_returns() {
     }
     // The index is read eventually consistently, at half the units.
     let settled = Timestamp::constant(4_102_444_800, 0);
-    store.feed("TransactionAccepted", None, 20, settled).await.unwrap();
+    store.feed(&["TransactionAccepted"], None, 20, settled).await.unwrap();
     let calls = table.proxy.take_calls();
     assert_eq!(calls.len(), 1);
     let read = units_of(&table, &account, 2..=22).await;

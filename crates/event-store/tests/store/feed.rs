@@ -21,7 +21,7 @@ const SETTLED: Timestamp = Timestamp::constant(4_102_444_800, 0);
 
 /// A page of a feed that is settled up to a time after all events.
 async fn feed(store: &EventStore, event_type: &str, after: Option<Ulid>, limit: usize) -> Page<FeedEvent, Ulid> {
-    store.feed(event_type, after, limit, SETTLED).await.unwrap()
+    store.feed(&[event_type], after, limit, SETTLED).await.unwrap()
 }
 
 /// All pages of a type's feed.

@@ -38,7 +38,7 @@ fn assert_holds_nothing_back(store: &EventStore) {
 }
 
 async fn seen(store: &EventStore) -> Vec<Timestamp> {
-    let page = store.feed("TransactionAccepted", None, 100, store.settled_up_to(now())).await.unwrap();
+    let page = store.feed(&["TransactionAccepted"], None, 100, store.settled_up_to(now())).await.unwrap();
     page.items.iter().map(|found| found.event.occurred_at).collect()
 }
 

@@ -99,7 +99,7 @@ struct Reader {
 impl Reader {
     /// Reads one page; returns whether more follow.
     async fn poll(&mut self, store: &EventStore, now: Timestamp, limit: usize) -> bool {
-        let page = store.feed(TYPE, self.cursor, limit, store.settled_up_to(now)).await.unwrap();
+        let page = store.feed(&[TYPE], self.cursor, limit, store.settled_up_to(now)).await.unwrap();
         self.seen.extend(page.items.iter().map(|found| found.event.event_id));
         self.cursor = Some(page.cursor);
         page.more
@@ -170,7 +170,7 @@ async fn feed_ends_before_the_millisecond_that_is_not_settled() {
         feed.show(id, u32::try_from(index % 3).unwrap()).await;
     }
     let read = async |after, limit, settled_up_to| {
-        let page = store.feed(TYPE, after, limit, settled_up_to).await.unwrap();
+        let page = store.feed(&[TYPE], after, limit, settled_up_to).await.unwrap();
         (page.items.iter().map(|found| found.event.event_id).collect::<Vec<_>>(), page.cursor, page.more)
     };
     assert_eq!(read(None, 10, settled).await, (ids[..4].to_vec(), ids[3], false));
@@ -202,6 +202,6 @@ async fn held_back_events_cost_no_read() {
     feed.show(Ulid::from_parts(u64::try_from(START.as_millisecond()).unwrap(), 1), 0).await;
     let store = feed.store();
     feed.table.operations();
-    let page = store.feed(TYPE, Some(Ulid::max()), 10, START).await.unwrap();
+    let page = store.feed(&[TYPE], Some(Ulid::max()), 10, START).await.unwrap();
     assert_eq!((page.items.len(), feed.table.operations()), (0, Vec::new()));
 }

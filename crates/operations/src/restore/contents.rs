@@ -59,7 +59,7 @@ impl Restore<'_> {
         let settled_up_to = old.settled_up_to(Timestamp::now());
         let failed = OperatorError::store("cannot compare the tables");
         loop {
-            let page = old.merged_feed(&types, Some(after), PAGE, settled_up_to).await.map_err(&failed)?;
+            let page = old.feed(&types, Some(after), PAGE, settled_up_to).await.map_err(&failed)?;
             for (aggregate, event) in page.items.iter().map(|found| (&found.aggregate, &found.event)) {
                 let now = new.events(aggregate, event.seq_num - 1, 1).await.map_err(&failed)?;
                 if now.items.first().is_none_or(|now| now.event_id != event.event_id) {
