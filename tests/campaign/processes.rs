@@ -78,7 +78,7 @@ fn postbox(id: &str) -> AggregateKey {
     AggregateKey::new("postbox", id)
 }
 
-/// The commands of a request: mostly one note. The first ones begin the errands.
+/// The commands of a request: one note or two. The first ones begin the errands.
 fn commands(_: &Work, dice: &mut Dice, number: usize) -> Vec<Addressed<'static>> {
     let mut ids = POSTBOXES;
     dice.shuffle(&mut ids);
@@ -90,6 +90,12 @@ fn commands(_: &Work, dice: &mut Dice, number: usize) -> Vec<Addressed<'static>>
     match dice.number(0..=19) {
         0 if dice.chance(0.3) => vec![addressed(postbox(POSTBOXES[2]), "Remove", json!({}))],
         1 | 2 => vec![post(dice, ids[0]), post(dice, ids[1])],
+        // Two events of an append, of which only the second one may be visible at first.
+        3..=6 => {
+            let (mut both, second) = (post(dice, ids[0]), post(dice, ids[0]));
+            both.commands.to_mut().extend(second.commands.into_owned());
+            vec![both]
+        }
         _ => vec![post(dice, ids[0])],
     }
 }
