@@ -161,18 +161,20 @@ impl Reactions {
         rows.filter(|(_, due)| *due < horizon).collect()
     }
 
-    /// The aggregates that have events after the position of a process, unless it is suspended.
+    /// The aggregates that have events after the position of a process type, unless it is suspended.
     fn unread(&self) -> Vec<AggregateKey> {
-        let is_source =
-            |key: &&AggregateKey| self.work.registry.iter().any(|of| of.source(&key.aggregate_type).is_some());
         let is_unread = |key: &&AggregateKey| {
             let rows = self.work.database.rows(&keys::pk(key));
             let with = |prefix: &str| rows.iter().rfind(|row| row["sk"]["S"].as_str().unwrap().starts_with(prefix));
-            let position = with(keys::POSITION_PREFIX);
             let number = |row: Option<&Value>| row.map(|row| row["seqNum"].clone());
-            number(position) != number(with("EVENT#")) && position.is_none_or(|row| row["gsi1pk"].is_null())
+            let last = number(with("EVENT#"));
+            let mut processes = self.work.registry.iter().filter(|of| of.source(&key.aggregate_type).is_some());
+            processes.any(|of| {
+                let position = with(&keys::position_sk(of.type_name()));
+                number(position) != last && position.is_none_or(|row| row["gsi1pk"].is_null())
+            })
         };
-        self.work.keys.iter().filter(is_source).filter(is_unread).cloned().collect()
+        self.work.keys.iter().filter(is_unread).cloned().collect()
     }
 
     /// Checks that nothing has been due for long, except what cannot be decided.

@@ -38,7 +38,7 @@ const MIN_SHARE: f64 = 0.021;
 const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const REQUIRED_KINDS: [&str; 144] = [
+const REQUIRED_KINDS: [&str; 145] = [
     "aggregate goes on in another shard",
     "aggregate resumed",
     "aggregate suspended",
@@ -105,6 +105,7 @@ const REQUIRED_KINDS: [&str; 144] = [
     "function throttled",
     "input Missing",
     "input accepted",
+    "input of a diary accepted",
     "invocation abandoned",
     "items visible one after the other",
     "joint append NotStored",

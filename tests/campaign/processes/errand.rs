@@ -63,12 +63,13 @@ pub(crate) struct Asked {
     pub(crate) number: u64,
 }
 
+/// `Put` has the version of the state that has returned it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 pub(crate) enum PostboxCommand {
     Open {},
     Post { errand: String, note: Note },
-    Put { asked: Asked },
+    Put { asked: Asked, version: u64 },
     Remove {},
 }
 
@@ -77,7 +78,7 @@ pub(crate) enum PostboxCommand {
 pub(crate) enum PostboxEvent {
     Opened {},
     Posted { errand: String, note: Note },
-    Put { asked: Asked },
+    Put { asked: Asked, version: u64 },
     Removed {},
 }
 
@@ -101,13 +102,14 @@ impl<const REPAIRED: bool> Aggregate for Postbox<REPAIRED> {
         command: PostboxCommand,
         context: &Context<'_, PostboxEvent>,
     ) -> Decision<PostboxEvent> {
-        let asked = match command {
+        let (asked, version) = match command {
             PostboxCommand::Open {} => return Ok(vec![PostboxEvent::Opened {}]),
             PostboxCommand::Remove {} => return Ok(vec![PostboxEvent::Removed {}]),
             PostboxCommand::Post { errand, note } => return Ok(vec![PostboxEvent::Posted { errand, note }]),
-            PostboxCommand::Put { asked } => asked,
+            PostboxCommand::Put { asked, version } => (asked, version),
         };
-        let (put, refused) = (PostboxEvent::Put { asked: asked.clone() }, Rejection::new("Refused", "it is refused"));
+        let put = PostboxEvent::Put { asked: asked.clone(), version };
+        let refused = Rejection::new("Refused", "it is refused");
         match &*asked.name {
             "refuse" => Err(refused),
             "record" => Err(refused.recording(put)),
@@ -125,7 +127,7 @@ impl<const REPAIRED: bool> Aggregate for Postbox<REPAIRED> {
 
     fn evolve(state: PostboxState, event: &PostboxEvent) -> PostboxState {
         match event {
-            PostboxEvent::Put { asked } => PostboxState { has_claim: asked.name == "claim", ..state },
+            PostboxEvent::Put { asked, .. } => PostboxState { has_claim: asked.name == "claim", ..state },
             PostboxEvent::Removed {} => PostboxState { is_removed: true, ..state },
             PostboxEvent::Opened {} | PostboxEvent::Posted { .. } => state,
         }
@@ -245,7 +247,7 @@ impl<const REPAIRED: bool> Aggregate for Errand<REPAIRED> {
 
     fn dispatches(state: &State) -> Vec<Dispatch> {
         let dispatch = |(asked, postbox): &(Asked, String)| {
-            let put = PostboxCommand::Put { asked: asked.clone() };
+            let put = PostboxCommand::Put { asked: asked.clone(), version: state.version };
             Dispatch::new::<Postbox<REPAIRED>>(asked.name.clone(), postbox.clone(), &put)
         };
         state.asks.iter().map(dispatch).collect()
@@ -288,7 +290,7 @@ impl<const REPAIRED: bool> Reacts<Postbox<REPAIRED>> for Errand<REPAIRED> {
     }
 
     fn answered(answer: &Answer<'_, PostboxCommand>) -> Option<Command> {
-        let PostboxCommand::Put { asked } = answer.command else { return None };
+        let PostboxCommand::Put { asked, .. } = answer.command else { return None };
         let rejection = answer.rejection.map(|rejection| rejection.name.clone());
         (asked.name != "quiet").then(|| Command::Answer { asked: asked.clone(), rejection })
     }

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::reactions::BREAK;
 use crate::writers::Work;
 
-use super::errand::{Asked, Errand, Event, Note, Origin, PostboxEvent, State, WAIT};
+use super::diary;
+use super::errand::{Asked, Errand, Event, Note, Origin, POSTBOXES, PostboxEvent, State, WAIT};
 
 /// The rejection of an outcome, if there is one.
 type Outcome = Option<String>;
@@ -21,11 +22,9 @@ pub(crate) struct Replay<'a> {
     /// The errands and names of the dispatches that the operator has dropped.
     dropped: BTreeSet<(String, String)>,
     errands: BTreeMap<String, State>,
-    /// The notes, each with its errand, and the outcomes of those that were input.
-    posted: BTreeMap<Origin, (String, Note)>,
-    inputs: BTreeMap<Origin, Outcome>,
-    /// The notes that took effect.
-    heard: BTreeSet<Origin>,
+    /// The input of errands, and that of diaries.
+    errand_inputs: Inputs,
+    diary_inputs: Inputs,
     /// The outcomes of dispatches and of their answers, and those that took effect.
     sent: BTreeMap<Asked, Outcome>,
     put: BTreeSet<Asked>,
@@ -33,8 +32,19 @@ pub(crate) struct Replay<'a> {
     answered: BTreeSet<Asked>,
     /// The dispatches that have failed: those after them do not wait.
     failed: BTreeSet<Asked>,
-    /// By post box, the number of the last event, and the position with whether it is suspended.
+    /// By post box and by errand, the number of the last event.
     last_events: BTreeMap<String, u64>,
+}
+
+/// The input of the processes of a type.
+#[derive(Default)]
+struct Inputs {
+    /// The events, each with the id of its process, and what the note does that it posts.
+    posted: BTreeMap<Origin, (String, Note)>,
+    /// The outcomes of those that were input, and those that took effect.
+    outcomes: BTreeMap<Origin, Outcome>,
+    heard: BTreeSet<Origin>,
+    /// By source, the position with whether it is suspended.
     positions: BTreeMap<String, (u64, bool)>,
 }
 
@@ -44,16 +54,14 @@ impl<'a> Replay<'a> {
             work,
             dropped: dropped.into_iter().map(|(key, name, _)| (key.id, name)).collect(),
             errands: BTreeMap::new(),
-            posted: BTreeMap::new(),
-            inputs: BTreeMap::new(),
-            heard: BTreeSet::new(),
+            errand_inputs: Inputs::default(),
+            diary_inputs: Inputs::default(),
             sent: BTreeMap::new(),
             put: BTreeSet::new(),
             answers: BTreeMap::new(),
             answered: BTreeSet::new(),
             failed: BTreeSet::new(),
             last_events: BTreeMap::new(),
-            positions: BTreeMap::new(),
         }
     }
 
@@ -64,9 +72,13 @@ impl<'a> Replay<'a> {
             let (Some(key), Some((kind, name))) = (keys::aggregate_of_pk(pk), sk.split_once('#')) else { continue };
             match kind {
                 "EVENT" if key.aggregate_type == "postbox" => self.post(key.id, row),
-                "EVENT" => self.evolve(key.id, row),
+                "EVENT" if key.aggregate_type == "errand" => self.evolve(key.id, row),
+                "EVENT" => {
+                    let diary::Event::Written { from } = event(row);
+                    self.hear("diary", from);
+                }
                 "IDEMPOTENCY" => self.settle(&key, name, row),
-                "POSITION" => self.move_position(key.id, row),
+                "POSITION" => self.move_position(name, key.id, row),
                 "DEADLINE" if !row.is_null() => self.mark(key.id, name, row),
                 _ => {}
             }
@@ -78,11 +90,30 @@ impl<'a> Replay<'a> {
         self.work.log.expect(holds, what);
     }
 
+    fn inputs(&mut self, process: &str) -> &mut Inputs {
+        if process == "errand" { &mut self.errand_inputs } else { &mut self.diary_inputs }
+    }
+
+    /// An event takes effect in a process.
+    fn hear(&mut self, process: &str, from: Origin) {
+        let is_first = self.inputs(process).heard.insert(from.clone());
+        self.expect(is_first, || format!("{from:?} takes effect twice in {process}"));
+    }
+
+    /// Notes of a diary always have an effect.
+    fn expect_in_diary(&mut self, from: Origin, of: String) {
+        self.diary_inputs.posted.insert(from, (of, Note::of("write")));
+    }
+
     fn post(&mut self, id: String, row: &Value) {
         let number = number(row);
         match event(row) {
-            PostboxEvent::Posted { errand, note } => drop(self.posted.insert((id.clone(), number), (errand, note))),
-            PostboxEvent::Put { asked } => {
+            PostboxEvent::Posted { errand, note } => {
+                self.expect_in_diary((id.clone(), number), errand.clone());
+                self.errand_inputs.posted.insert((id.clone(), number), (errand, note));
+            }
+            PostboxEvent::Put { asked, version } => {
+                self.expect(version == asked.number, || format!("{asked:?} is that of version {version}"));
                 let is_first = self.put.insert(asked.clone());
                 self.expect(is_first, || format!("{asked:?} takes effect twice"));
             }
@@ -93,12 +124,11 @@ impl<'a> Replay<'a> {
 
     fn evolve(&mut self, id: String, row: &Value) {
         let event: Event = event(row);
+        self.expect_in_diary((id.clone(), number(row)), id.clone());
+        self.last_events.insert(id.clone(), number(row));
         let state = self.errands.remove(&id).unwrap_or_default();
         match &event {
-            Event::Begun { from, .. } | Event::Heard { from, .. } => {
-                let is_first = self.heard.insert(from.clone());
-                self.expect(is_first, || format!("{from:?} takes effect twice"));
-            }
+            Event::Begun { from, .. } | Event::Heard { from, .. } => self.hear("errand", from.clone()),
             Event::Answered { asked, .. } => {
                 let is_first = self.answered.insert(asked.clone());
                 self.expect(is_first, || format!("{asked:?} is answered twice"));
@@ -126,16 +156,18 @@ impl<'a> Replay<'a> {
             Asked { errand, name, number: number.parse().unwrap() }
         };
         let kind = match key.split(' ').collect::<Vec<_>>()[..] {
-            ["input", postbox, number] => {
-                let postbox = postbox.strip_prefix("postbox/").unwrap();
-                let from = (postbox.to_owned(), number.parse().unwrap());
-                let is_next = |(other, (errand, _)): &(&Origin, &(String, Note))| {
-                    other.0 == from.0 && *errand == of.id && !self.inputs.contains_key(*other)
+            ["input", source, number] => {
+                let from = (source.split_once('/').unwrap().1.to_owned(), number.parse().unwrap());
+                let inputs = self.inputs(&of.aggregate_type);
+                let is_next = |(other, (process, _)): &(&Origin, &(String, Note))| {
+                    other.0 == from.0 && *process == of.id && !inputs.outcomes.contains_key(*other)
                 };
-                let next = self.posted.iter().find(is_next).map(|(next, _)| next);
-                self.expect(next == Some(&from), || format!("{from:?} is input of {of}, and the next is {next:?}"));
-                self.inputs.insert(from, outcome.clone());
-                "input"
+                let next = inputs.posted.iter().find(is_next).map(|(next, _)| next.clone());
+                inputs.outcomes.insert(from.clone(), outcome.clone());
+                self.expect(next.as_ref() == Some(&from), || {
+                    format!("{from:?} is input of {of}, and the next is {next:?}")
+                });
+                if of.aggregate_type == "errand" { "input" } else { "input of a diary" }
             }
             ["dispatch", errand, name, number] => {
                 let asked = asked(errand.strip_prefix("errand/").unwrap(), name, number);
@@ -177,21 +209,21 @@ impl<'a> Replay<'a> {
         self.failed.contains(asked) || self.dropped.contains(&(asked.errand.clone(), asked.name.clone()))
     }
 
-    fn move_position(&mut self, id: String, row: &Value) {
+    fn move_position(&mut self, process: &str, id: String, row: &Value) {
         let (to, is_suspended) = (number(row), !row["gsi1pk"].is_null());
-        let after = |from: &Origin| from.0 == id && from.1 > to;
-        let mut open = self.posted.keys().filter(|from| from.0 == id && !self.inputs.contains_key(*from));
-        let open_before = open.find(|from| !after(from));
-        self.expect(open_before.is_none(), || format!("the position of {id} is {to}, without {open_before:?}"));
-        self.expect(to <= self.last_events[&id], || format!("the position of {id} is {to}"));
+        let inputs = self.inputs(process);
+        let mut before = inputs.posted.keys().filter(|from| from.0 == id && from.1 <= to);
+        let open = before.find(|from| !inputs.outcomes.contains_key(*from)).cloned();
+        let next = inputs.posted.get(&(id.clone(), to + 1)).cloned();
+        inputs.positions.insert(id.clone(), (to, is_suspended));
+        self.expect(open.is_none(), || format!("the position of {process} in {id} is {to}, without {open:?}"));
+        self.expect(to <= self.last_events[&id], || format!("the position of {process} in {id} is {to}"));
         if is_suspended {
-            let next = self.posted.get(&(id.clone(), to + 1));
-            self.expect(next.is_some_and(|(_, note)| note.kind == "jam"), || {
-                format!("{id} {to}: suspended by {next:?}")
+            self.expect(next.as_ref().is_some_and(|(_, note)| note.kind == "jam"), || {
+                format!("{process} {id} {to}: suspended by {next:?}")
             });
             self.work.log.count("position suspended");
         }
-        self.positions.insert(id, (to, is_suspended));
     }
 
     /// The row of a dispatch is set or marked.
@@ -212,11 +244,8 @@ impl<'a> Replay<'a> {
     }
 
     fn check_end(&self) {
-        for (from, (_, note)) in &self.posted {
-            let (outcome, is_heard) = (self.inputs.get(from), self.heard.contains(from));
-            let is_right = outcome.is_some_and(|of| is_heard == (of.is_none() && note.kind != "idle"));
-            self.expect(is_right, || format!("{from:?} {note:?}: {outcome:?}, took effect: {is_heard}"));
-        }
+        self.check_inputs(&self.errand_inputs, |id| POSTBOXES.contains(&id));
+        self.check_inputs(&self.diary_inputs, |_| true);
         for (asked, outcome) in &self.sent {
             let has_effect = match (&*asked.name, outcome.as_deref()) {
                 ("record", outcome) => outcome == Some("Refused"),
@@ -238,10 +267,18 @@ impl<'a> Replay<'a> {
             let is_overdue = state.waits_until.is_some_and(|until| until <= self.work.clock.timestamp());
             self.expect(left.is_empty() && !is_overdue, || format!("{id} waits for {left:?}: {state:?}"));
         }
-        for (id, last) in &self.last_events {
-            let position = self.positions.get(id);
+    }
+
+    fn check_inputs(&self, inputs: &Inputs, is_source: fn(&str) -> bool) {
+        for (from, (process, note)) in &inputs.posted {
+            let (outcome, is_heard) = (inputs.outcomes.get(from), inputs.heard.contains(from));
+            let is_right = outcome.is_some_and(|of| is_heard == (of.is_none() && note.kind != "idle"));
+            self.expect(is_right, || format!("{from:?} {note:?}: {outcome:?}, took effect in {process}: {is_heard}"));
+        }
+        for (id, last) in self.last_events.iter().filter(|(id, _)| is_source(id)) {
+            let position = inputs.positions.get(id);
             self.expect(position == Some(&(*last, false)), || {
-                format!("the position of {id} is {position:?} of {last}")
+                format!("the position in {id} is {position:?} of {last}")
             });
         }
     }

@@ -120,7 +120,7 @@ async fn event_that_cannot_be_handled_suspends_its_position_alone_after_twelve_m
 #[tokio::test]
 async fn damaged_row_of_an_event_suspends_and_an_outage_does_not() {
     let setup = Setup::new().await;
-    setup.notes("box", &["1/begin", "1/a", "1/b"]).await;
+    setup.notes("box", &["1/begin", "1/a", "1/b", "1/c"]).await;
     for operation in ["GetItem", "Query", "TransactWriteItems"] {
         setup.throttle(operation);
         let soon = tokio::time::Instant::now() + std::time::Duration::from_secs(2);
