@@ -48,6 +48,17 @@ fn new_project_is_small_and_complete() {
 }
 
 #[test]
+fn new_project_is_a_git_repository_unless_the_command_says_otherwise() {
+    let (parent, shop) = shop();
+    assert!(shop.join(".git").is_dir());
+    let mut without_git = Command::new(env!("CARGO_BIN_EXE_daybook"));
+    without_git.args(["new", "other"]).args(SOURCE).current_dir(parent.path()).env("PATH", parent.path());
+    let printed = String::from_utf8(without_git.output().unwrap().stdout).unwrap();
+    assert!(printed.starts_with("Created other.") && printed.contains("`git init` failed"), "{printed}");
+    assert!(!parent.path().join("other/.git").exists());
+}
+
+#[test]
 fn new_project_is_a_valid_workspace() {
     let parent = tempfile::tempdir().unwrap();
     run(parent.path(), &["new", "shop", "--aggregate", "purchase-order", "--path", workspace().to_str().unwrap()]);
