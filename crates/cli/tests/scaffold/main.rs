@@ -97,11 +97,13 @@ fn new_project_gets_daybook_from_where_it_is_told() {
     );
     let path = dependency("c", &["--path", sources.to_str().unwrap()]);
     assert_eq!(path, format!("{{ package = \"daybook-suite\", path = {:?} }}", sources.join("crates/daybook")));
-    // Its README names the documents, and no path of this machine.
+    // Its README names the documents, and only its manifest names a path of this machine.
     for (name, place) in [("b", "https://example.com/d"), ("c", "`docs` of Daybook's repository")] {
         assert!(read(name, "README.md").contains(place), "{place}");
     }
-    assert!(!read("c", "README.md").contains(sources.to_str().unwrap()));
+    let mut local = files(&parent.path().join("c"));
+    local.retain(|_, text| text.contains(sources.to_str().unwrap()));
+    assert_eq!(local.keys().collect::<Vec<_>>(), ["Cargo.toml"]);
 }
 
 /// `.ci/new-project` creates a project from the template with `cargo lambda`.
