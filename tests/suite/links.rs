@@ -1,5 +1,5 @@
 //! Each link of a page leads to a file of the repository, and to a heading or an anchor of it, and the files exist that
-//! ARCHITECTURE.md lists. The pages have a bounded length.
+//! ARCHITECTURE.md lists. The pages have a bounded length, and the words that readers search for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -56,6 +56,16 @@ fn docs() -> impl Iterator<Item = PathBuf> {
 fn pages_have_at_most_5000_lines_together() {
     let lines: usize = docs().map(|path| read(&path).lines().count()).sum();
     assert!((1000..=5000).contains(&lines), "docs/*.md has {lines} lines: cut one that says something twice");
+}
+
+#[test]
+fn pages_contain_the_words_that_readers_search_for() {
+    let pages = docs().map(|path| read(&path)).collect::<String>().to_lowercase();
+    let words = "backup, compensation, cron, encryption, erasure, exactly once, full-text, gdpr, idempotency, latency, \
+                 migration, multi-tenant, outbox, process, projection, replay, retry, rollback, saga, scheduler, snapshot, \
+                 soft delete, tenant, timer, tracing, unique, websocket";
+    let missing: Vec<_> = words.split(", ").filter(|word| !pages.contains(word)).collect();
+    assert!(missing.is_empty(), "no page contains {missing:?}: write them beside the words of Daybook");
 }
 
 #[test]
