@@ -75,8 +75,9 @@ def check(folder: pathlib.Path) -> None:
             if not there or (fragment and known and fragment not in known.anchors):
                 dead.append(f"{name}: {link}")
     missing = {path.stem for path in (ROOT / "docs").glob("*.md")} - {name.removesuffix(".html") for name in pages} - {"SUMMARY"}
-    listed = (folder / "llms.txt").read_text()
-    missing |= {name for name in pages if f"]({name.removesuffix('.html')}.md)" not in listed}
+    listed = {link["target"] for link in LINK.finditer((folder / "llms.txt").read_text())}
+    dead += [f"llms.txt: {link}" for link in listed if not (folder / link).exists()]
+    missing |= pages.keys() - listed
     if dead or missing or count < 500:
         sys.exit(f"{count} links; these lead nowhere: {dead}; not in docs/SUMMARY.md and docs/llms.txt: {missing}")
     print(f"{count} links of {len(pages)} pages lead somewhere")

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 
 from readme_commands import PORTS, commands, free_ports
@@ -93,6 +94,17 @@ class Reader:
             sys.exit(f"$ {command}\n{output}\n-- is not as the page says:\n{printed}")
         print(f"$ {command}", flush=True)
 
+    def set_parameters(self, line: str) -> None:
+        """Replaces the parameters of the default stack, the first of samconfig.toml, by those of the page, which adds some."""
+        config, template = (self.folder / name for name in ("samconfig.toml", "template.yaml"))
+        before, (now,) = tomllib.loads(config.read_text())["default"]["deploy"]["parameters"], tomllib.loads(line).values()
+        config.write_text(re.sub("^parameter_overrides = .*\n", line, config.read_text(), count=1, flags=re.MULTILINE))
+        assert tomllib.loads(config.read_text())["default"]["deploy"]["parameters"] == before | {"parameter_overrides": now}
+        assert set(now) > set(before["parameter_overrides"]), now
+        parameters = re.search(r"^Parameters:\n(.*?)^\w", template.read_text(), re.DOTALL | re.MULTILINE)[1]
+        unknown = {override.split("=")[0] for override in now} - set(re.findall(r"^  (\w+):", parameters, re.MULTILINE))
+        assert not unknown, f"template.yaml has no parameters {unknown}"
+
     def follow(self, page: str) -> None:
         for block in BLOCK.finditer(page):
             kind, text = block["kind"], block["text"]
@@ -101,7 +113,9 @@ class Reader:
                 (self.folder / file[1]).write_text(text)
             elif kind == "diff":
                 subprocess.run(["git", "apply", "-"], input=text, text=True, cwd=self.folder, check=True)
-            elif kind in ("sh", "toml"):
+            elif kind == "toml":
+                self.set_parameters(text)
+            elif kind == "sh":
                 print(f"not run: {text.splitlines()[0]}")
             elif kind != "console":
                 sys.exit(f"a block of kind {kind}: what shall a test do with it?")

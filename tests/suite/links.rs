@@ -1,8 +1,8 @@
 //! Each link of a page leads to a file of the repository, and to a heading or an anchor of it, and the files exist that
-//! ARCHITECTURE.md lists.
+//! ARCHITECTURE.md lists. The pages have a bounded length, and the words that readers search for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use suite_tests::workspace;
 
@@ -42,15 +42,37 @@ fn anchors(page: &str) -> BTreeSet<String> {
     page_sections(page).into_keys().chain(own).collect()
 }
 
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The pages of `docs/`.
+fn docs() -> impl Iterator<Item = PathBuf> {
+    let docs = std::fs::read_dir(workspace().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+}
+
+#[test]
+fn pages_have_at_most_5000_lines_together() {
+    let lines: usize = docs().map(|path| read(&path).lines().count()).sum();
+    assert!((1000..=5000).contains(&lines), "docs/*.md has {lines} lines: cut one that says something twice");
+}
+
+#[test]
+fn pages_contain_the_words_that_readers_search_for() {
+    let pages = docs().map(|path| read(&path)).collect::<String>().to_lowercase();
+    let words = "backup, compensation, cron, encryption, erasure, exactly once, full-text, gdpr, idempotency, latency, \
+                 migration, multi-tenant, outbox, process, projection, replay, retry, rollback, saga, scheduler, snapshot, \
+                 soft delete, tenant, timer, tracing, unique, websocket";
+    let missing: Vec<_> = words.split(", ").filter(|word| !pages.contains(word)).collect();
+    assert!(missing.is_empty(), "no page contains {missing:?}: write them beside the words of Daybook");
+}
+
 #[test]
 fn each_link_of_a_page_leads_somewhere() {
-    let read =
-        |path: &Path| std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let docs = std::fs::read_dir(workspace().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let docs = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     let others = ["README.md", "ARCHITECTURE.md", "events/README.md", "tests/src/scale/tables.md"];
     let (mut count, mut dead) = (0, Vec::new());
-    for path in docs.chain(others.map(|page| workspace().join(page))) {
+    for path in docs().chain(others.map(|page| workspace().join(page))) {
         let page = read(&path);
         let text = prose(&page).collect::<Vec<_>>().join("\n");
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {

@@ -178,6 +178,18 @@ fn aggregates_page_lists_the_authorization_of_a_sample() {
 }
 
 #[test]
+fn aggregates_page_names_each_part_of_the_trait() {
+    let (page, code) = (read("docs/aggregates.md"), read("crates/decider/src/aggregate.rs"));
+    let items = code.split("pub trait Aggregate:").nth(1).unwrap().split("\n}\n").next().unwrap();
+    let parts = items.lines().filter_map(|line| match line.strip_prefix("    const ") {
+        Some(constant) => constant.split(':').next(),
+        None => line.strip_prefix("    ").filter(|item| item.starts_with("fn "))?.split_inclusive('(').next(),
+    });
+    let (named, missing): (Vec<_>, Vec<_>) = parts.partition(|part| page.contains(part));
+    assert!(named.len() > 15 && missing.is_empty(), "docs/aggregates.md lacks {missing:?}, and has {named:?}");
+}
+
+#[test]
 fn api_page_describes_each_operation_of_the_document() {
     let page = read("docs/api.md");
     for (path, operations) in Document::get().json()["paths"].as_object().unwrap() {

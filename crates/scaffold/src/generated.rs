@@ -77,13 +77,10 @@ pub(crate) fn generated_files(manifest: &str, has_own: bool, has_pipeline: bool)
 /// Where the documents of the release are that the manifest of a project depends on.
 fn documents(manifest: &str) -> String {
     let dependency = manifest.lines().find(|line| line.starts_with("daybook = ")).unwrap_or_default();
-    let value = |name: &str| dependency.split_once(&format!(" {name} = \""))?.1.split('"').next();
-    let of_repository = |url: &str| format!("{url}/blob/v{}/docs/", env!("CARGO_PKG_VERSION"));
-    match (value("git"), value("path").and_then(|path| path.strip_suffix("/crates/daybook"))) {
-        (Some(url), _) => of_repository(url.trim_end_matches('/').trim_end_matches(".git")),
-        (_, Some(sources)) => format!("{sources}/docs/"),
-        _ if env!("CARGO_PKG_REPOSITORY").is_empty() => "docs/".to_owned(),
-        _ => of_repository(env!("CARGO_PKG_REPOSITORY")),
+    let git = dependency.split_once(" git = \"").and_then(|(_, rest)| rest.split('"').next());
+    match git.unwrap_or(env!("CARGO_PKG_REPOSITORY")).trim_end_matches('/').trim_end_matches(".git") {
+        "" => "docs/".to_owned(),
+        url => format!("{url}/blob/v{}/docs/", env!("CARGO_PKG_VERSION")),
     }
 }
 

@@ -45,16 +45,17 @@ pub(super) fn run(args: &NewArgs) -> Result<Exit, ScaffoldError> {
         format!("Created {printed}. `cargo lambda new NAME --template {printed}` creates a project from it.")
     } else {
         create_project(&folder, &name, &aggregate, &source)?;
-        make_repository(&folder);
+        let is_repository = make_repository(&folder);
+        let lacks = if is_repository { "" } else { " `git init` failed, and `upgrade` needs a git repository." };
         format!(
-            "Created {printed}. Start it with `cd {printed}` and `cargo run`; {printed}/README.md describes the rest."
+            "Created {printed}. Start it with `cd {printed}` and `cargo run`; {printed}/README.md describes the rest.{lacks}"
         )
     };
     Exit::of_output(writeln!(io::stdout(), "{text}")).map_err(ScaffoldError::of_output)
 }
 
-/// Makes a git repository, which `upgrade` needs, as `cargo new` does: not within another one, and not without git.
-fn make_repository(folder: &Path) {
+/// Makes a git repository, which `upgrade` needs, as `cargo new` does: not within another one. Returns whether there is one.
+fn make_repository(folder: &Path) -> bool {
     let git = |arguments: &[&str]| {
         let status = Command::new("git")
             .args(arguments)
@@ -64,5 +65,5 @@ fn make_repository(folder: &Path) {
             .status();
         status.is_ok_and(|status| status.success())
     };
-    let _ = git(&["rev-parse", "--is-inside-work-tree"]) || git(&["init"]);
+    git(&["rev-parse", "--is-inside-work-tree"]) || git(&["init"])
 }

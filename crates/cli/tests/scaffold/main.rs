@@ -49,6 +49,17 @@ fn new_project_is_small_and_complete() {
 }
 
 #[test]
+fn new_project_is_a_git_repository_unless_the_command_says_otherwise() {
+    let (parent, shop) = shop();
+    assert!(shop.join(".git").is_dir());
+    let mut without_git = Command::new(env!("CARGO_BIN_EXE_daybook"));
+    without_git.args(["new", "other"]).args(SOURCE).current_dir(parent.path()).env("PATH", parent.path());
+    let printed = String::from_utf8(without_git.output().unwrap().stdout).unwrap();
+    assert!(printed.starts_with("Created other.") && printed.contains("`git init` failed"), "{printed}");
+    assert!(!parent.path().join("other/.git").exists());
+}
+
+#[test]
 fn new_project_is_a_valid_workspace() {
     let parent = tempfile::tempdir().unwrap();
     run(parent.path(), &["new", "shop", "--aggregate", "purchase-order", "--path", workspace().to_str().unwrap()]);
@@ -105,11 +116,13 @@ fn new_project_gets_daybook_from_where_it_is_told() {
     );
     let path = dependency("c", &["--path", sources.to_str().unwrap()]);
     assert_eq!(path, format!("{{ package = \"daybook-suite\", path = {:?} }}", sources.join("crates/daybook")));
-    // Its README names the documents, and no path of this machine.
+    // Its README names the documents, and only its manifest names a path of this machine.
     for (name, place) in [("b", "https://example.com/d"), ("c", "`docs` of Daybook's repository")] {
         assert!(read(name, "README.md").contains(place), "{place}");
     }
-    assert!(!read("c", "README.md").contains(sources.to_str().unwrap()));
+    let mut local = files(&parent.path().join("c"));
+    local.retain(|_, text| text.contains(sources.to_str().unwrap()));
+    assert_eq!(local.keys().collect::<Vec<_>>(), ["Cargo.toml"]);
 }
 
 /// `.ci/new-project` creates a project from the template with `cargo lambda`.
