@@ -487,10 +487,28 @@ async fn transaction_of_all_parts_has_at_most_one_hundred_items() {
     done(&send(&store, add(&["c", "d"])).await);
     table.proxy.take_calls();
     let sent = send(&store, add(&["c", "d", "e"])).await;
-    assert!(matches!(&sent, Err(TransactError::TooLarge { limit: TooLarge::Items { items: 101 }, .. })), "{sent:?}");
+    assert!(
+        matches!(&sent, Err(TransactError::TooLarge { limit: TooLarge::Items { items: 101 }, of: None })),
+        "{sent:?}"
+    );
+    // The aggregate is named that has the row, or whose rows are more than fit; it is not that of a request for one alone.
+    let (one, long) = (json!({"add": [1]}), json!({"add": [1], "length": 410_000}));
+    let with_sent = |plan: &Value, sent: Value| {
+        let mut plan = plan.clone();
+        plan["send"] = json!([["b", {"command": "Do", "data": sent}]]);
+        vec![to("a", plan)]
+    };
+    for (commands, expected) in [
+        (vec![to("a", one.clone()), to("b", long.clone())], Some("b")),
+        (vec![to("a", long.clone()), to("b", one.clone())], Some("a")),
+        ([add(&[]), vec![to("c", one.clone())]].concat(), Some("c")),
+        (with_sent(&one, long.clone()), Some("b")),
+        (with_sent(&long, one), None),
+    ] {
+        let sent = send(&store, commands).await;
+        let Err(TransactError::TooLarge { of, .. }) = &sent else { panic!("{sent:?}") };
+        assert_eq!(of.as_ref().map(|of| &*of.id), expected);
+    }
+    assert_eq!(table.operations(), [""; 0]);
     assert_eq!((total(&table, "a").await, total(&table, "b").await), (24, 24));
-    // A row that is too large is that of its aggregate.
-    let sent = send(&store, vec![to("a", json!({"add": [1]})), to("b", json!({"add": [1], "length": 410_000}))]).await;
-    assert!(matches!(&sent, Err(TransactError::TooLarge { of: Some(of), .. }) if of.id == "b"), "{sent:?}");
-    assert_eq!(total(&table, "a").await, 24);
 }
