@@ -139,7 +139,8 @@ fn commands(work: &Work, dice: &mut Dice, number: usize) -> Vec<Addressed<'stati
     dice.shuffle(&mut purses);
     let [from, to, by, _] = purses;
     let amount = dice.amount(1..=9);
-    let (takes, gives) = (json!({"add": [-amount]}), json!({"add": [amount]}));
+    // Two events, so that a part of another node has several.
+    let (takes, gives) = (json!({"add": [-amount]}), json!({"add": [amount - 1, 1]}));
     let sent = |id: &str, plan: &Value| json!([id, {"command": "Do", "data": plan}]);
     let mut guards = GUARDS;
     dice.shuffle(&mut guards);
