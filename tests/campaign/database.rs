@@ -4,8 +4,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use daybook_decider::Claim;
 use daybook_event_store::{ARRIVAL_TIME, CALL_TIMEOUT, EventStore, SETTLE_WRITES, StoreSettings};
 use daybook_function_runtime::SdkConfig;
+use daybook_table::keys;
 use daybook_test_support::engine::Engine;
 use futures_util::future::{BoxFuture, FutureExt};
 use jiff::{SignedDuration, Timestamp};
@@ -170,17 +172,26 @@ impl Database {
 
     /// The rows of a partition, in DynamoDB's JSON, by their sort keys.
     pub(crate) fn rows(&self, pk: &str) -> Vec<Value> {
+        let query = json!({"KeyConditionExpression": "pk = :pk", "ExpressionAttributeValues": {":pk": {"S": pk}}});
+        self.read("Query", query)
+    }
+
+    /// The claims of all rows, as they are stored.
+    pub(crate) fn claims(&self) -> Vec<Claim> {
+        let rows = self.read("Scan", json!({}));
+        rows.iter().filter_map(|row| keys::claim_of_pk(row["pk"]["S"].as_str()?)).collect()
+    }
+
+    /// The rows of all pages.
+    fn read(&self, operation: &str, mut request: Value) -> Vec<Value> {
+        (request["TableName"], request["ConsistentRead"]) = (TABLE.into(), true.into());
         let mut rows = Vec::new();
-        let mut query = json!({
-            "TableName": TABLE, "KeyConditionExpression": "pk = :pk",
-            "ExpressionAttributeValues": {":pk": {"S": pk}}, "ConsistentRead": true,
-        });
         loop {
-            let mut page = self.call("Query", &query);
+            let mut page = self.call(operation, &request);
             rows.extend(page["Items"].as_array().unwrap().iter().cloned());
             match page["LastEvaluatedKey"].take() {
                 Value::Null => return rows,
-                key => query["ExclusiveStartKey"] = key,
+                key => request["ExclusiveStartKey"] = key,
             }
         }
     }

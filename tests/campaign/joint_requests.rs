@@ -187,6 +187,11 @@ impl JointRequests {
         match outcome {
             Err(TransactError::ClaimTaken { .. }) => log.count("joint claim taken"),
             Err(TransactError::Contended) => log.count("joint append contended"),
+            Err(TransactError::Decide(name))
+                if name == "TooMuch" && request.commands[0].commands[0].command == "Make" =>
+            {
+                log.count("twin rejected");
+            }
             _ => {}
         }
         if let (Some(key), Ok(Transacted::Decided(response) | Transacted::Replayed(response))) = (&request.key, outcome)

@@ -99,13 +99,17 @@ async fn write(work: &Arc<Work>, dice: &mut Dice, snapshotter: Option<&SnapshotF
     written
 }
 
-/// Verifies aggregates as an operator does. Each finding is a violation.
+/// Verifies aggregates, and all claims, as an operator does. Each finding is a violation.
 pub(crate) async fn verify(work: &Work, store: &EventStore, keys: &[AggregateKey]) {
     let log = &work.log;
     for key in keys {
         let model = work.registry.get(&key.aggregate_type).unwrap();
         let verified = store.admin().verify(model, key, work.clock.timestamp()).await.unwrap();
         log.expect(verified.findings.is_empty(), || format!("{key}: {:?}", verified.findings));
+    }
+    for claim in work.database.claims() {
+        let verified = store.admin().verify_claim(&work.registry, &claim).await.unwrap();
+        log.expect(verified.findings.is_empty(), || format!("{claim}: {:?}", verified.findings));
     }
 }
 

@@ -38,7 +38,7 @@ const MIN_SHARE: f64 = 0.021;
 const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const REQUIRED_KINDS: [&str; 145] = [
+const REQUIRED_KINDS: [&str; 147] = [
     "aggregate goes on in another shard",
     "aggregate resumed",
     "aggregate suspended",
@@ -122,6 +122,7 @@ const REQUIRED_KINDS: [&str; 145] = [
     "many aggregates",
     "mapping restarts at its position",
     "mapping restarts at the first record",
+    "mark seen",
     "message delivered again",
     "message redriven",
     "message republished",
@@ -181,6 +182,7 @@ const REQUIRED_KINDS: [&str; 145] = [
     "tick missed",
     "transaction in an outage",
     "transaction overlaps another",
+    "twin rejected",
     "two ticks at once",
     "used key repeated",
     "writer crash",

@@ -20,16 +20,19 @@ pub struct Involved {
 }
 
 impl Involved {
-    /// Maximum other aggregates and claims that one request involves. The holder of a claim counts too.
+    /// Maximum other aggregates that one request involves. A claim that no aggregate has counts as one.
     pub const MAX: usize = 10;
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.aggregates.is_empty() && self.holders.is_empty()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.aggregates.len() + self.holders.len()
+    /// Whether there are too many, with those that are needed. A claim and its holder count once.
+    pub(crate) fn is_too_many_with(&self, needs: &[Need]) -> bool {
+        let needed = needs.iter().filter(|need| matches!(need, Need::Aggregate(_))).count();
+        let free = self.holders.values().filter(|holder| holder.is_none()).count();
+        (self.aggregates.len() + needed + free).max(self.holders.len() + needs.len() - needed) > Self::MAX
     }
 }
 

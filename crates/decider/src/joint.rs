@@ -92,11 +92,14 @@ impl Involved {
         }
     }
 
-    /// The error of a decision that needs to know more, or involves too many.
-    fn asked(&self, needs: Vec<Need>) -> JointError {
-        let is_too_many = self.len() + needs.len() > Self::MAX;
+    /// Fails if a decision needs to know more, or involves too many.
+    fn require(&self, needs: Vec<Need>) -> Result<(), JointError> {
+        let is_too_many = self.is_too_many_with(&needs);
+        if needs.is_empty() && !is_too_many {
+            return Ok(());
+        }
         let error = if is_too_many { CommandError::TooManyInvolved } else { CommandError::Needs(needs) };
-        JointError { aggregate: None, index: None, error }
+        Err(JointError { aggregate: None, index: None, error })
     }
 }
 
@@ -122,10 +125,12 @@ pub fn decide(
     if let [only] = requests {
         let decided = model(registry, own).and_then(|model| model.decide(before, &own.id, &only.commands, input));
         match decided {
-            Ok(decided) if decided.sent.is_empty() => return Ok(decided.into()),
+            Ok(decided) if decided.sent.is_empty() => {
+                return input.involved.require(Vec::new()).map(|()| decided.into());
+            }
             Ok(_) => {}
             Err(CommandError::Needs(needs)) if needs.contains(&Need::Aggregate(own.clone())) => {}
-            Err(CommandError::Needs(needs)) => return Err(input.involved.asked(needs)),
+            Err(CommandError::Needs(needs)) => input.involved.require(needs)?,
             Err(error) => {
                 let index = error.index().or((only.commands.len() == 1).then_some(0));
                 return Err(JointError { aggregate: None, index, error });
@@ -242,9 +247,9 @@ impl Joint<'_> {
             }
         }
         self.involved.aggregates.remove(self.own);
-        if !needs.is_empty() || self.involved.len() > Involved::MAX {
-            return Err(self.involved.asked(needs.into_iter().collect()));
-        }
+        // What counts is who had the claims before.
+        self.involved.holders.clone_from(&self.input.involved.holders);
+        self.involved.require(needs.into_iter().collect())?;
         self.parts.sort_by_key(|(key, _)| named.iter().position(|named| *named == key).unwrap_or(named.len()));
         self.note_what_is_together();
         let (_, own) = self.parts.remove(0);

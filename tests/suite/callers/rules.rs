@@ -3,7 +3,7 @@
 use daybook_command_handler::{Api, router};
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_projection::Projections;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::events::{ApiEvent, jwt, lambda};
 use super::{is_replayed, vault};
@@ -153,6 +153,26 @@ async fn holder_of_a_claim_is_revealed_only_to_callers_who_may_read_all_of_it() 
     for (who, status) in [(&carol, 303), (&reader, 303), (&courier, 404), (&visitor, 404)] {
         found.clone().of(who).send(&instance).await.expect(status);
     }
+    // So it is to those who want the value.
+    for (group, holder) in [("owners", json!("vault/1")), ("couriers", Value::Null), ("visitors", Value::Null)] {
+        let taken = ApiEvent::post("/vault", &json!({"id": "2"})).of(&of("carol", group)).send(&instance).await;
+        assert_eq!(taken.expect_problem(409, "claim-taken").body["holder"], holder, "{group}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn decision_reads_what_its_caller_may_not_read() {
+    let instance = vaults().await;
+    let [ann, courier] = [json!({"sub": "ann"}), json!({"sub": "eve", "cognito:groups": "[couriers]"})].map(jwt);
+    for (id, who) in [("1", &ann), ("2", &courier)] {
+        ApiEvent::post("/vault", &json!({ "id": id })).of(who).send(&instance).await.expect(201);
+    }
+    ApiEvent::get("/vault/1").of(&courier).send(&instance).await.expect_problem(403, "forbidden");
+    let give = json!({"command": "GiveToHolderOf", "data": {"vault": "1"}});
+    let given = ApiEvent::post("/vault/2/commands", &give).of(&courier).send(&instance).await.expect(200);
+    assert_eq!(given.body, json!({"id": "2", "version": 2}));
+    let read = ApiEvent::get("/vault/2").of(&ann).send(&instance).await.expect(200);
+    assert_eq!(read.body["state"], json!({"holder": "ann"}));
 }
 
 #[tokio::test(flavor = "multi_thread")]

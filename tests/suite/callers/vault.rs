@@ -32,6 +32,10 @@ enum Command {
     Give {
         to: String,
     },
+    /// Gives it to the holder of another vault.
+    GiveToHolderOf {
+        vault: String,
+    },
     /// Rejected with the holder in the text; with an event if it is recorded.
     Seize {
         is_recorded: bool,
@@ -60,6 +64,10 @@ impl Aggregate for Vault {
         Ok(vec![match command {
             Command::Open {} => Event::VaultOpened { holder: context.caller().principal.clone() },
             Command::Give { to } => Event::VaultGiven { to },
+            Command::GiveToHolderOf { vault } => {
+                let other = context.involve::<Self>(&vault)?;
+                Event::VaultGiven { to: other.and_then(|other| other.holder.clone()).unwrap_or_default() }
+            }
             Command::Seize { is_recorded } => {
                 let holder = state.holder.clone().unwrap_or_default();
                 let rejection = Rejection::new("Held", format!("{holder} holds it"));

@@ -1,6 +1,7 @@
 //! Corrections of claims that an earlier release did not have.
 
 use daybook_admin::{AdminCalls, Derived};
+use daybook_decider::Claim;
 use daybook_event_store::StoreError;
 use daybook_test_support::badge::Badge;
 use daybook_test_support::subject::Subject;
@@ -26,4 +27,26 @@ async fn claims_are_taken_as_far_as_a_transaction_can_hold_them() {
     assert!(matches!(&error, StoreError::Corrupt { item, .. } if item == "the claims of badge/2"), "{error:?}");
     // It is not repeated, as it is beside other writers.
     assert!(!table.operations().contains(&"TransactWriteItems".to_owned()));
+}
+
+#[tokio::test]
+async fn correction_beside_a_writer_is_that_of_the_state_and_the_claims_after_it() {
+    // The writer changes the aggregate itself, or only takes a value of it.
+    for (id, command, values, taken, elsewhere) in [
+        ("1", "GiveAgain", ["1-1", "new"], ["1-1"], None),
+        ("2", "Give", ["1-1", "new"], ["1-0"], Some("1-1 of badge/2".to_owned())),
+    ] {
+        let table = TestTable::new().await;
+        let (badge, store) = (unclaimed(&table, "1", 2).await, table.store());
+        table.proxy.take_calls();
+        let admin = store.admin();
+        let mut correcting = Box::pin(admin.correct(badge.model(), &badge.key, Derived::Claims(&[]), true));
+        table.proxy.hold(&mut correcting, |calls| calls.iter().any(|call| call.operation == "BatchGetItem")).await;
+        Subject::of::<Badge>(id).command(&table.direct_store(), command, json!({ "values": values })).await;
+        let corrected = correcting.await.unwrap().claims;
+        assert_eq!(corrected.taken.iter().map(Claim::value).collect::<Vec<_>>(), taken);
+        let others: Vec<_> =
+            corrected.elsewhere.iter().map(|(claim, of)| format!("{} of {of}", claim.value())).collect();
+        assert_eq!(others, Vec::from_iter(elsewhere));
+    }
 }

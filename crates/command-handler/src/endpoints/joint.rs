@@ -34,7 +34,7 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
                   state after those before it; after each follow those that it sends to others. Every one is authorized as if \
                   it were alone. A problem with one of them names it by `index` and `aggregate`. If the rules reject it, \
                   only the events that record the rejection are appended. `ifMatch` is the version that the aggregate must \
-                  have before the request. One request changes and reads at most 11 aggregates; each `claim` counts as one more.",
+                  have before the request. One request names, changes and reads at most 11 aggregates.",
     request_headers: &[WRITE_HEADERS],
     request_body: Some(RequestBody::Service(body)),
     successes: &[Success {

@@ -49,6 +49,12 @@ async fn command_is_sent_and_its_response_shown_as_it_is() {
     let repeated = visit.submit("/command/todo", &key).await;
     assert_eq!(repeated.between("href=\"/_console/aggregates/todo/", "\""), id);
     repeated.has("the response to an earlier request with this key");
+
+    let register =
+        [("command", "RegisterCustomer"), ("id", "1"), ("data.email", "Ann@example.com"), ("data.name", "Ann")];
+    visit.submit("/command/customer", &register).await.has("201 Created");
+    let claims = "<h3>Claims</h3><ul><li><code>personal-email:ann@example.com</code></li></ul>";
+    visit.page("/aggregates/customer/1").await.has(claims);
     visit.stop().await;
 }
 

@@ -311,8 +311,9 @@ fn events_and_messages_of_all_parts_have_numbers_of_their_own_and_ids_of_the_who
 
 #[test]
 fn limits_of_what_one_decision_involves() {
-    let ids: Vec<_> = (0..12).map(|number| format!("n{number}")).collect();
-    let mut world = World::of(&ids.iter().map(String::as_str).collect::<Vec<_>>());
+    let ids = ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9", "n10", "n11"];
+    // Each has its id as a tag.
+    let mut world = ids.into_iter().fold(World::of(&ids), |world, id| world.tagged(id, &[id]));
     let look = |others: usize| to("n0", "Do", json!({"look": ids[1..=others], "add": [1]}));
     assert_eq!(world.totals(&[look(Involved::MAX)]).len(), 1);
     assert_eq!(world.error(&[look(Involved::MAX + 1)]).error, CommandError::TooManyInvolved);
@@ -321,6 +322,19 @@ fn limits_of_what_one_decision_involves() {
     assert_eq!(world.error(&each(Involved::MAX + 2)).error, CommandError::TooManyInvolved);
     let made: Vec<_> = (0..12).map(|number| to(&format!("new{number}"), "Make", json!({}))).collect();
     assert_eq!(world.error(&made).error, CommandError::TooManyInvolved);
+    // A claim counts once with its holder, also if that releases it, and alone if it is free.
+    let find = |tags: &[&str], sent: Value| {
+        to("n0", "Do", json!({"find": tags, "add": [1], "send": [["n1", {"command": "Do", "data": sent}]]}))
+    };
+    for sent in [json!({}), json!({"tags": []})] {
+        assert_eq!(world.totals(&[find(&ids[1..=10], sent.clone())]).len(), 2);
+        assert_eq!(world.error(&[find(&ids[1..=11], sent.clone())]).error, CommandError::TooManyInvolved);
+        let one_free = [&ids[1..=10], &["free"]].concat();
+        assert_eq!(world.error(&[find(&one_free, sent)]).error, CommandError::TooManyInvolved);
+    }
+    let both = |others: usize, tag: &str| to("n0", "Do", json!({"look": ids[1..=others], "find": [tag], "add": [1]}));
+    assert_eq!([world.totals(&[both(10, "n1")]), world.totals(&[both(9, "free")])].map(|totals| totals.len()), [1, 1]);
+    assert_eq!(world.error(&[both(10, "free")]).error, CommandError::TooManyInvolved);
     // A circle of commands ends, and so does what is too much for one transaction; the last aggregate is named.
     let error = world.error(&[to("n0", "Do", json!({"ping": "n1"}))]);
     assert!(error.error == CommandError::TooMany && error.aggregate.is_some(), "{error:?}");

@@ -8,7 +8,7 @@ use ulid::Ulid;
 
 use super::claims::ClaimWrite;
 use crate::in_flight::DecisionInFlight;
-use crate::limits::{MAX_TRANSACTION_ITEMS, TooLarge};
+use crate::limits::{MAX_TRANSACTION, MAX_TRANSACTION_ITEMS, TooLarge};
 
 /// Maximum bytes of a batch of several decisions: a partition accepts 1,000 write units per second, and a transaction
 /// costs two for each kilobyte. A larger decision is appended alone.
@@ -96,8 +96,14 @@ impl Batch {
     /// row, at the version that was decided on.
     pub(crate) fn require(&mut self, row: &(String, String), check: TransactWriteItem) -> Result<(), TooLarge> {
         self.required = (!self.deadlines.contains_key(row)).then_some(check);
-        match self.items() {
-            items if items > MAX_TRANSACTION_ITEMS => Err(TooLarge::Items { items }),
+        self.check_size()
+    }
+
+    /// Fails if the items do not fit a transaction.
+    pub(super) fn check_size(&self) -> Result<(), TooLarge> {
+        match (self.items(), self.bytes) {
+            (items, _) if items > MAX_TRANSACTION_ITEMS => Err(TooLarge::Items { items }),
+            (_, bytes) if bytes > MAX_TRANSACTION => Err(TooLarge::Transaction { bytes }),
             _ => Ok(()),
         }
     }

@@ -13,12 +13,12 @@ use super::transaction::{Origin, metadata_item};
 use crate::error::StoreError;
 use crate::event_stream::EventStream;
 use crate::idempotency::ResponseToStore;
-use crate::limits::{MAX_TRANSACTION, MAX_TRANSACTION_ITEMS, TooLarge};
+use crate::limits::TooLarge;
 use crate::subject_keys::Keys;
 
 /// Why a transaction cannot be built.
 pub(crate) enum NotBuilt {
-    /// It is too large: all of it, or the rows of another aggregate.
+    /// It is too large, because of the rows of this aggregate, if it is one of several.
     TooLarge(TooLarge, Option<AggregateKey>),
     /// Two aggregates take the same claim.
     ClaimTaken {
@@ -56,20 +56,25 @@ impl EventStream<'_> {
             return Ok(self.batch(own.into(), to_store, Origin::Decision, holders, keys)??);
         }
         let holders = &self.with_moved(decisions, holders)?;
-        let mut batch = self.batch(own.into(), to_store, Origin::Decision, holders, keys)??;
+        let too_large = |of: Option<&AggregateKey>| {
+            let of = of.cloned();
+            move |limit| NotBuilt::TooLarge(limit, of)
+        };
+        // A request for one aggregate names no other one.
+        let of_own = Some(self.key).filter(|_| decisions.named > 0);
+        let own = self.batch(own.into(), to_store, Origin::Decision, holders, keys)?;
+        let mut batch = own.map_err(too_large(of_own))?;
         for (key, decided) in &decisions.others {
             let model = model(&key.aggregate_type).ok_or_else(|| self.corrupt(format!("no type of {key}")))?;
             let stream = self.store.stream(model, key);
             let part = stream.batch(decided.into(), None, Origin::Decision, holders, keys)?;
-            let part = part.map_err(|limit| NotBuilt::TooLarge(limit, Some(key.clone())))?;
+            let part = part.map_err(too_large(Some(key)))?;
             batch.add_other(self.store.table_name(), key, decided.version_before(), part);
+            batch.check_size().map_err(too_large(Some(key)))?;
         }
         self.add_checks(&mut batch, involved);
-        match (batch.items(), batch.bytes) {
-            (items, _) if items > MAX_TRANSACTION_ITEMS => Err(TooLarge::Items { items }.into()),
-            (_, bytes) if bytes > MAX_TRANSACTION => Err(TooLarge::Transaction { bytes }.into()),
-            _ => Ok(batch),
-        }
+        batch.check_size()?;
+        Ok(batch)
     }
 
     /// The checks of what a decision that appends nothing has looked at.

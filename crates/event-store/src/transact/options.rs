@@ -100,7 +100,7 @@ pub enum TransactError<E> {
     #[error("{limit}")]
     TooLarge {
         limit: TooLarge,
-        /// The aggregate with the rows that do, if it is another one than that of the request.
+        /// The aggregate with whose rows it does, if the request names several, or it is another one than that of the request.
         of: Option<AggregateKey>,
     },
     /// Anything else.
