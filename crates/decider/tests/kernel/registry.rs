@@ -19,7 +19,7 @@ trait Names: Send + Sync + 'static {
     const COMMANDS: Commands = Commands { create: "Begin", update: Some("Go"), delete: Some("End") };
 }
 
-struct Shell<N, E = Event, S = ()>(PhantomData<(N, E, S)>);
+struct Shell<N, E = Event, S = (), C = Command>(PhantomData<(N, E, S, C)>);
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
@@ -36,11 +36,12 @@ enum Event {
     Ended {},
 }
 
-impl<N, E, S> Aggregate for Shell<N, E, S>
+impl<N, E, S, C> Aggregate for Shell<N, E, S, C>
 where
     N: Names,
     E: Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static,
     S: Default + Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static,
+    C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
 {
     const TYPE: &'static str = N::TYPE;
     const STATE_VERSION: u32 = 1;
@@ -49,10 +50,10 @@ where
     const RETIRED: &'static [EventType] = N::RETIRED;
 
     type State = S;
-    type Command = Command;
+    type Command = C;
     type Event = E;
 
-    fn decide(_: &S, _: Command, _: &Context<'_, E>) -> Decision<E> {
+    fn decide(_: &S, _: C, _: &Context<'_, E>) -> Decision<E> {
         Ok(vec![])
     }
 
@@ -384,6 +385,35 @@ fn aggregate_whose_commands_name_no_command_cannot_be_registered() {
     ] {
         assert_eq!(error.reason, format!(r#"COMMANDS names {name:?}, which is not one of ["Begin", "Go", "End"]"#));
     }
+}
+
+/// Commands or events without the attributes of serde.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+enum Untagged {
+    Begin {},
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data")]
+enum Tolerant {
+    Begin {},
+    Go {},
+    End {},
+}
+
+#[test]
+fn types_without_their_attributes_cannot_be_registered() {
+    let event = registration_error::<Shell<Good, Untagged>>().reason;
+    let next_step = r#"; Event needs #[daybook::events], or #[serde(tag = "type", content = "data")]"#;
+    assert!(event.ends_with(next_step), "{event}");
+    assert_eq!(
+        registration_error::<Shell<Good, Event, (), Untagged>>().reason,
+        r#"Command needs #[daybook::commands], or #[serde(tag = "command", content = "data", deny_unknown_fields)], so that it has "Begin""#
+    );
+    assert_eq!(
+        registration_error::<Shell<Good, Event, (), Tolerant>>().reason,
+        r#"Command needs #[serde(deny_unknown_fields)]: "Begin" ignores what it does not know"#
+    );
 }
 
 /// A state whose `Default` or whose schema panics.
