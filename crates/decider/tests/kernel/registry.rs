@@ -416,6 +416,34 @@ fn types_without_their_attributes_cannot_be_registered() {
     );
 }
 
+#[derive(Deserialize, JsonSchema)]
+struct Content {}
+
+/// `C` is the data of the command that updates.
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+enum With<C> {
+    Begin,
+    Go(C),
+    End {},
+}
+
+#[test]
+fn data_of_a_command_with_a_route_of_its_own_is_an_object_or_absent() {
+    fn registered<C: DeserializeOwned + JsonSchema + Send + Sync + 'static>() -> Result<Registry, RegistrationError> {
+        Registry::new().with::<Shell<Good, Event, (), With<C>>>()
+    }
+    for error in [registered::<String>(), registered::<Vec<Content>>(), registered::<Option<u8>>()] {
+        assert_eq!(
+            error.err().unwrap().reason,
+            r#"the data of "Go" must be an object, because COMMANDS names it: give it named fields, such as Go { … }"#
+        );
+    }
+    for valid in [registered::<Content>(), registered::<Option<Content>>(), registered::<serde_json::Value>()] {
+        valid.unwrap();
+    }
+}
+
 /// A state whose `Default` or whose schema panics.
 #[derive(Clone, Serialize, Deserialize)]
 struct Fragile<const SCHEMA: bool>;
