@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
+use daybook_decider::given::given;
 use daybook_decider::registry::RESERVED_TYPES;
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, RegistrationError, Registry};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -442,6 +443,12 @@ fn data_of_a_command_with_a_route_of_its_own_is_an_object_or_absent() {
     for valid in [registered::<Content>(), registered::<Option<Content>>(), registered::<serde_json::Value>()] {
         valid.unwrap();
     }
+}
+
+#[test]
+#[should_panic(expected = r#"aggregate "shell": COMMANDS names "Start""#)]
+fn aggregate_that_cannot_be_registered_fails_its_test() {
+    given::<Shell<BadCreate>>([]);
 }
 
 /// A state whose `Default` or whose schema panics.
