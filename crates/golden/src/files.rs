@@ -37,6 +37,7 @@ impl GoldenFiles {
     /// events differ.
     pub fn check(&self) {
         let mut found = self.foreign_files();
+        found.extend(self.unregistered());
         for model in self.registry.iter() {
             if self.writes {
                 self.add_entries(model);
@@ -78,6 +79,24 @@ impl GoldenFiles {
                 )
             })
             .collect()
+    }
+
+    /// Each aggregate in the folder `src` beside this one that is not registered: no other test would notice it.
+    fn unregistered(&self) -> Vec<String> {
+        let mut paths = vec![self.folder.with_file_name("src")];
+        let mut found = Vec::new();
+        while let Some(path) = paths.pop() {
+            paths.extend(fs::read_dir(&path).into_iter().flatten().map(|entry| entry.unwrap().path()));
+            let source = fs::read_to_string(&path).ok().filter(|_| path.extension() == Some("rs".as_ref()));
+            for line in source.unwrap_or_default().lines() {
+                let name = line.strip_prefix("#[daybook::aggregate(\"").and_then(|rest| rest.split('"').next());
+                if let Some(name) = name.filter(|name| self.registry.get(name).is_none()) {
+                    let path = path.display();
+                    found.push(format!("{path}: {name} is not registered: add `.with::<…>()?` beside the other types"));
+                }
+            }
+        }
+        found
     }
 }
 
