@@ -1,6 +1,7 @@
 //! The golden files of a registry, and their entries.
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use daybook_decider::{Json, Meta, Model, RecordedEvent, Registry};
@@ -39,16 +40,24 @@ impl GoldenFiles {
         let mut found = self.foreign_files();
         found.extend(self.unregistered());
         for model in self.registry.iter() {
-            if self.writes {
-                self.add_entries(model);
-            }
-            let before = found.len();
-            self.check_events(model, &mut found);
-            if found.len() == before {
-                self.check_states(model, self.writes).unwrap_or_else(|difference| found.push(difference));
+            // A panic ends the checks of this type only.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.check_type(model, &mut found))) {
+                let printed = |_| format!("{}: the check panicked, as printed above", model.type_name());
+                found.push(panic.downcast().map_or_else(printed, |text| *text));
             }
         }
         assert!(found.is_empty(), "{}", found.join("\n\n"));
+    }
+
+    fn check_type(&self, model: &dyn Model, found: &mut Vec<String>) {
+        if self.writes {
+            self.add_entries(model);
+        }
+        let before = found.len();
+        self.check_events(model, found);
+        if found.len() == before {
+            self.check_states(model, self.writes).unwrap_or_else(|difference| found.push(difference));
+        }
     }
 
     /// The file of a type.

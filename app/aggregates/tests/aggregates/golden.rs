@@ -260,3 +260,17 @@ fn state_that_loses_something_in_a_snapshot_is_reported() {
         }
     }
 }
+
+#[test]
+fn type_that_cannot_be_compared_does_not_hide_the_differences_of_others() {
+    let folder = empty_folder("not-comparable");
+    let entry = |name| json!({"name": name, "version": 1, "shape": {}, "data": {}});
+    let events = ["Stepped", "Divided", "Counted"].map(entry);
+    fs::write(folder.join("steps.json"), json!(events).to_string()).unwrap();
+    fs::write(folder.join("order.json"), "[").unwrap();
+    let registry = Registry::new().with::<Order>().unwrap().with::<Steps>().unwrap().with::<Todo>().unwrap();
+    let report = report(&GoldenFiles::new(registry, &folder));
+    for part in ["order.json: EOF while parsing", "steps: no snapshot of the state", "todo.json is missing"] {
+        assert!(report.contains(part), "{part} is not in {report}");
+    }
+}
