@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct Order;
 
 /// The state of an order. Amounts are in minor units.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[daybook::state]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Order")]
 pub struct State {

@@ -179,7 +179,7 @@ pub trait Aggregate: Send + Sync + 'static {
     }
 }
 
-/// The commands behind the HTTP routes whose request names no command.
+/// The commands behind the HTTP routes whose request names no command. The data of each is an object or absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commands {
     /// `POST /{type}`. The only command that an aggregate without events accepts.

@@ -10,7 +10,7 @@ use crate::json::Json;
 use crate::model::{Model, StateError};
 use crate::process::Source;
 use crate::record::MAX_NAME;
-use crate::variant_names::{is_strict, names_in_schema};
+use crate::variant_names::{is_object, is_strict, names_in_schema};
 
 /// Path segments that are routes of their own and so cannot name an aggregate type.
 pub const RESERVED_TYPES: &[&str] = &["commands", "events", "views", "openapi.json"];
@@ -118,6 +118,13 @@ impl Registry {
         if let Some(tolerant) = commands.iter().find(|command| !is_strict(&schemas.command, command)) {
             return Err(format!(
                 "Command needs #[serde(deny_unknown_fields)]: {tolerant:?} ignores what it does not know"
+            ));
+        }
+        let Commands { create, update, delete } = A::COMMANDS;
+        let mut named = [Some(create), update, delete].into_iter().flatten();
+        if let Some(command) = named.find(|command| !is_object(&schemas.command, command)) {
+            return Err(format!(
+                "the data of {command:?} must be an object, because COMMANDS names it: give it named fields, such as {command} {{ … }}"
             ));
         }
         check_default(model)

@@ -63,13 +63,28 @@ pub(crate) fn names_in_schema(schema: &Schema, tag: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether the schema of such an enum admits no unknown member beside the tag and the content of a variant.
-pub(crate) fn is_strict(schema: &Schema, name: &str) -> bool {
+/// The variants of this name in the schema of such an enum.
+fn variants_in_schema<'a>(schema: &'a Schema, name: &str) -> impl Iterator<Item = &'a Value> {
     let variants = schema.get("oneOf").and_then(|variants| variants.as_array());
-    let is_named = |variant: &&Value| {
+    let is_named = move |variant: &&Value| {
         variant["properties"].as_object().is_some_and(|members| members.values().any(|member| member["const"] == name))
     };
-    variants.into_iter().flatten().filter(is_named).all(|variant| variant["additionalProperties"] == false)
+    variants.into_iter().flatten().filter(is_named)
+}
+
+/// Whether the schema of such an enum admits no unknown member beside the tag and the content of a variant.
+pub(crate) fn is_strict(schema: &Schema, name: &str) -> bool {
+    variants_in_schema(schema, name).all(|variant| variant["additionalProperties"] == false)
+}
+
+/// Whether the content of a variant can be an object, or is absent.
+pub(crate) fn is_object(schema: &Schema, name: &str) -> bool {
+    variants_in_schema(schema, name).all(|variant| {
+        let data = &variant["properties"]["data"];
+        let target = data["$ref"].as_str().and_then(|reference| schema.pointer(reference.trim_start_matches('#')));
+        let kind = &target.unwrap_or(data)["type"];
+        kind.is_null() || kind == "object" || kind.as_array().is_some_and(|kinds| kinds.contains(&"object".into()))
+    })
 }
 
 /// What serde reads of a tag.

@@ -1,6 +1,7 @@
 //! The golden files of a registry, and their entries.
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use daybook_decider::{Json, Meta, Model, RecordedEvent, Registry};
@@ -37,17 +38,26 @@ impl GoldenFiles {
     /// events differ.
     pub fn check(&self) {
         let mut found = self.foreign_files();
+        found.extend(self.unregistered());
         for model in self.registry.iter() {
-            if self.writes {
-                self.add_entries(model);
-            }
-            let before = found.len();
-            self.check_events(model, &mut found);
-            if found.len() == before {
-                self.check_states(model, self.writes).unwrap_or_else(|difference| found.push(difference));
+            // A panic ends the checks of this type only.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.check_type(model, &mut found))) {
+                let printed = |_| format!("{}: the check panicked, as printed above", model.type_name());
+                found.push(panic.downcast().map_or_else(printed, |text| *text));
             }
         }
         assert!(found.is_empty(), "{}", found.join("\n\n"));
+    }
+
+    fn check_type(&self, model: &dyn Model, found: &mut Vec<String>) {
+        if self.writes {
+            self.add_entries(model);
+        }
+        let before = found.len();
+        self.check_events(model, found);
+        if found.len() == before {
+            self.check_states(model, self.writes).unwrap_or_else(|difference| found.push(difference));
+        }
     }
 
     /// The file of a type.
@@ -78,6 +88,24 @@ impl GoldenFiles {
                 )
             })
             .collect()
+    }
+
+    /// Each aggregate in the folder `src` beside this one that is not registered: no other test would notice it.
+    fn unregistered(&self) -> Vec<String> {
+        let mut paths = vec![self.folder.with_file_name("src")];
+        let mut found = Vec::new();
+        while let Some(path) = paths.pop() {
+            paths.extend(fs::read_dir(&path).into_iter().flatten().map(|entry| entry.unwrap().path()));
+            let source = fs::read_to_string(&path).ok().filter(|_| path.extension() == Some("rs".as_ref()));
+            for line in source.unwrap_or_default().lines() {
+                let name = line.strip_prefix("#[daybook::aggregate(\"").and_then(|rest| rest.split('"').next());
+                if let Some(name) = name.filter(|name| self.registry.get(name).is_none()) {
+                    let path = path.display();
+                    found.push(format!("{path}: {name} is not registered: add `.with::<…>()?` beside the other types"));
+                }
+            }
+        }
+        found
     }
 }
 

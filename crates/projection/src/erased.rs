@@ -81,9 +81,9 @@ impl<P: Projection> ProjectionModel for ProjectionModelOf<P> {
 
     fn merge(&self, parts: &[Json]) -> Result<Option<Json>, RowError> {
         let [first, others @ ..] = parts else { return Ok(None) };
-        // Most rows have one part, which is not read and written again.
-        let Some(merge) = P::SHARDS.merge.filter(|_| !others.is_empty()) else { return Ok(Some(first.clone())) };
         let mut merged = read::<P>(first)?;
+        // Most rows have one part, which is not written again.
+        let Some(merge) = P::SHARDS.merge.filter(|_| !others.is_empty()) else { return Ok(Some(first.clone())) };
         for part in others {
             let part = read::<P>(part)?;
             merged = catch(P::NAME, || calling("merge", || merge(merged, part)))?;

@@ -229,8 +229,8 @@ fn parts_are_merged_in_order() {
         model.merge(&parts).map(|row| row.map(|row| row.text().to_owned()))
     };
     assert_eq!(merge(&[]), Ok(None));
-    // One part is not read.
-    assert_eq!(merge(&[json!("x")]), Ok(Some("\"x\"".to_owned())));
+    assert_eq!(merge(&[json!([1])]), Ok(Some("[1]".to_owned())));
+    assert!(merge(&[json!("x")]).is_err(), "a single part is read too");
     assert_eq!(merge(&[json!([1]), json!([2]), json!([3])]), Ok(Some("[1,2,3]".to_owned())));
     assert!(merge(&[json!([1]), json!("x")]).is_err());
 }

@@ -141,6 +141,23 @@ fn example_of_an_event_is_written_as_the_code_stores_it() {
 }
 
 #[test]
+fn aggregate_that_is_not_registered_is_reported() {
+    let folder = empty_folder("unregistered");
+    fs::create_dir_all(folder.join("src/kinds")).unwrap();
+    let source = |names: [&str; 2]| names.map(|name| format!("#[daybook::aggregate(\"{name}\")]\nimpl …\n")).concat();
+    fs::write(folder.join("src/todo.rs"), source(["todo", "note"])).unwrap();
+    fs::write(folder.join("src/kinds/other.rs"), source(["other", "todo"])).unwrap();
+    fs::write(folder.join("src/README.md"), source(["text", "text"])).unwrap();
+    let report = report(&GoldenFiles::new(Registry::new().with::<Todo>().unwrap(), folder.join("golden")).writing());
+    let mut lines: Vec<_> = report.split("\n\n").collect();
+    lines.sort_unstable();
+    let found = ["kinds/other.rs: other", "todo.rs: note"].map(|name| {
+        format!("{}/src/{name} is not registered: add `.with::<…>()?` beside the other types", folder.display())
+    });
+    assert_eq!(lines, found);
+}
+
+#[test]
 fn entry_of_an_earlier_form_gets_what_it_is_read_as_and_stays_as_it_is() {
     let folder = empty_folder("earlier-form");
     let files = || GoldenFiles::new(Registry::new().with::<Order>().unwrap(), &folder);
@@ -241,5 +258,19 @@ fn state_that_loses_something_in_a_snapshot_is_reported() {
         for part in parts {
             assert!(report.contains(part), "{part} is not in {report}");
         }
+    }
+}
+
+#[test]
+fn type_that_cannot_be_compared_does_not_hide_the_differences_of_others() {
+    let folder = empty_folder("not-comparable");
+    let entry = |name| json!({"name": name, "version": 1, "shape": {}, "data": {}});
+    let events = ["Stepped", "Divided", "Counted"].map(entry);
+    fs::write(folder.join("steps.json"), json!(events).to_string()).unwrap();
+    fs::write(folder.join("order.json"), "[").unwrap();
+    let registry = Registry::new().with::<Order>().unwrap().with::<Steps>().unwrap().with::<Todo>().unwrap();
+    let report = report(&GoldenFiles::new(registry, &folder));
+    for part in ["order.json: EOF while parsing", "steps: no snapshot of the state", "todo.json is missing"] {
+        assert!(report.contains(part), "{part} is not in {report}");
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 
 use aggregates::{account, order, todo};
+use daybook::jiff::Timestamp;
 use daybook_decider::{
     Aggregate, Caller, CommandRequest, DecisionInput, Folded, Json, Meta, Model, OutboxMessage, RecordedEvent, Registry,
 };
-use jiff::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,5 +1,6 @@
 //! A stream begins with the first of `EVENTS`, from whose feed the aggregates of the type are listed.
 
+use daybook_decider::given::given;
 use daybook_decider::{Aggregate, CommandError, Commands, Context, Decision, EventType, Rejection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use crate::support::{Subject, names};
 /// An aggregate whose commands contain the events to append.
 struct Door;
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Clone, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 enum Command {
     Build { events: Vec<Event> },
@@ -18,7 +19,7 @@ enum Command {
     Reject {},
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 enum Event {
     DoorKnocked {},
@@ -91,4 +92,17 @@ fn creation_without_an_event_is_an_error() {
     // On an existing aggregate, a command without an event succeeds.
     let built = door.after(&[command("Build", &[BUILT])]);
     assert_eq!(names(&door.decide(&built, &[command("Knock", &[])]).unwrap()), [""; 0]);
+}
+
+#[test]
+#[should_panic(expected = "a stream must begin with the first of EVENTS")]
+fn creation_that_begins_with_another_event_fails_its_test() {
+    let events = vec![Event::DoorKnocked {}];
+    given::<Door>([]).when(Command::Build { events: events.clone() }).then(events);
+}
+
+#[test]
+#[should_panic(expected = "a new aggregate needs an event: without one, the API answers 500")]
+fn creation_without_an_event_fails_its_test() {
+    given::<Door>([]).when(Command::Build { events: vec![] }).then([]);
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
+use daybook_decider::given::given;
 use daybook_decider::registry::RESERVED_TYPES;
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, RegistrationError, Registry};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -19,7 +20,7 @@ trait Names: Send + Sync + 'static {
     const COMMANDS: Commands = Commands { create: "Begin", update: Some("Go"), delete: Some("End") };
 }
 
-struct Shell<N, E = Event, S = ()>(PhantomData<(N, E, S)>);
+struct Shell<N, E = Event, S = (), C = Command>(PhantomData<(N, E, S, C)>);
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
@@ -36,11 +37,12 @@ enum Event {
     Ended {},
 }
 
-impl<N, E, S> Aggregate for Shell<N, E, S>
+impl<N, E, S, C> Aggregate for Shell<N, E, S, C>
 where
     N: Names,
     E: Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static,
     S: Default + Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static,
+    C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
 {
     const TYPE: &'static str = N::TYPE;
     const STATE_VERSION: u32 = 1;
@@ -49,10 +51,10 @@ where
     const RETIRED: &'static [EventType] = N::RETIRED;
 
     type State = S;
-    type Command = Command;
+    type Command = C;
     type Event = E;
 
-    fn decide(_: &S, _: Command, _: &Context<'_, E>) -> Decision<E> {
+    fn decide(_: &S, _: C, _: &Context<'_, E>) -> Decision<E> {
         Ok(vec![])
     }
 
@@ -384,6 +386,69 @@ fn aggregate_whose_commands_name_no_command_cannot_be_registered() {
     ] {
         assert_eq!(error.reason, format!(r#"COMMANDS names {name:?}, which is not one of ["Begin", "Go", "End"]"#));
     }
+}
+
+/// Commands or events without the attributes of serde.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+enum Untagged {
+    Begin {},
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data")]
+enum Tolerant {
+    Begin {},
+    Go {},
+    End {},
+}
+
+#[test]
+fn types_without_their_attributes_cannot_be_registered() {
+    let event = registration_error::<Shell<Good, Untagged>>().reason;
+    let next_step = r#"; Event needs #[daybook::events], or #[serde(tag = "type", content = "data")]"#;
+    assert!(event.ends_with(next_step), "{event}");
+    assert_eq!(
+        registration_error::<Shell<Good, Event, (), Untagged>>().reason,
+        r#"Command needs #[daybook::commands], or #[serde(tag = "command", content = "data", deny_unknown_fields)], so that it has "Begin""#
+    );
+    assert_eq!(
+        registration_error::<Shell<Good, Event, (), Tolerant>>().reason,
+        r#"Command needs #[serde(deny_unknown_fields)]: "Begin" ignores what it does not know"#
+    );
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Content {}
+
+/// `C` is the data of the command that updates.
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+enum With<C> {
+    Begin,
+    Go(C),
+    End {},
+}
+
+#[test]
+fn data_of_a_command_with_a_route_of_its_own_is_an_object_or_absent() {
+    fn registered<C: DeserializeOwned + JsonSchema + Send + Sync + 'static>() -> Result<Registry, RegistrationError> {
+        Registry::new().with::<Shell<Good, Event, (), With<C>>>()
+    }
+    for error in [registered::<String>(), registered::<Vec<Content>>(), registered::<Option<u8>>()] {
+        assert_eq!(
+            error.err().unwrap().reason,
+            r#"the data of "Go" must be an object, because COMMANDS names it: give it named fields, such as Go { … }"#
+        );
+    }
+    for valid in [registered::<Content>(), registered::<Option<Content>>(), registered::<serde_json::Value>()] {
+        valid.unwrap();
+    }
+}
+
+#[test]
+#[should_panic(expected = r#"aggregate "shell": COMMANDS names "Start""#)]
+fn aggregate_that_cannot_be_registered_fails_its_test() {
+    given::<Shell<BadCreate>>([]);
 }
 
 /// A state whose `Default` or whose schema panics.
