@@ -101,7 +101,7 @@ pub async fn catch_up(
     let mut counts = CatchUpCounts { dry_run: !options.sends, since: timestamp(since), ..CatchUpCounts::default() };
     let pacer = Pacer::new(options.rate, stack.interrupt.clone());
     let stopped_early = OperatorError::store(STOPPED_EARLY);
-    let mut pages = selection.list(stack, &store, None)?.chunks(ChangedAggregates::MAX);
+    let mut pages = selection.list(&stack.registry, &stack.interrupt, &store, None)?.chunks(ChangedAggregates::MAX);
     while let Some(page) = pages.next().await {
         let page = page.into_iter().collect::<Result<Vec<_>, _>>().map_err(&stopped_early)?;
         let keys: BTreeSet<_> = page.iter().filter_map(|listed| listed.key.clone()).collect();

@@ -63,8 +63,8 @@ pub async fn relay(stack: &Stack) -> Result<Relay, OperatorError> {
     let function = stack.required("STREAM_RELAY_NAME")?;
     let lambda = SignedCalls::connect(&stack.environment, LAMBDA).await?;
     let cloudwatch = SignedCalls::connect(&stack.environment, CLOUDWATCH).await?;
-    let (mappings, age) = tokio::try_join!(relay_mappings(&lambda, &function), iterator_age(&cloudwatch, &function))?;
-    Ok(Relay { mappings, age })
+    let mappings = relay_mappings(&lambda, &function).await?;
+    Ok(Relay { mappings, age: iterator_age(&cloudwatch, &function).await? })
 }
 
 /// The messages of the last log lines about unsettled messages. Some may have been sent since.

@@ -12,7 +12,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::error::OperatorError;
 use crate::listing::{Cursor, ListedAggregate, Listing, indexed};
-use crate::stack::Stack;
+use crate::pacing::Interrupt;
 
 /// Which aggregates.
 #[derive(Clone, Debug, Default, Args)]
@@ -56,7 +56,8 @@ impl Selection {
 
     pub fn list<'a>(
         &self,
-        Stack { registry, interrupt, .. }: &'a Stack,
+        registry: &Registry,
+        interrupt: &'a Interrupt,
         store: &'a EventStore,
         after: Option<&Cursor>,
     ) -> Result<Listing<'a>, OperatorError> {

@@ -70,7 +70,7 @@ impl WalkOptions {
         scan: bool,
     ) -> Result<Walk<'a>, OperatorError> {
         let Self { selection, concurrency, .. } = self;
-        let listing = selection.list(stack, store, selection.after.as_ref())?;
+        let listing = selection.list(&stack.registry, &stack.interrupt, store, selection.after.as_ref())?;
         selection.check(store, &stack.registry).await?;
         let listing = if scan { scanned(store, &stack.interrupt) } else { listing };
         Ok(Walk { stack, concurrency: *concurrency, listing })

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::clock::LocalClock;
 use crate::json_protocol::CallError;
-use crate::messaging::faults::{Faults, FunctionFault, KillFault};
+use crate::messaging::faults::{CallFault, Faults, FunctionFault, KillFault};
 use crate::messaging::sqs::queues::{Counts, DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, name_of};
 use crate::state::{BusQuery, Journal, StackState, StateError};
 
@@ -226,6 +226,23 @@ impl Bus {
     /// Replaces all faults, used up or not.
     pub fn set_faults(&self, faults: Faults) {
         self.state().faults = faults;
+    }
+
+    /// Takes the fault of the next call from a script, and waits as long as it requires.
+    pub(crate) async fn next_fault(&self, script: fn(&mut Faults) -> &mut Vec<CallFault>) -> CallFault {
+        let fault = CallFault::next(script(&mut self.state().faults));
+        tokio::time::sleep(Duration::from_millis(fault.delay_ms)).await;
+        fault
+    }
+
+    /// The same. Fails the call if the fault requires this before it is executed.
+    pub(crate) async fn begin_call(
+        &self,
+        script: fn(&mut Faults) -> &mut Vec<CallFault>,
+    ) -> Result<CallFault, CallError> {
+        let fault = self.next_fault(script).await;
+        fault.fail_before()?;
+        Ok(fault)
     }
 
     /// The fault of the next invocation of a function with an event or a batch.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::{Bus, Delivered, EventRule, State, event_bus_name};
-use crate::messaging::faults::{CallFault, DeliveryFault};
+use crate::messaging::faults::DeliveryFault;
 use crate::messaging::sqs::queues::{QueueMessage, TargetOutcome, dead_letter_queue_of, name_of};
 use crate::state::StateError;
 
@@ -187,7 +187,7 @@ pub(crate) fn delete_rule(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallEr
 }
 
 pub(crate) async fn describe_event_bus(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::begin(bus, |faults| &mut faults.describe_event_bus).await?;
+    let fault = bus.begin_call(|faults| &mut faults.describe_event_bus).await?;
     let request: Value = json_protocol::read(body)?;
     let name = event_bus_name(request["Name"].as_str().unwrap_or("default"));
     if !bus.state().has_event_bus(name) {

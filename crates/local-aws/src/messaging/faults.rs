@@ -10,7 +10,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::json_protocol::{CallError, CallResponse};
-use crate::messaging::bus::Bus;
 
 /// The message of an error that an injected fault causes.
 pub(crate) const INJECTED: &str = "injected fault";
@@ -169,18 +168,9 @@ pub struct Rule {
 }
 
 impl CallFault {
-    /// Takes the fault of the next call from a script, and waits as long as it requires.
-    pub(crate) async fn next(bus: &Bus, script: fn(&mut Faults) -> &mut Vec<Self>) -> Self {
-        let fault = next(script(&mut bus.state().faults), |fault| fault.forever).unwrap_or_default();
-        tokio::time::sleep(Duration::from_millis(fault.delay_ms)).await;
-        fault
-    }
-
-    /// The same. Fails the call if the fault requires this before it is executed.
-    pub(crate) async fn begin(bus: &Bus, script: fn(&mut Faults) -> &mut Vec<Self>) -> Result<Self, CallError> {
-        let fault = Self::next(bus, script).await;
-        fault.fail_before()?;
-        Ok(fault)
+    /// Takes the fault of the next call from a script.
+    pub(crate) fn next(script: &mut Vec<Self>) -> Self {
+        next(script, |fault| fault.forever).unwrap_or_default()
     }
 
     /// Fails a call before it is executed, if the fault requires this.

@@ -12,7 +12,6 @@ use serde_json::json;
 
 use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::Bus;
-use crate::messaging::faults::CallFault;
 use crate::state::{Journal, StateError};
 
 /// The ARN of the key, whose id is `local`.
@@ -32,7 +31,7 @@ struct KmsRequest {
 }
 
 pub(crate) async fn encrypt(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::begin(bus, |faults| &mut faults.encrypt).await?;
+    let fault = bus.begin_call(|faults| &mut faults.encrypt).await?;
     let request: KmsRequest = json_protocol::read(body)?;
     request.check_key(true)?;
     let mut data = bytes("plaintext", &request.plaintext, MAX_PLAINTEXT)?;
@@ -44,7 +43,7 @@ pub(crate) async fn encrypt(bus: &Bus, body: &[u8]) -> Result<CallResponse, Call
 }
 
 pub(crate) async fn decrypt(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::begin(bus, |faults| &mut faults.decrypt).await?;
+    let fault = bus.begin_call(|faults| &mut faults.decrypt).await?;
     let request: KmsRequest = json_protocol::read(body)?;
     request.check_key(false)?;
     let mut blob = bytes("ciphertextBlob", &request.ciphertext_blob, MAX_CIPHERTEXT)?;

@@ -36,7 +36,7 @@ struct PutEventsRequestEntry {
 }
 
 pub(crate) async fn put_events(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::next(bus, |faults| &mut faults.put_events).await;
+    let fault = bus.next_fault(|faults| &mut faults.put_events).await;
     let PutEventsRequest { entries } = json_protocol::read(body)?;
     let call = PutEventsCall { entries: entries.len(), bytes: entries.iter().map(size).sum(), results: vec![] };
     if let Some(text) = fault.text_instead() {

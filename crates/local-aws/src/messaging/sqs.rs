@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::Bus;
-use crate::messaging::faults::{CallFault, INJECTED, Rule};
+use crate::messaging::faults::{INJECTED, Rule};
 use crate::messaging::sqs::queues::Counts;
 
 pub use queues::{QueueMessage, TargetOutcome, TargetRecord};
@@ -49,7 +49,7 @@ struct MessageAttribute {
 
 /// Sends a message. The response does not contain the MD5 of the body, which the SDK for Rust does not check.
 pub(crate) async fn send_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::begin(bus, |faults| &mut faults.send_message).await?;
+    let fault = bus.begin_call(|faults| &mut faults.send_message).await?;
     let request: SendMessageRequest = json_protocol::read(body)?;
     check_message(&request)?;
     let mut state = bus.state();
@@ -106,7 +106,7 @@ struct QueueRequest {
 }
 
 pub(crate) async fn get_queue_attributes(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::begin(bus, |faults| &mut faults.get_queue_attributes).await?;
+    let fault = bus.begin_call(|faults| &mut faults.get_queue_attributes).await?;
     let QueueRequest { queue_url, attribute_names, .. } = json_protocol::read(body)?;
     bus.state().queues.check(&queue_url)?;
     let Counts { visible, hidden, delayed } = bus.state().queues.counts(&queue_url);

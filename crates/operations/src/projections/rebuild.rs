@@ -124,10 +124,13 @@ pub async fn rebuild(
             let since = lead(&visitor, &mut progress).await.map_err(&error)?;
             wait_for_projector(stack, &queue, since, options.wait_for_projector).await?;
         }
-        let listing = selection.list(stack, &store, progress.after.as_ref()).map_err(|error| match error {
-            OperatorError::Usage(text) => OperatorError::Usage(format!("{text}; --restart begins anew")),
-            other => other,
-        })?;
+        let listing =
+            selection.list(&stack.registry, &stack.interrupt, &store, progress.after.as_ref()).map_err(|error| {
+                match error {
+                    OperatorError::Usage(text) => OperatorError::Usage(format!("{text}; --restart begins anew")),
+                    other => other,
+                }
+            })?;
         let walked = walk(stack, &visitor, listing, &mut progress, &meter, &mut report).await;
         progress.usage += meter.take();
         if walked.is_err() || stack.interrupt.is_cancelled() {

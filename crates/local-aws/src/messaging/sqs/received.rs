@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::Bus;
-use crate::messaging::faults::{CallFault, INJECTED};
+use crate::messaging::faults::INJECTED;
 use crate::messaging::sqs::queues::Queued;
 use crate::messaging::sqs::{check_range, check_visibility_timeout, check_wait_time, query_code};
 use crate::state::StateError;
@@ -34,7 +34,7 @@ struct ReceiveMessageRequest {
 }
 
 pub(crate) async fn receive_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::begin(bus, |faults| &mut faults.receive_message).await?;
+    let fault = bus.begin_call(|faults| &mut faults.receive_message).await?;
     let request: ReceiveMessageRequest = json_protocol::read(body)?;
     if let Some(text) = fault.text_instead() {
         return Ok(text);
@@ -139,14 +139,14 @@ struct Receipt {
 }
 
 pub(crate) async fn delete_message(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::begin(bus, |faults| &mut faults.delete_message).await?;
+    let fault = bus.begin_call(|faults| &mut faults.delete_message).await?;
     let Receipt { queue_url, receipt_handle, .. } = json_protocol::read(body)?;
     bus.state().delete(&queue_url, &receipt_handle)?;
     fault.respond(json!({}))
 }
 
 pub(crate) async fn delete_message_batch(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallError> {
-    let fault = CallFault::begin(bus, |faults| &mut faults.delete_message).await?;
+    let fault = bus.begin_call(|faults| &mut faults.delete_message).await?;
     let ReceiptBatch { queue_url, entries } = json_protocol::read(body)?;
     bus.state().queues.check(&queue_url)?;
     fault.respond(each(entries, |index, receipt| match fault.of_entry(index) {
@@ -250,7 +250,7 @@ impl ReceivedMessage {
 impl Bus {
     /// Waits for messages of a queue, receives up to `most`, and hides them for a duration. Returns none after a while.
     pub async fn receive(&self, queue: &str, most: usize, hide: Duration) -> Result<Vec<ReceivedMessage>, String> {
-        let begun = CallFault::begin(self, |faults| &mut faults.receive_message).await;
+        let begun = self.begin_call(|faults| &mut faults.receive_message).await;
         begun.map_err(|error| error.message)?;
         let received = receive(self, queue, (most, hide), Instant::now() + WAIT, ReceivedMessage::new).await;
         received.map_err(|error| error.to_string())
@@ -258,7 +258,7 @@ impl Bus {
 
     /// Deletes a received message. Has no effect if it was received again since.
     pub async fn delete(&self, queue: &str, message: &ReceivedMessage) {
-        let begun = CallFault::begin(self, |faults| &mut faults.delete_message).await;
+        let begun = self.begin_call(|faults| &mut faults.delete_message).await;
         let deleted = begun.and_then(|_| self.state().delete(queue, &message.receipt_handle));
         if let Err(error) = deleted {
             tracing::error!(queue, error = error.message, "cannot delete a message");
