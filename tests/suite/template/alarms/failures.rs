@@ -281,8 +281,8 @@ pub(super) const FAILURES: &[Failure] = &[
         tried: By(&[|| trials::queue_rejects_messages().boxed_local()]),
     },
     Failure {
-        name: "a dead-letter message is left for ten days",
-        moves: &[(QUEUED, To(1.0)), (DEAD_LETTER_AGE, To(900_000.0))],
+        name: "a dead-letter message is left for five days",
+        moves: &[(QUEUED, To(1.0)), (DEAD_LETTER_AGE, To(433_000.0))],
         load: Normal,
         tried: Not("SQS counts the age of its messages; the local queue does not"),
     },
