@@ -195,9 +195,12 @@ fn each_target_has_alarms_and_each_alarm_its_section() {
             .iter()
             .fold(alarm_name, |name, (target, _)| name.replace(&format!("-{target}-rule"), "-TARGET-rule"));
         assert!(page.contains(&format!("`{of_target}`")), "the page does not name {of_target}");
-        for actions in ["AlarmActions", "OKActions"] {
-            assert_eq!(alarm["Properties"][actions][1], json!(["NotificationsTopicArn"]), "{name}");
-        }
+        assert_eq!(alarm["Properties"]["AlarmActions"][1], json!(["NotificationsTopicArn"]), "{name}");
+        // The messages of an empty queue may have expired, and a lost message stays lost.
+        let is_silent = ["UndeliveredArrived", "FailedArrived", "MessagesOld"].contains(&name.as_str());
+        let expected =
+            if is_silent || name.ends_with("Lost") { &Value::Null } else { &alarm["Properties"]["AlarmActions"] };
+        assert_eq!(alarm["Properties"].get("OKActions").unwrap_or(&Value::Null), expected, "{name}");
     }
     for (name, target) in TARGETS {
         for (metric, alarm) in [("FailedInvocations", "RuleFailed"), ("InvocationsFailedToBeSentToDlq", "RuleLost")] {
