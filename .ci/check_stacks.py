@@ -6,7 +6,7 @@ listens on a port, and no call leaves the machine.
 
 All sets of parameters, of samconfig.toml and of this script, must reach `CREATE_COMPLETE`, and the updates from each set of a
 template to each other one `UPDATE_COMPLETE`. No resource may refer to one that the set does not create. Each condition of the
-templates is true in one set and false in another. After each update and the deletion of the stack, all resources with data
+templates is true in one set and false in another. After each update and the deletion of each stack, all resources with data
 must still exist, and after the deletion nothing else. An update creates what a condition adds, and deletes what it removes. It
 replaces a resource if one of its properties changes that CloudFormation cannot change, and fails if that resource has a name.
 
@@ -620,6 +620,7 @@ class Stacks(unittest.TestCase):
                 for name in stacks() if file == "template.yaml" else [STACK]:
                     of_stack = file if name == STACK else "nested stacks"
                     values |= {(of_stack, *pair) for pair in stack(name).resource_map.lazy_condition_map.items()}
+                self.assert_deletion_leaves(self.data())
         for file, name in {(file, name) for file, name, _ in values}:
             with self.subTest(f"{file}: {name}"):
                 self.assertEqual({value for *of, value in values if of == [file, name]}, {True, False})
@@ -686,13 +687,17 @@ class Stacks(unittest.TestCase):
                         kept |= self.update(file, sets[after], kept, created)
                     except Exception as error:
                         raise AssertionError(f"the update from {before} to {after} fails") from error
-                self.unprotect_views()
-                delete(STACK)
-                self.assertEqual(stacks(), {})
-                self.assertEqual(client("lambda").list_functions()["Functions"], [])
-                self.assertEqual([role["RoleName"] for role in client("iam").list_roles()["Roles"]], ["command-handler"])
-                if kept:
-                    self.assertEqual(self.existing(), kept | {("Table", "restored")})
+                self.assert_deletion_leaves(kept)
+
+    def assert_deletion_leaves(self, kept):
+        """Deletes the stack, and asserts that only this of it is left."""
+        self.unprotect_views()
+        delete(STACK)
+        self.assertEqual(stacks(), {})
+        self.assertEqual(client("lambda").list_functions()["Functions"], [])
+        self.assertEqual([role["RoleName"] for role in client("iam").list_roles()["Roles"]], ["command-handler"])
+        if kept:
+            self.assertEqual(self.existing(), kept | {("Table", "restored")})
 
     def update(self, file, parameters, kept, created):
         """Updates the stack, and returns its resources with data. Those of `kept` must still exist; only `created` may be new."""

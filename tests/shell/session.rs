@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 
 /// The programs of all pages. Another one is an error, because the shell does not find it.
 const PROGRAMS: [&str; 24] = [
-    "deploy/check-api",
     "aws",
     "awscurl",
+    "bash",
     "cargo",
     "cp",
     "curl",

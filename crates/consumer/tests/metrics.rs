@@ -96,4 +96,13 @@ async fn each_invocation_writes_what_became_of_its_messages() {
         let of_aws = line.starts_with("Approximate") || line == "TriggeredRules";
         assert!(of_aws || NAMES.iter().any(|(name, _)| *name == line), "no metric is called {line}");
     }
+    let alarm = |metric: &str, of: &str| {
+        let mut parts = template.split("\n\n").filter(|part| part.contains(&format!("MetricName: {metric}\n")));
+        parts.find(|part| part.contains(of)).unwrap_or_else(|| panic!("no alarm on {metric} of {of}"))
+    };
+    // The messages of an empty queue may have expired.
+    for metric in ["ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"] {
+        assert!(!alarm(metric, "UnsettledMessages.QueueName").contains("OKActions"), "{metric}");
+    }
+    assert!(alarm("TriggeredRules", "${AWS::StackName}-messages").contains("TreatMissingData: breaching"));
 }

@@ -187,14 +187,14 @@ impl StackDeployment {
     }
 }
 
-/// The gaps of the alarms of a stack that is deployed, unless its `AlarmEmail` says that somebody subscribes by other means.
-pub(crate) async fn unaccepted_gaps(environment: &Environment, name: &str) -> Result<Vec<String>, OperatorError> {
+/// The gaps of the alarms of a stack that is deployed, and whether its `AlarmEmail` accepts them: others than SNS can get alarms.
+pub(crate) async fn gaps_of_alarms(
+    environment: &Environment,
+    name: &str,
+) -> Result<(Vec<String>, bool), OperatorError> {
     let cloudformation = SignedCalls::connect(environment, CLOUDFORMATION).await?;
     let stack = StackDescription::read(&cloudformation, name).await?.unwrap_or_default();
-    match stack.parameter("AlarmEmail") {
-        "none" => Ok(Vec::new()),
-        _ => without_recipients(environment, &stack).await,
-    }
+    Ok((without_recipients(environment, &stack).await?, stack.parameter("AlarmEmail") == "none"))
 }
 
 /// Which alarms nobody gets.

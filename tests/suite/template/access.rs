@@ -150,13 +150,19 @@ fn policies_for_a_key_and_the_table_of_data_keys_exist_only_with_the_key() {
 }
 
 #[test]
-fn functions_may_use_the_earlier_key_too_while_data_has_it() {
-    for file in ["template.yaml", "deploy/read-models.yaml", "deploy/reactor.yaml", "deploy/operators.yaml"] {
-        let policy =
-            plain(&read(file))["Resources"]["UseTheKey"]["Properties"]["PolicyDocument"]["Statement"][0].clone();
+fn roles_may_use_the_earlier_key_too_while_data_has_it() {
+    for (file, policy, service) in [
+        ("template.yaml", "UseTheKey", "dynamodb."),
+        ("deploy/read-models.yaml", "UseTheKey", "dynamodb."),
+        ("deploy/reactor.yaml", "UseTheKey", "dynamodb."),
+        ("deploy/operators.yaml", "UseTheKey", "dynamodb."),
+        ("deploy/fan-out.yaml", "KinesisRuleUsesTheKey", "kinesis."),
+        ("deploy/fan-out.yaml", "FirehoseUsesTheKey", "s3."),
+    ] {
+        let policy = plain(&read(file))["Resources"][policy]["Properties"]["PolicyDocument"]["Statement"][0].clone();
         let all = "arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/*";
         assert_eq!(policy["Resource"], json!(["KmsKeyArn", all]), "{file}");
-        assert!(policy["Condition"]["StringEquals"]["kms:ViaService"].to_string().contains("dynamodb."), "{file}");
+        assert!(policy["Condition"]["StringEquals"]["kms:ViaService"].to_string().contains(service), "{file}");
     }
 }
 

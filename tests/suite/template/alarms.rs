@@ -18,10 +18,10 @@ use serde_json::Value;
 
 use self::evaluation::{Alarm, Series};
 use self::failures::{BEGIN, END, FAILURES, Failure, Moves, Tried, api_with_requests, healthy, idle};
-use self::names::SERVER_ERRORS;
+use self::names::{QUOTA, SERVER_ERRORS};
 use self::trials::{Observed, Trial};
 use super::monitoring::{all_templates, templates};
-use super::{plain, read, resources, text};
+use super::{read, resources, template_of};
 
 /// The alarms that notify, by their section in the runbook.
 fn alarms() -> BTreeMap<String, Alarm> {
@@ -90,6 +90,32 @@ fn failing_or_slow_api_rings_at_one_four_and_sixty_requests_a_minute() {
         let mut series = api_with_requests(requests, 0.0, 50.0);
         series.replace(SERVER_ERRORS, BEGIN..BEGIN + 1, |_| Some(1.0));
         assert_eq!(rings(&series), []);
+    }
+}
+
+#[test]
+fn each_function_rings_if_it_is_throttled_or_slow() {
+    let alarms = alarms();
+    for function in ["CommandHandler", "StreamRelay", "Snapshotter", "ProjectorName", "ReactorName"] {
+        for (metric, value, section) in
+            [("Throttles", 1.0, "functions-throttled"), ("Duration", 24_500.0, "functions-near-timeout")]
+        {
+            let mut series = healthy();
+            series.replace(&format!("AWS/Lambda {metric} {function}"), BEGIN..END, move |_| Some(value));
+            assert!(ringing(&alarms, &series).iter().any(|(_, ringing)| ringing == section), "{section}: {function}");
+        }
+    }
+}
+
+#[test]
+fn concurrency_rings_at_eighty_percent_of_the_quota_of_the_account() {
+    let alarms = alarms();
+    for (quota, used, rings) in [(10.0, 8.0, false), (10.0, 9.0, true), (1_000.0, 9.0, false), (1_000.0, 801.0, true)] {
+        let mut series = healthy();
+        series.set(QUOTA, move |_| Some(quota));
+        series.set("AWS/Usage ResourceCount Lambda Resource ConcurrentExecutions None", move |_| Some(used));
+        let ringing = ringing(&alarms, &series);
+        assert_eq!(ringing.iter().any(|(_, one)| one == "concurrency-high"), rings, "{used} of {quota}: {ringing:?}");
     }
 }
 
@@ -184,9 +210,18 @@ fn each_alarm_notifies_when_it_ends() {
     for template in all_templates() {
         for (name, alarm) in resources(&template, "AWS::CloudWatch::Alarm") {
             let properties = &alarm["Properties"];
-            // An arrival has no end, and the messages of an empty queue may have expired.
-            let silent =
-                ["ChangesUnread", "DeadLetterArrived", "DeadLetterMessages", "DeadLetterOld", "ReactionsUnread"];
+            // An arrival has no end, the messages of an empty queue may have expired, and what was given up stays so.
+            let silent = [
+                "AggregatesSuspended",
+                "ChangesUnread",
+                "DeadLetterArrived",
+                "DeadLetterMessages",
+                "DeadLetterOld",
+                "ReactionsGivenUp",
+                "ReactionsUnread",
+                "RecordsDiscarded",
+                "RecordsDropped",
+            ];
             let expected = if silent.contains(&name.as_str()) { &Value::Null } else { &properties["AlarmActions"] };
             assert_eq!(properties.get("OKActions").unwrap_or(&Value::Null), expected, "{name}");
         }
@@ -204,9 +239,16 @@ fn alarms_are_within_the_limits_of_cloudwatch() {
 
 #[test]
 fn timeouts_in_an_alarm_are_those_of_the_functions() {
-    let (template, [_, nested, ..]) = (plain(&text()), all_templates());
+    let [_, nested, ..] = all_templates();
     let expression = nested["Resources"]["FunctionsNearTimeout"]["Properties"]["Metrics"][0]["Expression"].to_string();
-    for (id, metric) in [("CommandHandler", "handler"), ("StreamRelay", "relay"), ("Snapshotter", "snapshotter")] {
+    for (id, metric) in [
+        ("CommandHandler", "handler"),
+        ("StreamRelay", "relay"),
+        ("Snapshotter", "snapshotter"),
+        ("Projector", "projector"),
+        ("Reactor", "reactor"),
+    ] {
+        let template = template_of(id);
         let own = &template["Resources"][id]["Properties"]["Timeout"];
         let seconds = own.as_u64().or(template["Globals"]["Function"]["Timeout"].as_u64()).unwrap();
         assert!(expression.contains(&format!("FILL({metric}, 0) / {}", seconds * 10)), "{id}: {expression}");

@@ -175,8 +175,9 @@ fn each_role_of_the_stack_and_of_its_add_ons_has_the_boundary() {
     let boundary = json!(["HasBoundary", "PermissionsBoundary", "AWS::NoValue"]);
     let files = std::fs::read_dir(workspace().join("deploy")).unwrap().map(|file| file.unwrap().path());
     let others = files.filter(|file| file.extension().is_some_and(|extension| extension == "yaml"));
-    let others: Vec<_> = others.map(|file| plain(&std::fs::read_to_string(file).unwrap())).collect();
-    assert!(others.len() > 7);
+    let consumers = ["order-mails", "carrier"].map(|name| workspace().join(format!("app/{name}/template.yaml")));
+    let others: Vec<_> = others.chain(consumers).map(|file| plain(&std::fs::read_to_string(file).unwrap())).collect();
+    assert!(others.len() > 9);
     let of_others = others.iter().flat_map(|template| resources(template, "AWS::IAM::Role"));
     for (name, role) in resources(&template, "AWS::IAM::Role").into_iter().chain(of_others) {
         assert_eq!(role["Properties"]["PermissionsBoundary"], boundary, "{name}");
@@ -201,6 +202,38 @@ fn each_role_of_the_stack_and_of_its_add_ons_has_the_boundary() {
             assert!(section.contains(parameter), "{environment}: {parameter}");
         }
     }
+}
+
+#[test]
+fn deployments_and_roles_may_do_what_only_some_of_them_need() {
+    let mut all = of_deployment_roles();
+    all.extend(statements(&account()["Resources"]["Boundary"]["Properties"]["PolicyDocument"]));
+    for (action, arn) in [
+        // Before CloudFormation deletes a policy, it lists whom that is attached to.
+        ("iam:ListEntitiesForPolicy", "arn:aws:iam::123456789012:policy/daybook-staging-UseTheKey"),
+        // samconfig.toml sets tags.
+        ("cloudformation:TagResource", "arn:aws:cloudformation:eu-central-1:123456789012:stack/daybook-staging/1"),
+        // A consumer sends commands of any aggregate type.
+        ("execute-api:Invoke", "arn:aws:execute-api:eu-central-1:123456789012:a1b2c3d4e5/$default/POST/todo"),
+    ] {
+        let of_action = all.iter().filter(|one| one.actions.iter().any(|it| it == action));
+        assert!(of_action.flat_map(|one| &one.resources).any(|it| matches(&example(it), arn)), "{action}");
+    }
+}
+
+#[test]
+fn workflow_builds_without_a_cache_and_attests_the_package() {
+    let workflow: Value = serde_yaml_ng::from_str(&read(".github/workflows/deploy.yml")).unwrap();
+    assert_eq!(workflow["on"]["push"]["paths-ignore"], json!(["**.md"]));
+    let steps = workflow["jobs"]["build"]["steps"].as_array().unwrap().iter();
+    let uses: Vec<_> = steps.filter_map(|step| step["uses"].as_str()?.split('@').next()?.split('/').nth(1)).collect();
+    // Jobs that run tests could write a cache.
+    assert_eq!(uses, ["checkout", "attest-build-provenance", "upload-artifact", "upload-artifact"]);
+    assert_eq!(workflow["jobs"]["build"]["permissions"]["attestations"], "write");
+    // The checks of a project use the same versions.
+    let pinned = "--no-deps --require-hashes --requirement deploy/requirements.txt";
+    assert!(read(".github/workflows/deploy.yml").contains(pinned));
+    assert!(read("crates/scaffold/template/ci.yml").contains(pinned));
 }
 
 /// The resources of a template that outlive the stack.

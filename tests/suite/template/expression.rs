@@ -96,8 +96,8 @@ impl Parser<'_> {
             "FILL" => vec![arguments[0][0].or(arguments[1][0])],
             "IF" => vec![arguments[0][0].and_then(|condition| arguments[if condition == 0.0 { 2 } else { 1 }][0])],
             "SUM" => vec![arguments[0].iter().flatten().copied().reduce(|one, other| one + other)],
-            // The quota of every account in these tests.
-            "SERVICE_QUOTA" => vec![arguments[0][0].map(|_| 1_000.0)],
+            // The quota on the metric in the argument.
+            "SERVICE_QUOTA" => vec![arguments[0][0].and_then(|_| (self.metric)("SERVICE_QUOTA"))],
             "MAX" => vec![arguments[0].iter().flatten().copied().reduce(f64::max)],
             other => panic!("{other} is not known here"),
         }

@@ -195,13 +195,21 @@ fn each_target_has_alarms_and_each_alarm_its_section() {
             .iter()
             .fold(alarm_name, |name, (target, _)| name.replace(&format!("-{target}-rule"), "-TARGET-rule"));
         assert!(page.contains(&format!("`{of_target}`")), "the page does not name {of_target}");
-        for actions in ["AlarmActions", "OKActions"] {
-            assert_eq!(alarm["Properties"][actions][1], json!(["NotificationsTopicArn"]), "{name}");
-        }
+        assert_eq!(alarm["Properties"]["AlarmActions"][1], json!(["NotificationsTopicArn"]), "{name}");
+        // The messages of an empty queue may have expired, and a lost message stays lost.
+        let is_silent = ["UndeliveredArrived", "FailedArrived", "MessagesOld"].contains(&name.as_str());
+        let expected =
+            if is_silent || name.ends_with("Lost") { &Value::Null } else { &alarm["Properties"]["AlarmActions"] };
+        assert_eq!(alarm["Properties"].get("OKActions").unwrap_or(&Value::Null), expected, "{name}");
     }
-    for (name, target) in TARGETS {
-        for (metric, alarm) in [("FailedInvocations", "RuleFailed"), ("InvocationsFailedToBeSentToDlq", "RuleLost")] {
+    for (metric, alarm, targets) in [
+        ("FailedInvocations", "RuleFailed", &TARGETS[..]),
+        ("InvocationsFailedToBeSentToDlq", "RuleLost", &TARGETS[..]),
+        ("TriggeredRules", "RuleSilent", &TARGETS[..1]),
+    ] {
+        for (name, target) in targets {
             let alarm = &alarms[&format!("{target}{alarm}")];
+            assert_eq!(alarm["Properties"]["TreatMissingData"] == "breaching", metric == "TriggeredRules");
             assert_eq!(alarm["Condition"], format!("SendsTo{target}"));
             assert_eq!(alarm["Properties"]["MetricName"], metric);
             assert_eq!(
@@ -214,4 +222,13 @@ fn each_target_has_alarms_and_each_alarm_its_section() {
         }
     }
     assert_eq!(alarms["UndeliveredArrived"].get("Condition"), None);
+    // The age of both queues, before they delete the messages after 14 days.
+    let old = &alarms["MessagesOld"]["Properties"];
+    assert_eq!(
+        (&old["Metrics"][0]["Expression"], &old["Threshold"]),
+        (&json!("MAX([undelivered, failed])"), &json!(432_000))
+    );
+    let queues = [1, 2].map(|metric| &old["Metrics"][metric]["MetricStat"]["Metric"]["Dimensions"][0]["Value"]);
+    assert_eq!(queues, ["Undelivered.QueueName", "${AWS::StackName}-failed"]);
+    assert_eq!(template["Resources"]["FailedMessages"]["Properties"]["QueueName"], "${AWS::StackName}-failed");
 }

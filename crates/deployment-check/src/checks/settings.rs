@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::aws_calls::CallError;
 use crate::check::{Check, CheckResult};
-use crate::deploy::unaccepted_gaps;
+use crate::deploy::gaps_of_alarms;
 use crate::deployment::Deployment;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -84,10 +84,11 @@ fn unknown_stack(deployment: &Deployment) -> CheckResult {
 async fn alarm_recipients(deployment: &Deployment) -> CheckResult {
     let Some(stack) = deployment.stack.optional("STACK") else { return unknown_stack(deployment) };
     let expected = "somebody gets the alarms, or AlarmEmail is none";
-    match unaccepted_gaps(&deployment.stack.environment, &stack).await {
+    match gaps_of_alarms(&deployment.stack.environment, &stack).await {
         Err(error) => CheckResult::NotChecked { reason: error.to_string() },
-        Ok(gaps) if gaps.is_empty() => CheckResult::AsExpected { seen: expected.to_owned() },
-        Ok(gaps) => CheckResult::compare(expected.to_owned(), gaps.join("; ")),
+        Ok((gaps, _)) if gaps.is_empty() => CheckResult::AsExpected { seen: expected.to_owned() },
+        Ok((gaps, true)) => CheckResult::AsExpected { seen: format!("AlarmEmail is none; {}", gaps.join("; ")) },
+        Ok((gaps, false)) => CheckResult::compare(expected.to_owned(), gaps.join("; ")),
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::super::expression;
+use super::names::QUOTA;
 
 /// The value of each metric in each minute. The names are namespace, metric and dimensions, as in the templates.
 pub(super) struct Series(BTreeMap<String, Box<dyn Fn(i64) -> Option<f64>>>);
@@ -158,6 +159,9 @@ impl Alarm {
 
     fn value(&self, series: &Series, minutes: &std::ops::Range<i64>) -> Option<f64> {
         let metric = |id: &str| {
+            if id == QUOTA {
+                return series.value(id, minutes.start);
+            }
             let metric = self.metrics.get(id).unwrap_or_else(|| panic!("{} has no metric {id}", self.section));
             metric.statistic(series, minutes.clone())
         };

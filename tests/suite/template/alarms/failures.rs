@@ -6,8 +6,8 @@ use super::evaluation::Series;
 use super::names::{
     API_TIME, APPENDED, ARCHIVED, BREAKER, CHANGES_UNREAD, DEAD_LETTER_AGE, DEAD_LETTERED, DISCARDED, FAILED,
     FORBIDDEN, GIVEN_UP, HANDLER_TIME, INDEX_THROTTLED, LOGGED, LOGGED_5XX, OLDEST_DEADLINE, POLLED, PROJECTOR_BEHIND,
-    PROJECTOR_ERRORS, QUEUED, REACTIONS_UNREAD, REACTOR_BEHIND, REACTOR_ERRORS, RELAY_AGE, RELAY_TIME, REQUESTS, SENT,
-    SENT_TO_QUEUE, SERVER_ERRORS, SNAPSHOTTER_AGE, SNAPSHOTTER_FAILED, SUSPENDED, TABLE_THROTTLED, TOO_LARGE,
+    PROJECTOR_ERRORS, QUEUED, QUOTA, REACTIONS_UNREAD, REACTOR_BEHIND, REACTOR_ERRORS, RELAY_AGE, RELAY_TIME, REQUESTS,
+    SENT, SENT_TO_QUEUE, SERVER_ERRORS, SNAPSHOTTER_AGE, SNAPSHOTTER_FAILED, SUSPENDED, TABLE_THROTTLED, TOO_LARGE,
     UNREADABLE,
 };
 use super::trials::{self, Trial};
@@ -101,7 +101,8 @@ const RELAY_WAITS: f64 = 24_500.0;
 const HANDLER_WAITS: f64 = 25_000.0;
 
 /// Metrics that have values with and without load.
-const ALWAYS: [(&str, f64); 14] = [
+const ALWAYS: [(&str, f64); 15] = [
+    (QUOTA, 1_000.0),
     (OLDEST_DEADLINE, 0.0),
     (REACTOR_BEHIND, 0.0),
     (REACTIONS_UNREAD, 0.0),
@@ -281,8 +282,8 @@ pub(super) const FAILURES: &[Failure] = &[
         tried: By(&[|| trials::queue_rejects_messages().boxed_local()]),
     },
     Failure {
-        name: "a dead-letter message is left for ten days",
-        moves: &[(QUEUED, To(1.0)), (DEAD_LETTER_AGE, To(900_000.0))],
+        name: "a dead-letter message is left for five days",
+        moves: &[(QUEUED, To(1.0)), (DEAD_LETTER_AGE, To(433_000.0))],
         load: Normal,
         tried: Not("SQS counts the age of its messages; the local queue does not"),
     },

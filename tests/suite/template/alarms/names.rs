@@ -1,5 +1,7 @@
 //! The names of metrics: namespace, metric and dimensions, as in the templates.
 
+/// Lambda's quota of concurrent executions, for the function `SERVICE_QUOTA` of metric math.
+pub(super) const QUOTA: &str = "SERVICE_QUOTA";
 pub(super) const SENT: &str = "Daybook/${MonitoredStack} MessagesSent";
 pub(super) const APPENDED: &str = "Daybook/${MonitoredStack} MessagesAppended";
 pub(super) const LOGGED: &str = "Daybook/${MonitoredStack} ErrorsLogged";
