@@ -1,7 +1,5 @@
 //! Errors of the attributes are reported at the line of the user that causes them: rustc compiles a file with mistakes.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::env::consts::DLL_EXTENSION;
 use std::fs;
 use std::path::Path;
