@@ -97,7 +97,7 @@ fn new_project_locks_the_versions_of_the_release() {
         external.map(|entry| entry.lines().take(5).collect::<Vec<_>>().join(" ")).collect::<BTreeSet<_>>()
     });
     assert!(!project.is_empty() && project.len() < release.len());
-    assert_eq!(project.difference(&release).collect::<Vec<_>>(), [&String::new(); 0]);
+    assert_eq!(project.difference(&release).collect::<Vec<_>>(), Vec::<&String>::new());
 }
 
 #[test]
