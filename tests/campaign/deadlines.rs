@@ -43,7 +43,7 @@ pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
         let mut requests = JointRequests::new(&work, settings.clone());
         let store = requests.store(Arc::default());
         store.admin().create_table().await.unwrap();
-        join_all(work.keys.iter().map(|key| requests.make(&store, key, "Start", json!({})))).await;
+        join_all(work.keys.iter().map(|key| requests.send(&store, key, "Start", json!({})))).await;
         let reactions = Reactions::start(&work, settings, Hints::Deadlines, registry, &mut dice);
         let clients = dice.number(1..=2);
         let client = |number| Client::new(&requests, number, commands, &[0, 10, 1_000, 5_000, 30_000]).run();

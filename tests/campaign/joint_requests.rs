@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use daybook_decider::{
     Addressed, AggregateKey, Caller, CommandError, CommandRequest, Decided, DecisionInput, Decisions, Folded, Involved,
-    JointError, Json, Meta, Model, joint,
+    JointError, Json, Meta, Model, Registry, joint,
 };
 use daybook_event_store::{
     CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, ResponseDetail, StoreError, StoreSettings,
@@ -36,6 +36,8 @@ pub(crate) fn addressed(key: AggregateKey, command: &str, data: Value) -> Addres
 pub(crate) struct JointRequests {
     work: Arc<Work>,
     settings: StoreSettings,
+    /// What an earlier release registers, if some processes have it.
+    earlier: Option<Registry>,
     decisions: Mutex<Vec<JointAttempt>>,
     /// The first answer to each request with an idempotency key.
     answers: Mutex<BTreeMap<String, String>>,
@@ -51,6 +53,7 @@ struct JointAttempt {
 struct Request {
     commands: Vec<Addressed<'static>>,
     key: Option<String>,
+    is_earlier: bool,
     clock_error: SignedDuration,
     dice: Mutex<Dice>,
 }
@@ -72,7 +75,7 @@ impl Decide for Deciding<'_> {
         let seed = Ulid::from_parts(u64::try_from(now.as_millisecond()).unwrap(), dice.lock().unwrap().bits() >> 1);
         let input = DecisionInput::new(now, seed, Meta::default(), Caller::anonymous(), 1);
         let input = DecisionInput { involved: involved.clone(), ..input };
-        let decided = match joint::decide(&self.requests.work.registry, before, commands, &input) {
+        let decided = match joint::decide(self.requests.registry(self.request), before, commands, &input) {
             Err(JointError { error: CommandError::Needs(needs), .. }) => return Err(Undecided::Needs(needs)),
             decided => decided.map_err(|error| error.to_string())?,
         };
@@ -81,7 +84,7 @@ impl Decide for Deciding<'_> {
     }
 
     fn model(&self, aggregate_type: &str) -> Option<&dyn Model> {
-        self.requests.work.registry.get(aggregate_type)
+        self.requests.registry(self.request).get(aggregate_type)
     }
 
     fn respond(&self, _: &Folded, decisions: &Decisions, _: ResponseDetail) -> Result<CommandResponse, String> {
@@ -129,21 +132,32 @@ impl Deciding<'_> {
 
 impl JointRequests {
     pub(crate) fn new(work: &Arc<Work>, settings: StoreSettings) -> Self {
-        Self { work: Arc::clone(work), settings, decisions: Mutex::default(), answers: Mutex::default() }
+        let (work, decisions, answers) = (Arc::clone(work), Mutex::default(), Mutex::default());
+        Self { work, settings, earlier: None, decisions, answers }
     }
 
-    /// Creates an aggregate with this command.
-    pub(crate) async fn make(&self, store: &EventStore, key: &AggregateKey, command: &str, data: Value) {
+    /// The same, with some processes of an earlier release.
+    pub(crate) fn beside(self, earlier: Option<Registry>) -> Self {
+        Self { earlier, ..self }
+    }
+
+    /// What the process of a request registers.
+    fn registry(&self, request: &Request) -> &Registry {
+        self.earlier.as_ref().filter(|_| request.is_earlier).unwrap_or(&self.work.registry)
+    }
+
+    /// Sends a command, in a schedule without faults.
+    pub(crate) async fn send(&self, store: &EventStore, key: &AggregateKey, command: &str, data: Value) {
         let commands = vec![addressed(key.clone(), command, data)];
-        let dice = Mutex::new(Dice::new(self.work.seed, &format!("make {key}")));
-        let request = Request { commands, key: None, clock_error: SignedDuration::ZERO, dice };
+        let dice = Mutex::new(Dice::new(self.work.seed, &format!("{command} {key}")));
+        let request = Request { commands, key: None, is_earlier: false, clock_error: SignedDuration::ZERO, dice };
         self.execute(store, &request, Duration::from_secs(8)).await;
     }
 
     /// Executes a request. Returns whether there is an answer.
     async fn execute(&self, store: &EventStore, request: &Request, time: Duration) -> bool {
         let own = &request.commands[0];
-        let model = self.work.registry.get(&own.to.aggregate_type).unwrap();
+        let model = self.registry(request).get(&own.to.aggregate_type).unwrap();
         let idempotency = request.key.as_deref();
         let options = TransactOptions {
             policy: LoadPolicy::Incremental,
@@ -271,6 +285,7 @@ pub(crate) struct Client<'a> {
     /// The milliseconds between its requests.
     pauses: &'a [u64],
     number: u64,
+    is_earlier: bool,
     clock_error: SignedDuration,
     dice: Dice,
     process: Arc<Process>,
@@ -283,9 +298,10 @@ impl<'a> Client<'a> {
         let mut dice = Dice::new(requests.work.seed, &format!("joint writer {number}"));
         let milliseconds = i64::try_from(dice.number(0..=CLOCK_ERROR.as_millis().try_into().unwrap())).unwrap();
         let clock_error = SignedDuration::from_millis(if dice.chance(0.5) { milliseconds } else { -milliseconds });
+        let is_earlier = requests.earlier.is_some() && dice.chance(0.5);
         let process = Arc::<Process>::default();
         let store = requests.store(Arc::clone(&process));
-        Self { requests, commands, pauses, number, clock_error, dice, process, store, sent: 0 }
+        Self { requests, commands, pauses, number, is_earlier, clock_error, dice, process, store, sent: 0 }
     }
 
     pub(crate) async fn run(mut self) {
@@ -329,6 +345,7 @@ impl<'a> Client<'a> {
         let work = &self.requests.work;
         let dice = Dice::new(work.seed, &format!("joint request {}-{}", self.number, self.sent));
         let commands = (self.commands)(work, &mut self.dice, self.sent);
-        Request { commands, key, clock_error: self.clock_error, dice: Mutex::new(dice) }
+        let (is_earlier, clock_error) = (self.is_earlier, self.clock_error);
+        Request { commands, key, is_earlier, clock_error, dice: Mutex::new(dice) }
     }
 }

@@ -38,7 +38,7 @@ const MIN_SHARE: f64 = 0.021;
 const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const REQUIRED_KINDS: [&str; 147] = [
+const REQUIRED_KINDS: [&str; 148] = [
     "aggregate goes on in another shard",
     "aggregate resumed",
     "aggregate suspended",
@@ -178,6 +178,7 @@ const REQUIRED_KINDS: [&str; 147] = [
     "snapshotter cannot reach an aggregate",
     "snapshotter crash",
     "stream out of order",
+    "tag of two nodes",
     "tags exchanged",
     "tick missed",
     "transaction in an outage",

@@ -4,9 +4,9 @@ use daybook_decider::{Aggregate, Claim, Commands, Context, Decision, EventType, 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A node with a total and tags. Each tag is claimed.
+/// A node with a total and tags. Each tag is claimed. Without `CLAIMS`, it is that of an earlier release.
 #[derive(Debug)]
-pub struct Node;
+pub struct Node<const CLAIMS: bool = true>;
 
 /// The state of a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -94,7 +94,7 @@ pub enum Event {
     Closed {},
 }
 
-impl Aggregate for Node {
+impl<const CLAIMS: bool> Aggregate for Node<CLAIMS> {
     const TYPE: &'static str = "node";
     const STATE_VERSION: u32 = 1;
     const COMMANDS: Commands = Commands { create: "Make", update: Some("Do"), delete: Some("Close") };
@@ -163,7 +163,7 @@ impl Aggregate for Node {
     }
 
     fn claims(state: &State) -> Vec<Claim> {
-        state.tags.iter().map(|tag| tag_claim(tag)).collect()
+        state.tags.iter().filter(|_| CLAIMS).map(|tag| tag_claim(tag)).collect()
     }
 
     fn is_deleted(state: &State) -> bool {
