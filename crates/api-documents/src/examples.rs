@@ -27,15 +27,20 @@ pub(crate) fn decisions(registry: &Registry, model: &dyn Model) -> Vec<Decided> 
     let mut states = vec![model.before_first_event()];
     while let Some(before) = states.pop() {
         for command in &commands {
-            // Rules may want a caller with a name.
-            let callers = [Caller::anonymous(), Caller::named("ann")].into_iter();
-            let decided = callers.filter_map(|caller| execute(registry, model, &before, &[command], Some(&caller)));
-            let Some(decided) = decided.min_by_key(|decided| decided.rejection.is_some()) else { continue };
-            // The search continues only from states after an event type that it finds for the first time, so it ends.
-            if decided.events.iter().any(|event| seen_events.insert(event.event_type.clone())) {
-                states.push(decided.after.clone());
+            for caller in [Caller::anonymous(), Caller::named("ann")] {
+                let decided = execute(registry, model, &before, &[command], Some(&caller));
+                let Some(decided) = decided else { continue };
+                // The search continues only from states after an event type that it finds for the first time, so it ends.
+                if decided.events.iter().any(|event| seen_events.insert(event.event_type.clone())) {
+                    states.push(decided.after.clone());
+                }
+                let is_rejected = decided.rejection.is_some();
+                found.push(decided);
+                // Rules may want a caller with a name.
+                if !is_rejected {
+                    break;
+                }
             }
-            found.push(decided);
         }
     }
     found

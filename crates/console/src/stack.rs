@@ -231,7 +231,7 @@ pub enum QueuePurpose {
     DeadLetters,
     /// The projector gets the changes of aggregates from it.
     Changes,
-    /// The reactor gets the deadlines that are due from it.
+    /// The reactor gets from it which deadlines and dispatches are due, and which sources of processes have changed.
     Reactions,
     /// A rule of the bus sends messages to it.
     Rule,

@@ -346,7 +346,10 @@ where
     #[track_caller]
     fn require_opening_event(&self) {
         if let (0, Ok(events)) = (self.version, &self.decision) {
-            let first = events.first().expect("a new aggregate needs an event: without one, the API answers 500");
+            let first = events.first().expect(
+                "there is no aggregate before its first event: a creation without one is a 500 of the API, and another command \
+                 a 404",
+            );
             let (name, _) = tagged::split(first).expect("an event can be written as JSON");
             assert_eq!(
                 name,

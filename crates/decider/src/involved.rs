@@ -30,9 +30,13 @@ impl Involved {
 
     /// Whether there are too many, with those that are needed. A claim and its holder count once.
     pub(crate) fn is_too_many_with(&self, needs: &[Need]) -> bool {
-        let needed = needs.iter().filter(|need| matches!(need, Need::Aggregate(_))).count();
+        // One that was assumed to be new is known already.
+        let is_unknown = |need: &&Need| matches!(need, Need::Aggregate(key) if !self.aggregates.contains_key(key));
+        let unknown = needs.iter().filter(is_unknown).count();
+        let claims = needs.iter().filter(|need| matches!(need, Need::Holder(_))).count();
         let free = self.holders.values().filter(|holder| holder.is_none()).count();
-        (self.aggregates.len() + needed + free).max(self.holders.len() + needs.len() - needed) > Self::MAX
+        // The aggregate of the request may be named by a claim too.
+        self.aggregates.len() + unknown + free > Self::MAX || self.holders.len() + claims > Self::MAX + 1
     }
 }
 

@@ -126,7 +126,10 @@ pub fn decide(
         let decided = model(registry, own).and_then(|model| model.decide(before, &own.id, &only.commands, input));
         match decided {
             Ok(decided) if decided.sent.is_empty() => {
-                return input.involved.require(Vec::new()).map(|()| decided.into());
+                if decided.rejection.is_none() {
+                    input.involved.require(Vec::new())?;
+                }
+                return Ok(decided.into());
             }
             Ok(_) => {}
             Err(CommandError::Needs(needs)) if needs.contains(&Need::Aggregate(own.clone())) => {}

@@ -1,4 +1,4 @@
-//! The result of an accepted command: events with their envelope, and messages ready to send.
+//! Events with their envelope, also in the form in which followers get them, and messages ready to send.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;

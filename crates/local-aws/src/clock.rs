@@ -29,7 +29,7 @@ pub struct Ahead {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MoveError {
     /// The clock never moves back, because the times of an aggregate's events never do.
-    #[error("{0:?} is not a duration above 0; give one such as 90s, 30m, 2h or 14d")]
+    #[error("{0:?} is not a duration of at least 1s; give one such as 90s, 30m, 2h or 14d")]
     NotForward(String),
     #[error("the clock can be at most {} ahead of the machine's; give at most {left}", Ahead::MAX)]
     TooFar { left: Ahead },

@@ -132,9 +132,9 @@ impl Rebuilder {
                 self.restarts.binary.display()
             );
             self.last_build = REPLACED;
-            // When it is this project's again, it is built.
-            self.seen.clear();
         }
+        // When it is this project's again, it is built.
+        self.seen.clear();
     }
 
     /// Starts the functions if they are down, builds the sources if they have changed, and uses the result. The error is the file

@@ -4,7 +4,7 @@
 //! The calls of the API and the stream functions are counted, not those of other processes. The units are those that
 //! DynamoDB reports for successful calls; AWS also charges for transactions that are cancelled.
 //!
-//! Both need clients whose requests are changed on their way, as `without_tokens` does for the speed of the local table.
+//! `without_tokens` also changes the requests of clients, for the speed of the local table.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;

@@ -58,7 +58,7 @@ async fn iterator_age(cloudwatch: &SignedCalls, function: &str) -> Result<Option
     }))
 }
 
-/// The state of the relay, without the messages that wait.
+/// The mappings of the relay, and the age of its oldest record.
 pub async fn relay(stack: &Stack) -> Result<Relay, OperatorError> {
     let function = stack.required("STREAM_RELAY_NAME")?;
     let lambda = SignedCalls::connect(&stack.environment, LAMBDA).await?;

@@ -23,7 +23,7 @@ pub fn find_project() -> Result<PathBuf, ScaffoldError> {
 
 /// Checks that the project depends on the release of this binary.
 pub(crate) fn check_release(project: &Path) -> Result<(), ScaffoldError> {
-    // Without the file, nothing was built yet, and the next build takes the version in `Cargo.toml`.
+    // Without the entry, nothing was built yet, and the next build takes the version in `Cargo.toml`.
     let lock = fs::read_to_string(project.join("Cargo.lock")).unwrap_or_default();
     let mut lines = lock.lines().skip_while(|line| *line != "name = \"daybook-cli\"");
     let locked = lines.nth(1).and_then(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));

@@ -84,7 +84,8 @@ impl OperatorContext {
 /// A command that runs. Boxed, because the future of all commands together would be too large for the stack of a test.
 pub(crate) type CommandFuture<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
 
-/// The options of a command that has only those that select the stack.
+// The options of a command that has only those that select the stack. A documentation comment would be the help text of a
+// command without one.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct NoArgs {}
 

@@ -371,7 +371,10 @@ impl RequestedWrite<'_> {
                 (None, Some(1..))
                     if self.requires_if_match && !conditions().any(|(of, expected)| of == to && expected.is_some()) =>
                 {
-                    Problem::of(&problem::IF_MATCH_REQUIRED)
+                    Problem::new(
+                        &problem::IF_MATCH_REQUIRED,
+                        "give each command ifMatch, the version that its caller has seen",
+                    )
                 }
                 // What is not known is created.
                 (Some(_), Some(_)) | (None, _) => continue,

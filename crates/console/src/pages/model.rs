@@ -27,7 +27,7 @@ struct Diagram<'a> {
     /// The numbers of aggregates by type.
     aggregates: BTreeMap<&'a str, String>,
     lags: Vec<Lag>,
-    /// The messages in the queue of the reactor, which executes the processes.
+    /// The messages that the reactor, which executes the processes, has not got yet.
     reactions: u64,
 }
 
@@ -44,7 +44,7 @@ pub(crate) async fn page(State(console): State<Arc<Console>>) -> Result<Page, Fa
     if console.is_local() {
         let stream = console.stack.stream().await?;
         let reactions = stream.queues.iter().filter(|queue| queue.purpose == QueuePurpose::Reactions);
-        diagram.reactions = reactions.map(|queue| queue.visible + queue.hidden).sum();
+        diagram.reactions = reactions.map(|queue| queue.visible).sum();
         diagram.rules = stream.rules;
         for model in console.registry.iter() {
             diagram.aggregates.insert(model.type_name(), count(&console, model).await?);
@@ -84,7 +84,7 @@ impl Diagram<'_> {
                     @if let Some(count) = self.aggregates.get(name) { p.hint { (count) @if count == "1" { " aggregate" } @else { " aggregates" } } }
                     @if !sources.is_empty() {
                         p { "process of" @for source in sources { " " a href={ "#" (anchor(source)) } { (source) } } }
-                        @if self.reactions > 0 { p { a.warn href=(paths::page("/stream")) { (self.reactions) " waiting" } } }
+                        @if self.reactions > 0 { p { a.warn href=(paths::page("/stream")) { (self.reactions) " at the reactor" } } }
                     }
                 }
                 div.commands {

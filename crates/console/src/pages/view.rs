@@ -59,7 +59,11 @@ impl<'a> Shown<'a> {
     }
 
     fn row(&self, parts: &[Json]) -> Result<Option<String>, Failure> {
-        let row = self.model.merge(parts).map_err(|error| Failure::invalid(error.to_string()))?;
+        // One that the projection cannot read is shown as it is stored.
+        let row = self.model.merge(parts).or_else(|error| match parts {
+            [only] => Ok(Some(only.clone())),
+            _ => Err(Failure::invalid(error.to_string())),
+        })?;
         Ok(row.map(|row| personal::shown(row.text()).into_owned()))
     }
 

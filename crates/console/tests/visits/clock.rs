@@ -196,8 +196,8 @@ async fn clock_is_only_moved_forward_and_within_its_limit() {
     let at_first = visit.json("/_dev/clock").await;
     assert_eq!((&at_first["aheadBy"], &at_first["aheadBySeconds"]), (&json!("0s"), &json!(0)));
     for (by, reason) in [
-        (json!({"forwardBy": "0d"}), "\"0d\" is not a duration above 0; give one such as 90s, 30m, 2h or 14d"),
-        (json!({"forwardBy": "-1d"}), "\"-1d\" is not a duration above 0"),
+        (json!({"forwardBy": "0d"}), "\"0d\" is not a duration of at least 1s; give one such as 90s, 30m, 2h or 14d"),
+        (json!({"forwardBy": "-1d"}), "\"-1d\" is not a duration of at least 1s"),
         (json!({"forwardBy": "36501d"}), "the clock can be at most 36500d ahead of the machine's; give at most 36500d"),
         (json!({"forwardBy": 14}), "forwardBy"),
         (json!({"backBy": "1d"}), "backBy"),

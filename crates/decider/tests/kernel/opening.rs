@@ -102,7 +102,7 @@ fn creation_that_begins_with_another_event_fails_its_test() {
 }
 
 #[test]
-#[should_panic(expected = "a new aggregate needs an event: without one, the API answers 500")]
+#[should_panic(expected = "there is no aggregate before its first event")]
 fn creation_without_an_event_fails_its_test() {
     given::<Door>([]).when(Command::Build { events: vec![] }).then([]);
 }

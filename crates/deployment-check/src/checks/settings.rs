@@ -87,7 +87,7 @@ async fn alarm_recipients(deployment: &Deployment) -> CheckResult {
     match gaps_of_alarms(&deployment.stack.environment, &stack).await {
         Err(error) => CheckResult::NotChecked { reason: error.to_string() },
         Ok((gaps, _)) if gaps.is_empty() => CheckResult::AsExpected { seen: expected.to_owned() },
-        Ok((gaps, true)) => CheckResult::AsExpected { seen: format!("AlarmEmail is none; {}", gaps.join("; ")) },
+        Ok((_, true)) => CheckResult::AsExpected { seen: "AlarmEmail is none, and nobody gets some alarms".to_owned() },
         Ok((gaps, false)) => CheckResult::compare(expected.to_owned(), gaps.join("; ")),
     }
 }
