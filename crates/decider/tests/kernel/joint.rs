@@ -324,7 +324,7 @@ fn limits_of_what_one_decision_involves() {
     assert_eq!(world.error(&made).error, CommandError::TooManyInvolved);
     // One that is created counts once, also when a later one is rejected.
     let rejected = to("new9", "Make", json!({"add": [1], "most": 0}));
-    assert!(world.rejection(&[&made[..7], &[rejected]].concat()).is_some());
+    assert!(world.decide(&[&made[..7], &[rejected]].concat()).unwrap().own.rejection.is_some());
     // A claim counts once with its holder, also if that releases it, and alone if it is free.
     let find = |tags: &[&str], sent: Value| {
         to("n0", "Do", json!({"find": tags, "add": [1], "send": [["n1", {"command": "Do", "data": sent}]]}))
