@@ -20,7 +20,6 @@ pub enum RelayCommand {
 }
 
 pub(super) async fn status(_: NoArgs, Session { stack, mut out }: Session<'_>) -> Ended {
-    stack.required("STREAM_RELAY_LOGS")?;
     let Relay { mappings, age } = relay(&stack).await?;
     let waiting = waiting_messages(&stack).await?;
     let mut not_working = 0;
