@@ -298,7 +298,7 @@ async function otherPages() {
   await shows('The row is what the');
   await look('view-row');
   await open('/model');
-  await shows('queue mails');
+  await shows('queue carrier');
   await look('model');
   // A link to another type of the page.
   await page.click('#type-order a[href="#type-fulfilment"]');
