@@ -92,8 +92,8 @@ export const setFaults = (faults) => send('PUT', '/_dev/faults', faults);
 /** Checks the page in both themes and on a wide and a narrow screen, and takes pictures. */
 export async function look(name) {
   await page.setViewport({ ...WIDE, width: 1900 });
-  const { width } = await (await page.$('main')).boundingBox();
-  if (width < 1500) problems.push(`${name} uses only ${width} of 1900 pixels`);
+  const used = (await (await page.$('main')).boundingBox()).width;
+  if (used < 1500) problems.push(`${name} uses only ${used} of 1900 pixels`);
   for (const [theme, width] of [['light', 1280], ['dark', 1280], ['light', 390], ['dark', 390]]) {
     await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: theme }]);
     await page.setViewport({ width, height: width === 390 ? 844 : 860 });

@@ -27,16 +27,15 @@ pub(crate) fn decisions(registry: &Registry, model: &dyn Model) -> Vec<Decided> 
     let mut states = vec![model.before_first_event()];
     while let Some(before) = states.pop() {
         for command in &commands {
+            // With a name only if the rules reject a caller without one.
             for caller in [Caller::anonymous(), Caller::named("ann")] {
-                let decided = execute(registry, model, &before, &[command], Some(&caller));
-                let Some(decided) = decided else { continue };
+                let Some(decided) = execute(registry, model, &before, &[command], Some(&caller)) else { continue };
                 // The search continues only from states after an event type that it finds for the first time, so it ends.
                 if decided.events.iter().any(|event| seen_events.insert(event.event_type.clone())) {
                     states.push(decided.after.clone());
                 }
                 let is_rejected = decided.rejection.is_some();
                 found.push(decided);
-                // Rules may want a caller with a name.
                 if !is_rejected {
                     break;
                 }

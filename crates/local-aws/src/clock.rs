@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn move_is_a_duration_above_0() {
+    fn move_is_a_duration_of_at_least_a_second() {
         for (text, seconds) in
             [("1s", 1), ("90s", 90), ("30m", 1_800), ("2h", 7_200), ("14d", 1_209_600), ("1d 2h", 93_600)]
         {

@@ -32,13 +32,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The end of the name of an event that creates an aggregate: no other response to it is recorded than that it does.
 const CREATION: &str = "-create.json";
 
-const LEFT_OUT: &str = "no request was written, because `authorize` denies the creation to anonymous callers, and to those without groups. If \
-     others may create one, copy the request of another type, and add a caller to its `requestContext`, such as \"authorizer\": \
-     {\"jwt\": {\"claims\": {\"sub\": \"ann\", \"cognito:groups\": \"[staff]\"}}}";
+const LEFT_OUT: &str = "no request was written, because `authorize` denies the creation to anonymous callers, and to those without \
+     groups. If others may create one, copy the request of another type, and add a caller to its `requestContext`, such as \
+     \"authorizer\": {\"jwt\": {\"claims\": {\"sub\": \"ann\", \"cognito:groups\": \"[staff]\"}}}";
 
 const CREATES_NOTHING: &str = "For each of them, give the fields of the command an `#[schemars(example = …)]` that your rules accept \
-     and delete the file, or correct it: at a 403, the caller in its `requestContext`. Then run the test with RECORD=1 again. The events are sent in the order of their names: \
-     `1-NAME-create.json` comes before those that need it";
+     and delete the file, or correct it: at a 403, the caller in its `requestContext`. Then run the test with RECORD=1 again. \
+     The events are sent in the order of their names: `1-NAME-create.json` comes before those that need it";
 
 /// Sends the events in this folder to the API of the project, in the order of their names, over an empty table. The file
 /// `NAME.json` is an event as AWS sends it, `NAME.answer.json` the response. The length of the response is not compared, because
@@ -84,6 +84,7 @@ async fn check_all(project: Project, folder: &Path, records: bool) -> Result<(),
         if records && creates && response["statusCode"] != 201 {
             refused += &format!("{} creates nothing: {response:#}\n", path.display());
         } else if refused.is_empty() || creates {
+            // Other requests may need what was not created.
             compare(&path, &event, &response, records)?;
         }
     }

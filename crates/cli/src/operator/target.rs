@@ -1,6 +1,7 @@
 //! The options and variables that select the stack of a command.
 
 use clap::Args;
+use daybook_local_stack::http::DYNAMODB_ENDPOINT;
 use daybook_settings::Environment;
 
 pub const STACK_HELP: &str = "\
@@ -19,8 +20,21 @@ setting, or no region or credentials; 3 AWS did not allow or complete the operat
 be written; 130 Ctrl-C or SIGTERM ended the command; 141 the reader of the output has closed it.";
 
 /// The variables that name a stack, or a part of it.
-const NAMES: &str = "STACK TABLE_NAME EVENT_TYPE_SHARDS EVENT_BUS_NAME EVENT_SOURCE DLQ_URL VIEWS_TABLE_NAME CHANGES_QUEUE_URL \
-    REACTIONS_QUEUE_URL DISCARDED_RECORDS_BUCKET STREAM_RELAY_NAME STREAM_RELAY_LOGS AWS_ENDPOINT_URL_DYNAMODB";
+const NAMES: [&str; 13] = [
+    "STACK",
+    "TABLE_NAME",
+    "EVENT_TYPE_SHARDS",
+    "EVENT_BUS_NAME",
+    "EVENT_SOURCE",
+    "DLQ_URL",
+    "VIEWS_TABLE_NAME",
+    "CHANGES_QUEUE_URL",
+    "REACTIONS_QUEUE_URL",
+    "DISCARDED_RECORDS_BUCKET",
+    "STREAM_RELAY_NAME",
+    "STREAM_RELAY_LOGS",
+    DYNAMODB_ENDPOINT,
+];
 
 // Without a documentation comment: it would replace the help text of the command that contains the options.
 #[derive(Clone, Debug, Default, Args)]
@@ -46,7 +60,7 @@ impl StackArgs {
     /// Whether an option or a variable says which stack is meant, or a part of it.
     pub(crate) fn name_a_stack(&self, environment: &Environment) -> bool {
         let given = self.over(environment);
-        NAMES.split_whitespace().any(|name| given.optional(name).is_some())
+        NAMES.iter().any(|name| given.optional(name).is_some())
     }
 }
 

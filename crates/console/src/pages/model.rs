@@ -84,7 +84,7 @@ impl Diagram<'_> {
                     @if let Some(count) = self.aggregates.get(name) { p.hint { (count) @if count == "1" { " aggregate" } @else { " aggregates" } } }
                     @if !sources.is_empty() {
                         p { "process of" @for source in sources { " " a href={ "#" (anchor(source)) } { (source) } } }
-                        @if self.reactions > 0 { p { a.warn href=(paths::page("/stream")) { (self.reactions) " at the reactor" } } }
+                        @if self.reactions > 0 { p { a.warn href=(paths::page("/stream")) { (self.reactions) " waiting for the reactor" } } }
                     }
                 }
                 div.commands {

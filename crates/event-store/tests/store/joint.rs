@@ -8,18 +8,16 @@ use daybook_decider::{
     Addressed, AggregateKey, CommandError, CommandRequest, DecisionInput, Decisions, Folded, Involved, JointError,
     Json, Model, Registry, joint,
 };
-use daybook_event_store::limits::TooLarge;
 use daybook_event_store::{
-    CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, ResponseDetail, StoreSettings, TransactError,
-    TransactOptions, Transacted, Undecided,
+    CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, ResponseDetail, TransactError, TransactOptions,
+    Transacted, Undecided,
 };
-use daybook_table::keys;
 use daybook_test_support::clock::next_input;
 use daybook_test_support::commands::deadline;
 use daybook_test_support::fault_proxy::{InjectedFault, RecordedCall};
 use daybook_test_support::node::{Node, State, tag_claim};
-use daybook_test_support::row::{Item, text};
-use daybook_test_support::table::{TABLE, TestTable, settings};
+use daybook_test_support::row::text;
+use daybook_test_support::table::{TABLE, TestTable};
 use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
@@ -30,12 +28,12 @@ fn registry() -> Registry {
     Registry::new().with::<Node>().unwrap()
 }
 
-fn key(id: &str) -> AggregateKey {
+pub(crate) fn key(id: &str) -> AggregateKey {
     AggregateKey::new("node", id)
 }
 
 /// A command to a node.
-fn to(id: &str, data: Value) -> Addressed<'static> {
+pub(crate) fn to(id: &str, data: Value) -> Addressed<'static> {
     command(id, "Do", data)
 }
 
@@ -45,7 +43,7 @@ pub(crate) fn command(id: &str, command: &str, data: Value) -> Addressed<'static
 }
 
 /// A plan that sends another one to each of these nodes.
-fn sends<const N: usize>(ids: [&str; N], plan: &Value) -> Value {
+pub(crate) fn sends<const N: usize>(ids: [&str; N], plan: &Value) -> Value {
     let sent: Vec<_> = ids.iter().map(|id| json!([id, {"command": "Do", "data": plan}])).collect();
     json!({ "send": sent })
 }
@@ -115,19 +113,19 @@ impl Decide for Request {
     }
 }
 
-async fn send(store: &EventStore, commands: Vec<Addressed<'static>>) -> Sent {
+pub(crate) async fn send(store: &EventStore, commands: Vec<Addressed<'static>>) -> Sent {
     Request::new(commands).send(store).await
 }
 
 /// Makes nodes with this total, and caches them.
-async fn make(store: &EventStore, ids: &[&str], total: i64) {
+pub(crate) async fn make(store: &EventStore, ids: &[&str], total: i64) {
     for id in ids {
         done(&send(store, vec![command(id, "Make", json!({"add": [total]}))]).await);
     }
 }
 
 #[track_caller]
-fn done(sent: &Sent) {
+pub(crate) fn done(sent: &Sent) {
     assert!(matches!(sent, Ok(Transacted::Decided(response)) if response.status == 200), "{sent:?}");
 }
 
@@ -147,7 +145,7 @@ async fn state(table: &TestTable, id: &str) -> State {
     loaded.state.read().unwrap()
 }
 
-async fn total(table: &TestTable, id: &str) -> i64 {
+pub(crate) async fn total(table: &TestTable, id: &str) -> i64 {
     state(table, id).await.total
 }
 
@@ -475,57 +473,4 @@ async fn cancelled_or_failed_request_leaves_no_place() {
     request().send(&store).await.unwrap_err();
     is_free().await;
     assert_eq!(total(&table, "a").await, 30);
-}
-
-#[tokio::test]
-async fn transaction_of_all_parts_has_at_most_one_hundred_items() {
-    let table = TestTable::new().await;
-    let store = table.store();
-    make(&store, &["a", "b", "c", "d", "e"], 0).await;
-    let add = |looks: &[&str]| {
-        vec![to("a", json!({"add": vec![1; 24]})), to("b", json!({"add": vec![1; 24], "look": looks}))]
-    };
-    done(&send(&store, add(&["c", "d"])).await);
-    table.proxy.take_calls();
-    let sent = send(&store, add(&["c", "d", "e"])).await;
-    assert!(
-        matches!(&sent, Err(TransactError::TooLarge { limit: TooLarge::Items { items: 101 }, of: None })),
-        "{sent:?}"
-    );
-    // The aggregate is named that has the row, or whose rows are more than fit; it is not that of a request for one alone.
-    let (one, long) = (json!({"add": [1]}), json!({"add": [1], "length": 410_000}));
-    let with_sent = |plan: &Value, sent: Value| {
-        let mut plan = plan.clone();
-        plan["send"] = json!([["b", {"command": "Do", "data": sent}]]);
-        vec![to("a", plan)]
-    };
-    for (commands, expected) in [
-        (vec![to("a", one.clone()), to("b", long.clone())], Some("b")),
-        (vec![to("a", long.clone()), to("b", one.clone())], Some("a")),
-        ([add(&[]), vec![to("c", one.clone())]].concat(), Some("c")),
-        (with_sent(&one, long.clone()), Some("b")),
-        (with_sent(&long, one), None),
-    ] {
-        let sent = send(&store, commands).await;
-        let Err(TransactError::TooLarge { of, .. }) = &sent else { panic!("{sent:?}") };
-        assert_eq!(of.as_ref().map(|of| &*of.id), expected);
-    }
-    // Each was a call, which only checked that the states are current.
-    let calls = table.proxy.take_calls();
-    let mut items = calls.iter().flat_map(|call| call.request["TransactItems"].as_array().unwrap());
-    assert!(calls.len() == 6 && items.all(|item| item["ConditionCheck"].is_object()), "{calls:?}");
-    assert_eq!((total(&table, "a").await, total(&table, "b").await), (24, 24));
-}
-
-#[tokio::test]
-async fn rows_of_a_sent_command_have_the_end_of_its_append_and_a_due_snapshot() {
-    let table = TestTable::with(StoreSettings { snapshot_every: 3, ..settings() }).await;
-    let store = table.store();
-    make(&store, &["a", "b"], 0).await;
-    done(&send(&store, vec![to("a", sends(["b"], &json!({"add": [1, 1]})))]).await);
-    let rows = table.rows(&key("b"), keys::EVENT_PREFIX).await;
-    let end = |row: &Item| row.get("appendEnd").map(|end| end.as_n().unwrap().clone());
-    let marks: Vec<_> = rows.iter().map(|row| (end(row), row.contains_key("snapshotDue"))).collect();
-    let end = |end: &str| Some(end.to_owned());
-    assert_eq!(marks, [(end("2"), false), (None, false), (end("4"), true), (None, false)]);
 }

@@ -13,6 +13,7 @@ mod group_retries;
 mod idempotency;
 mod in_flight;
 mod joint;
+mod joint_rows;
 mod kept;
 mod load;
 mod outages;
