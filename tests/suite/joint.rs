@@ -1,7 +1,7 @@
 //! Decisions over several aggregates, over HTTP.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use axum::Router;
@@ -113,6 +113,39 @@ async fn rate_of_one_account(instance: &Instance, processes: &[Router], clients:
     let units: f64 = instance.table.proxy.take_calls().iter().map(|call| call.table_units + call.index_units).sum();
     let requests = requests as f64;
     (requests / seconds, units / requests)
+}
+
+/// A subscription appends to the course and the student in one transaction, which each other writer of the course makes fail.
+#[tokio::test(flavor = "multi_thread")]
+async fn request_for_several_aggregates_is_not_starved_by_the_writers_of_one() {
+    const SUBSCRIPTIONS: usize = 10;
+    let instance = Instance::start().await;
+    let [theirs, ours] =
+        [(); 2].map(|()| router(Api::new(aggregates::registry().unwrap(), instance.table.store(), settings())));
+    instance.post("/course", course()).await.expect(201);
+    for number in 0..SUBSCRIPTIONS {
+        instance.post("/student", json!({"id": format!("s{number}")})).await.expect(201);
+    }
+    let is_done = AtomicBool::new(false);
+    let writer = async |client: usize| {
+        let mut written = 0;
+        while !is_done.load(Ordering::Relaxed) {
+            let change = json!({"command": "ChangeSeats", "data": {"seats": SEATS + client + 10 * (written % 2)}});
+            let process = if client == 0 { &ours } else { &theirs };
+            send(process, Method::POST, "/course/rust/commands", &[], Some(change)).await.expect(200);
+            written += 1;
+        }
+        written
+    };
+    let subscriber = async {
+        for number in 0..SUBSCRIPTIONS {
+            let body = json!({"id": format!("b{number}"), "course": "rust", "student": format!("s{number}")});
+            send(&ours, Method::POST, "/subscription", &[], Some(body)).await.expect(201);
+        }
+        is_done.store(true, Ordering::Relaxed);
+    };
+    let (written, ()) = tokio::join!(join_all((0..9).map(writer)), subscriber);
+    assert!(written.iter().all(|written| *written > 0), "{written:?}");
 }
 
 async fn joint(instance: &Instance, commands: Value) -> suite_tests::ApiResponse {
