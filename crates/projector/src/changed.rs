@@ -2,21 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use daybook_table::{AggregateKey, ChangedAggregates, keys};
-
-#[derive(Debug, Default)]
-pub(crate) struct Changed {
-    /// The highest event number of the aggregate in the messages.
-    pub(crate) last: u64,
-    pub(crate) messages: Vec<String>,
-}
+use daybook_table::{AggregateKey, Changed, ChangedAggregates, keys};
 
 /// Reads messages, each with its id and its body. Adds the ids of those that cannot be read to `failed`.
 pub(crate) fn read_changed(
     messages: impl IntoIterator<Item = (String, String)>,
     failed: &mut BTreeSet<String>,
-) -> BTreeMap<AggregateKey, Changed> {
-    let mut changed: BTreeMap<AggregateKey, Changed> = BTreeMap::new();
+) -> BTreeMap<AggregateKey, Changed<String>> {
+    let mut changed = BTreeMap::<AggregateKey, Changed<String>>::new();
     for (message_id, body) in messages {
         match serde_json::from_str::<ChangedAggregates>(&body) {
             Ok(of_message) => {
@@ -27,9 +20,7 @@ pub(crate) fn read_changed(
                         failed.insert(message_id.clone());
                         continue;
                     }
-                    let changed = changed.entry(key).or_default();
-                    changed.last = changed.last.max(last);
-                    changed.messages.push(message_id.clone());
+                    changed.entry(key).or_default().add(last, message_id.clone());
                 }
             }
             Err(error) => {

@@ -7,14 +7,14 @@ use daybook_decider::Aggregate;
 use daybook_event_store::EventStore;
 use daybook_function_runtime::{FailureCounter, QueueBatch, QueueResponse, with_causes};
 use daybook_projection::Projections;
-use daybook_table::AggregateKey;
+use daybook_table::{AggregateKey, Changed};
 use daybook_view_store::ViewStore;
 use futures_util::future::{join, join_all};
 use futures_util::{StreamExt, stream};
 use metrics::{Unit, counter, describe_counter};
 use tokio::time::Instant;
 
-use crate::changed::{Changed, read_changed};
+use crate::changed::read_changed;
 use crate::target::{EventTarget, Target};
 use crate::versions::{MarkChecks, VersionsProjecting};
 
@@ -80,13 +80,13 @@ impl Projector {
         self.failures.count_of_version(failed.len() as u64);
         let (unprojected, unhandled) = join(self.unfinished(&changed, cutoff), self.unhandled(&changed, cutoff)).await;
         for key in unprojected.union(&unhandled) {
-            failed.extend(changed[key].messages.iter().cloned());
+            failed.extend(changed[key].sources.iter().cloned());
         }
         QueueResponse::failed(failed)
     }
 
     /// Projects the aggregates. Returns those whose events could not all be folded into all views.
-    async fn unfinished(&self, changed: &BTreeMap<AggregateKey, Changed>, cutoff: Instant) -> BTreeSet<AggregateKey> {
+    async fn unfinished(&self, changed: &BTreeMap<AggregateKey, Changed<String>>, cutoff: Instant) -> BTreeSet<AggregateKey> {
         let Self { projections, events, views, checks, failures, .. } = self;
         let project = projections.names().map(|name| {
             let projecting = VersionsProjecting { projections, name, events, views, checks, failures, cutoff };
@@ -97,8 +97,8 @@ impl Projector {
 
     /// Hands the events of the aggregates to the targets. Returns the aggregates of which a target does not have all
     /// events yet.
-    async fn unhandled(&self, changed: &BTreeMap<AggregateKey, Changed>, cutoff: Instant) -> BTreeSet<AggregateKey> {
-        let of_aggregate = |(key, &Changed { last, .. }): (&AggregateKey, &Changed)| {
+    async fn unhandled(&self, changed: &BTreeMap<AggregateKey, Changed<String>>, cutoff: Instant) -> BTreeSet<AggregateKey> {
+        let of_aggregate = |(key, &Changed { last, .. }): (&AggregateKey, &Changed<String>)| {
             let key = key.clone();
             let targets = self.targets.iter().filter(|target| target.aggregate_type == key.aggregate_type);
             targets.map(|target| self.hand_over(target, key.clone(), last, cutoff)).collect::<Vec<_>>()

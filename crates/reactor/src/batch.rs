@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_function_runtime::{QueueBatch, QueueRecord, QueueResponse};
-use daybook_table::{AggregateKey, ChangedAggregates, DueDeadline, DueDeadlines, keys};
+use daybook_table::{AggregateKey, Changed, ChangedAggregates, DueDeadline, DueDeadlines, keys};
 use futures_util::{FutureExt, StreamExt, stream};
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -28,8 +28,8 @@ type OfAggregate = BTreeMap<DueDeadline, Vec<String>>;
 #[derive(Default)]
 struct Batch {
     deadlines: BTreeMap<AggregateKey, OfAggregate>,
-    /// The aggregates that have new events, up to at least this number, and the type of processes that get them, if not all do.
-    changed: BTreeMap<(AggregateKey, Option<String>), (u64, Vec<String>)>,
+    /// The aggregates that have new events, each with the type of processes that get them, if not all do.
+    changed: BTreeMap<(AggregateKey, Option<String>), Changed<String>>,
     /// The messages that cannot be read. The dead-letter queue gets these.
     unreadable: BTreeSet<String>,
 }
@@ -59,10 +59,10 @@ impl Reactor {
         // Those that have been due for the longest time fire first.
         aggregates.sort_by(|(_, one), (_, other)| one.keys().next().cmp(&other.keys().next()));
         let due = aggregates.into_iter().map(|(key, named)| self.fire_each(key, named, cutoff).boxed());
-        let followed = changed.into_iter().map(|((source, only), (last, messages))| {
+        let followed = changed.into_iter().map(|((source, only), Changed { last, sources })| {
             let follow = async move {
                 let is_done = Instant::now() < cutoff && self.follow(&source, only.as_deref(), last, cutoff).await;
-                if is_done { Vec::new() } else { messages }
+                if is_done { Vec::new() } else { sources }
             };
             follow.boxed()
         });
@@ -95,9 +95,7 @@ impl Reactor {
                             wrong = Some(format!("it names no aggregate: {key}"));
                             continue;
                         }
-                        let (known, messages) = batch.changed.entry((key, only.clone())).or_default();
-                        *known = last.max(*known);
-                        messages.push(message_id.clone());
+                        batch.changed.entry((key, only.clone())).or_default().add(last, message_id.clone());
                     }
                 }
                 Err(error) => wrong = Some(error.to_string()),
@@ -123,7 +121,7 @@ impl Reactor {
         for (deadline, messages) in deadlines {
             let is_done = Instant::now() < cutoff
                 && match &dispatched {
-                    Some(Err(failure)) => self.settle(&deadline, None, Err(failure.clone())).await,
+                    Some(Err(failure)) => self.end_attempt(&deadline, None, Err(failure.clone())).await,
                     Some(Ok(of)) if !of.deadlines.contains(&deadline.name) => of.again.as_ref() != Some(&deadline.name),
                     _ => self.fire(&deadline, cutoff).await,
                 };

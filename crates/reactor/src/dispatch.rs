@@ -74,7 +74,7 @@ impl Reactor {
             let is_done = Instant::now() < cutoff && {
                 let result = self.dispatch(process, model, &row, to, command, cutoff).await;
                 self.unmark_failing(&row, &result).await;
-                self.settle(&due, Some(to), result).await
+                self.end_attempt(&due, Some(to), result).await
             };
             if !is_done {
                 return Ok(Dispatched { deadlines, again: Some(due.name) });

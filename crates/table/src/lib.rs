@@ -19,7 +19,7 @@ pub mod keys;
 mod position;
 pub mod trace;
 
-pub use changed::ChangedAggregates;
+pub use changed::{Changed, ChangedAggregates};
 pub use clock::Clock;
 pub use daybook_decider::AggregateKey;
 pub use due::{DueDeadline, DueDeadlines};
