@@ -25,7 +25,7 @@ use daybook_projection::Projections;
 use serde_json::{Value, json};
 
 use self::aggregate_type::AggregateType;
-pub use self::aggregate_type::{execute, samples};
+pub use self::aggregate_type::execute;
 use self::fixed::fixed;
 use self::operation::{Operations, Subject};
 pub use self::sample::ID;
