@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use daybook_decider::{Claim, ClaimChanges, DeadlineChanges, Model};
-use daybook_event_store::internal::{Backoff, ImportOptions, NewEvents};
+use daybook_event_store::internal::{Backoff, ImportWrite, NewEvents};
 use daybook_event_store::{AppendError, StoreError};
 use daybook_table::AggregateKey;
 use tokio::time::Instant;
@@ -64,7 +64,7 @@ impl Admin<'_> {
             } else {
                 let new = NewEvents { events: &[], messages: &[], claims, deadlines, forgets: false, after: &folded };
                 let publish = matches!(rows, Derived::Deadlines { sends: true });
-                let options = ImportOptions { publish, now: self.store.now() };
+                let options = ImportWrite { publish, now: self.store.now() };
                 self.store.import(model, key, folded.version(), new, options, Instant::now() + PATIENCE).await
             };
             match result {

@@ -28,7 +28,7 @@ mod rows;
 mod table;
 mod verify;
 
-pub use daybook_event_store::internal::ImportOptions;
+pub use daybook_event_store::internal::ImportWrite;
 
 pub use self::claims::CorrectedClaims;
 pub use self::correct::{Corrected, Derived};

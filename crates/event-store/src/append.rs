@@ -18,4 +18,4 @@ pub(crate) use self::call::AppendCall;
 pub(crate) use self::claims::{ClaimHolders, read_claim};
 pub use self::error::AppendError;
 pub(crate) use self::joint::NotBuilt;
-pub use self::transaction::{ImportOptions, NewEvents};
+pub use self::transaction::{ImportWrite, NewEvents};

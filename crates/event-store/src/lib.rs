@@ -66,9 +66,9 @@ mod unreadable_row;
 /// The parts of the store that `daybook-admin` and `daybook-view-store` are built of: rows, and how the store reads and writes
 /// them.
 pub mod internal {
-    pub use crate::append::{ImportOptions, NewEvents};
+    pub use crate::append::{ImportWrite, NewEvents};
     pub use crate::backoff::Backoff;
-    pub use crate::batch_get::{batch_get, pause_before_rest};
+    pub use crate::batch_get::{LEFT, PATIENCE, batch_get};
     pub use crate::checksum::{is_valid as is_valid_checksum, seal as seal_with_checksum};
     pub use crate::error::if_condition_holds;
     pub use crate::item::{Item, event_item, number, row_key, text};

@@ -86,7 +86,11 @@ impl Projector {
     }
 
     /// Projects the aggregates. Returns those whose events could not all be folded into all views.
-    async fn unfinished(&self, changed: &BTreeMap<AggregateKey, Changed<String>>, cutoff: Instant) -> BTreeSet<AggregateKey> {
+    async fn unfinished(
+        &self,
+        changed: &BTreeMap<AggregateKey, Changed<String>>,
+        cutoff: Instant,
+    ) -> BTreeSet<AggregateKey> {
         let Self { projections, events, views, checks, failures, .. } = self;
         let project = projections.names().map(|name| {
             let projecting = VersionsProjecting { projections, name, events, views, checks, failures, cutoff };
@@ -97,7 +101,11 @@ impl Projector {
 
     /// Hands the events of the aggregates to the targets. Returns the aggregates of which a target does not have all
     /// events yet.
-    async fn unhandled(&self, changed: &BTreeMap<AggregateKey, Changed<String>>, cutoff: Instant) -> BTreeSet<AggregateKey> {
+    async fn unhandled(
+        &self,
+        changed: &BTreeMap<AggregateKey, Changed<String>>,
+        cutoff: Instant,
+    ) -> BTreeSet<AggregateKey> {
         let of_aggregate = |(key, &Changed { last, .. }): (&AggregateKey, &Changed<String>)| {
             let key = key.clone();
             let targets = self.targets.iter().filter(|target| target.aggregate_type == key.aggregate_type);

@@ -21,12 +21,13 @@ enum Message {
     Changed(ChangedAggregates),
 }
 
-/// The deadlines of an aggregate, in the order of their times, each with the messages that name it.
+/// The deadlines of an aggregate in the order of their times, each with the ids of the messages that name it: `hold` at 12:00 of
+/// `reservation/7`, named by `m1` and `m2`.
 type OfAggregate = BTreeMap<DueDeadline, Vec<String>>;
 
-/// What the messages name.
+/// What the messages of a batch name, each with the ids of these messages, which come again if it is not done.
 #[derive(Default)]
-struct Batch {
+struct Hints {
     deadlines: BTreeMap<AggregateKey, OfAggregate>,
     /// The aggregates that have new events, each with the type of processes that get them, if not all do.
     changed: BTreeMap<(AggregateKey, Option<String>), Changed<String>>,
@@ -46,15 +47,15 @@ impl Reactor {
 
     /// Does the same with these deadlines, which no message names.
     pub(crate) async fn fire_all(&self, due: Vec<DueDeadline>, cutoff: Instant) {
-        let mut batch = Batch::default();
+        let mut hints = Hints::default();
         for deadline in due {
-            batch.deadlines.entry(deadline.key.clone()).or_default().insert(deadline, Vec::new());
+            hints.deadlines.entry(deadline.key.clone()).or_default().insert(deadline, Vec::new());
         }
-        self.react_to(batch, cutoff).await;
+        self.react_to(hints, cutoff).await;
     }
 
-    async fn react_to(&self, batch: Batch, cutoff: Instant) -> BTreeSet<String> {
-        let Batch { deadlines, changed, unreadable: mut failed } = batch;
+    async fn react_to(&self, hints: Hints, cutoff: Instant) -> BTreeSet<String> {
+        let Hints { deadlines, changed, unreadable: mut failed } = hints;
         let mut aggregates: Vec<_> = deadlines.into_iter().collect();
         // Those that have been due for the longest time fire first.
         aggregates.sort_by(|(_, one), (_, other)| one.keys().next().cmp(&other.keys().next()));
@@ -71,8 +72,8 @@ impl Reactor {
         failed
     }
 
-    fn read(&self, records: Vec<QueueRecord>) -> Batch {
-        let mut batch = Batch::default();
+    fn read(&self, records: Vec<QueueRecord>) -> Hints {
+        let mut hints = Hints::default();
         for QueueRecord { message_id, body } in records {
             // DynamoDB would reject the read of a row whose key is too long.
             let is_key = |key: &AggregateKey| keys::is_id(&key.aggregate_type) && keys::is_id(&key.id);
@@ -84,7 +85,7 @@ impl Reactor {
                             wrong = Some(format!("it names no deadline: {} {}", deadline.key, deadline.name));
                             continue;
                         }
-                        let of_aggregate = batch.deadlines.entry(deadline.key.clone()).or_default();
+                        let of_aggregate = hints.deadlines.entry(deadline.key.clone()).or_default();
                         of_aggregate.entry(deadline).or_default().push(message_id.clone());
                     }
                 }
@@ -95,7 +96,7 @@ impl Reactor {
                             wrong = Some(format!("it names no aggregate: {key}"));
                             continue;
                         }
-                        batch.changed.entry((key, only.clone())).or_default().add(last, message_id.clone());
+                        hints.changed.entry((key, only.clone())).or_default().add(last, message_id.clone());
                     }
                 }
                 Err(error) => wrong = Some(error.to_string()),
@@ -103,10 +104,10 @@ impl Reactor {
             if let Some(reason) = wrong {
                 self.count_failed();
                 tracing::error!(message_id, reason, "the message cannot be read");
-                batch.unreadable.insert(message_id);
+                hints.unreadable.insert(message_id);
             }
         }
-        batch
+        hints
     }
 
     /// Fires the deadlines of one aggregate, after the dispatches of a process. Returns the messages of those that have to be tried

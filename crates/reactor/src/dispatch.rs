@@ -17,7 +17,8 @@ use crate::follow::MAX_EMPTY;
 use crate::reaction::GONE;
 use crate::reactor::Reactor;
 
-/// What is left of the rows of a process.
+/// What is left of the rows of `fulfilment/7`, after its dispatch `pay` is done and `ship` has failed for a moment: the deadline
+/// `timeout`, and `ship`.
 pub(crate) struct Dispatched {
     /// The names of the deadlines that are pending.
     pub(crate) deadlines: BTreeSet<String>,

@@ -212,24 +212,19 @@ pub struct IdempotencyItem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimItem {
-    /// The name and the value of the claim.
     pub pk: String,
     /// [`keys::CLAIM`].
     pub sk: String,
-    /// The type of the aggregate.
     pub aggregate_type: String,
-    /// Its id.
     pub aggregate_id: String,
 }
 
 impl ClaimItem {
-    /// The item of a claim of an aggregate.
     pub fn new(claim: &Claim, holder: &AggregateKey) -> Self {
         let AggregateKey { aggregate_type, id: aggregate_id } = holder.clone();
         Self { pk: keys::claim_pk(claim), sk: keys::CLAIM.to_owned(), aggregate_type, aggregate_id }
     }
 
-    /// The aggregate that has the claim.
     pub fn holder(&self) -> AggregateKey {
         AggregateKey::new(&*self.aggregate_type, &*self.aggregate_id)
     }

@@ -57,7 +57,6 @@ impl PositionItem {
         self.gsi1pk.is_some()
     }
 
-    /// The type of the processes.
     pub fn process_type(&self) -> &str {
         self.sk.strip_prefix(keys::POSITION_PREFIX).unwrap_or(&self.sk)
     }

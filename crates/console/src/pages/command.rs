@@ -96,7 +96,8 @@ pub(crate) fn first_type(registry: &Registry) -> Option<&dyn Model> {
 pub(crate) async fn send_samples(State(console): State<Arc<Console>>, _form: PostedForm) -> Result<Redirect, Failure> {
     let model = first_type(&console.registry).ok_or_else(|| Failure::missing("No type has commands."))?;
     let (of_type, names) = (model.type_name(), model.commands());
-    let ends = |sample: &Value| [names.delete, model.forget()].into_iter().flatten().any(|name| sample["command"] == name);
+    let ends =
+        |sample: &Value| [names.delete, model.forget()].into_iter().flatten().any(|name| sample["command"] == name);
     let mut samples: Vec<_> = samples(model).into_iter().filter(|sample| !ends(sample)).collect();
     samples.sort_by_key(|sample| sample["command"] != names.create);
     for sample in samples {

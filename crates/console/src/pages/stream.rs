@@ -14,7 +14,8 @@ use crate::console::Console;
 use crate::frame::{Failure, Page, table};
 use crate::request::PageQuery;
 use crate::stack::{
-    IteratorAge, Mapping, Queue, QueuePurpose, Relay, RelayMapping, Rule, RuleFunction, Shard, StackError, StreamState,
+    IteratorAge, Mapping, QueueDepth, QueuePurpose, Relay, RelayMapping, Rule, RuleFunction, Shard, StackError,
+    StreamState,
 };
 use crate::{json, time};
 
@@ -129,7 +130,7 @@ fn shard_row(mapping: &Mapping, shard: &Shard) -> Markup {
     }
 }
 
-fn queues_markup(queues: &[Queue]) -> Markup {
+fn queues_markup(queues: &[QueueDepth]) -> Markup {
     html! {
         section {
             h2 { "Queues" }
