@@ -12,9 +12,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::pin::pin;
 
 use clap::Args;
-use daybook_admin::ImportWrite;
-use daybook_admin::Importer;
 pub use daybook_admin::{ImportFailure, ImportOutcome, Imported};
+use daybook_admin::{ImportWrite, Importer};
 use daybook_table::AggregateKey;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;

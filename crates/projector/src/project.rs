@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use daybook_event_store::{EventStore, StoreError};
 use daybook_projection::ProjectionModel;
 use daybook_table::AggregateKey;
-use daybook_view_store::keys::shard_of;
-use daybook_view_store::{View, ViewStore, WriteError, WriteOutcome};
+use daybook_view_store::{View, ViewStore, WriteError, WriteOutcome, shard_of};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::time::Instant;
 

@@ -6,7 +6,7 @@ use daybook_event_store::internal::{Backoff, Item, LEFT, PATIENCE};
 use daybook_table::attributes;
 use tokio::time::Instant;
 
-use crate::keys::View;
+use crate::items::View;
 use crate::mark::mark_key;
 use crate::store::ViewStore;
 

@@ -12,8 +12,7 @@ use daybook_table::{AggregateKey, attributes};
 use futures_util::future::{try_join, try_join_all};
 use tokio::time::Instant;
 
-use crate::items::{RowItem, is_conflict, json, read};
-use crate::keys::{View, shard_of};
+use crate::items::{RowItem, View, is_conflict, json, read, shard_of};
 use crate::store::ViewStore;
 
 /// Maximum bytes of a sort key. Longer texts in requests match no row, and DynamoDB rejects them.
