@@ -52,7 +52,7 @@ class Reader:
         self.stop()
         ports = " ".join(f"{option} {port}" for option, port in zip(PORTS, self.ports))
         self.stack = subprocess.Popen(["bash", "-c", f"exec {self.here(command)} {ports}"], stdout=subprocess.DEVNULL, cwd=self.folder)
-        self.settle()
+        self.until_ready()
 
     def stop(self) -> None:
         if self.stack:
@@ -63,7 +63,7 @@ class Reader:
                 self.stack.kill()
                 sys.exit("the local stack does not stop")
 
-    def settle(self) -> None:
+    def until_ready(self) -> None:
         """Waits until the stack runs what the files contain."""
         for _ in range(600):
             if not self.stack or self.stack.poll() is not None:
@@ -75,13 +75,13 @@ class Reader:
             except OSError:
                 pass
             time.sleep(0.5)
-        sys.exit("the local stack does not settle")
+        sys.exit("the local stack does not start")
 
     def command(self, command: str, printed: str) -> None:
         if command.startswith("cargo run -- --"):
             return self.start(command)
         if command.startswith("curl") and self.stack:
-            self.settle()
+            self.until_ready()
         expected = re.compile(re.escape(self.here(printed)).replace("…", ".*"), re.DOTALL)
         # What a read shows may take a moment: a message on its way, a deadline.
         reads = command == "mails" or (command.startswith("curl") and "--json" not in command)

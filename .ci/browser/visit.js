@@ -9,7 +9,7 @@ import {
   setFaults, shows, text, visitAt,
 } from './visitor.js';
 
-// A first visit: the example is one click away, and the page shows by itself that the message has reached the bus.
+// A first visit: commands are one click away, and the page shows by itself that the message has reached the bus.
 async function firstVisit() {
   await open('');
   await shows('Nothing has happened yet');
@@ -26,8 +26,15 @@ async function firstVisit() {
   }
   await open('');
   await follow('.start button');
-  assert.ok(page.url().endsWith('/aggregates/account/123'), page.url());
+  assert.ok(page.url().endsWith('/aggregates/account/sample'), page.url());
   await shows('on the bus after', { reload: false });
+  // The account of the README.
+  await post('/account', { id: '123' });
+  const record = (desc, amount) => ({ command: 'RecordTransaction', data: { desc, amount } });
+  const update = { command: 'UpdateOwner', data: { ownerFirst: 'John', ownerLast: 'Brown' } };
+  await post('/account/123/commands', [update, record('A', 200), record('B', -300)]);
+  await open('/aggregates/account/123');
+  await shows('on the bus after');
   await look('aggregate');
   await picture('console-account');
 }

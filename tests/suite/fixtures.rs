@@ -109,7 +109,7 @@ pub(crate) async fn run_api_event(api: &axum::Router, name: &str) {
 /// Calls a function with an event, and compares its response and its effects with the recorded ones.
 async fn check(event: &Event<'_>, functions: &Functions, endpoints: &Endpoints) {
     if !event.function.effects.is_empty() {
-        endpoints.settle().await;
+        endpoints.until_sent().await;
     }
     let mut before = Vec::new();
     for effect in event.function.effects {

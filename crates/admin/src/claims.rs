@@ -9,7 +9,7 @@ use daybook_event_store::internal::{Item, text};
 use daybook_table::{AggregateKey, attributes, keys};
 use futures_util::future::try_join_all;
 
-use crate::handle::{Admin, RowKey, panicked};
+use crate::handle::{Admin, PrimaryKey, panicked};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CorrectedClaims {
@@ -55,7 +55,7 @@ impl Admin<'_> {
 }
 
 /// The key of the row of a claim, as it is stored.
-pub(crate) fn row_key(claim: &Claim) -> RowKey {
+pub(crate) fn row_key(claim: &Claim) -> PrimaryKey {
     (keys::claim_pk(claim), keys::CLAIM.to_owned())
 }
 

@@ -1,16 +1,18 @@
 //! Corrections of rows that follow from the state of an aggregate, its claims and its deadlines, where they are not what the code
 //! returns for the state.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use daybook_decider::{Claim, ClaimChanges, DeadlineChanges, Model};
-use daybook_event_store::internal::{Backoff, ImportOptions, NewEvents};
+use daybook_decider::{AggregatePanic, Claim, ClaimChanges, DeadlineChanges, DeclaredDeadline, Due, Folded, Model};
+use daybook_event_store::internal::{Backoff, ImportWrite, NewEvents};
 use daybook_event_store::{AppendError, StoreError};
-use daybook_table::AggregateKey;
+use daybook_table::{AggregateKey, keys};
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::claims::CorrectedClaims;
-use crate::handle::Admin;
+use crate::handle::{Admin, panicked};
 
 /// The time for which a correction is repeated while others write to the aggregate.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -64,7 +66,7 @@ impl Admin<'_> {
             } else {
                 let new = NewEvents { events: &[], messages: &[], claims, deadlines, forgets: false, after: &folded };
                 let publish = matches!(rows, Derived::Deadlines { sends: true });
-                let options = ImportOptions { publish, now: self.store.now() };
+                let options = ImportWrite { publish, now: self.store.now() };
                 self.store.import(model, key, folded.version(), new, options, Instant::now() + PATIENCE).await
             };
             match result {
@@ -80,4 +82,35 @@ impl Admin<'_> {
             }
         }
     }
+}
+
+impl Admin<'_> {
+    /// The deadlines to set and to drop for an aggregate with this state.
+    pub(crate) async fn deadlines_to_correct(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        folded: &Folded,
+    ) -> Result<DeadlineChanges, StoreError> {
+        let found = self.store.deadlines_of(key).await?;
+        let readable = found.deadlines.iter().map(|stored| (stored.item.name().to_owned(), Some(stored.due)));
+        let unreadable = found.unreadable.iter().map(|row| (keys::deadline_name(&row.sk).to_owned(), None));
+        let rows = readable.chain(unreadable).collect();
+        difference(model, folded, rows).map_err(|panic| panicked(key, panic))
+    }
+}
+
+/// The deadlines and dispatches to set, and the names to drop, given the times of the rows: `None` for a row that cannot be read.
+pub(crate) fn difference(
+    model: &dyn Model,
+    folded: &Folded,
+    mut rows: BTreeMap<String, Option<Timestamp>>,
+) -> Result<DeadlineChanges, AggregatePanic> {
+    let declared = model.deadlines(folded)?.into_iter().filter_map(DeclaredDeadline::into_row);
+    let set = declared.filter(|(name, declared)| match rows.remove(name) {
+        // The row of a dispatch has the time at which it was set.
+        Some(Some(due)) => matches!(declared, Due::At(declared) if *declared != due),
+        Some(None) | None => true,
+    });
+    Ok(DeadlineChanges { set: set.collect(), dropped: rows.into_keys().collect() })
 }

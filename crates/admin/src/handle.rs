@@ -23,7 +23,7 @@ impl AdminCalls for EventStore {
     }
 }
 
-pub(crate) type RowKey = (String, String);
+pub(crate) type PrimaryKey = (String, String);
 
 impl Admin<'_> {
     /// The rows with these keys that exist, strongly consistent: all their attributes, or those of `projection`, which must
@@ -31,9 +31,9 @@ impl Admin<'_> {
     pub(crate) async fn items(
         &self,
         doing: &'static str,
-        keys: BTreeSet<RowKey>,
+        keys: BTreeSet<PrimaryKey>,
         projection: Option<String>,
-    ) -> Result<HashMap<RowKey, Item>, StoreError> {
+    ) -> Result<HashMap<PrimaryKey, Item>, StoreError> {
         let keys = keys.into_iter().map(|(pk, sk)| row_key(pk, sk)).collect();
         let items =
             batch_get((self.store.client(), &self.store.settings().table_name), keys, projection, doing).await?;

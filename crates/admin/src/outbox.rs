@@ -9,7 +9,7 @@ use daybook_event_store::{StoreError, UnreadableRow};
 use daybook_table::trace::is_trace_header;
 use daybook_table::{OutboxItem, attributes, keys};
 
-use crate::handle::{Admin, RowKey};
+use crate::handle::{Admin, PrimaryKey};
 use crate::index::IndexEntry;
 
 const DOING: &str = "read outbox rows";
@@ -46,11 +46,11 @@ impl IndexEntry {
         }
     }
 
-    fn row_key(&self, index: usize) -> RowKey {
+    fn row_key(&self, index: usize) -> PrimaryKey {
         (keys::pk(&self.aggregate), keys::outbox_sk(self.seq_num, index))
     }
 
-    fn key_before(&self) -> RowKey {
+    fn key_before(&self) -> PrimaryKey {
         (keys::pk(&self.aggregate), keys::event_sk(self.seq_num - 1))
     }
 }
@@ -65,7 +65,7 @@ impl Admin<'_> {
         let mut items = self.items(DOING, first.collect(), None).await?;
 
         // The number of a row shows how many messages are before its event. Without the row, the event before it does.
-        let seq_of_first = |event: &IndexEntry, items: &HashMap<RowKey, Item>| {
+        let seq_of_first = |event: &IndexEntry, items: &HashMap<PrimaryKey, Item>| {
             number::<u64>(items.get(&event.row_key(0))?, attributes::MESSAGE_SEQ)
         };
         let unknown: Vec<_> = (0..events.len()).filter(|&at| counts[at].is_none()).collect();

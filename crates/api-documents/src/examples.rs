@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use daybook_command_handler::openapi::{execute, samples};
-use daybook_decider::{Caller, Decided, Model, OutboxMessage, Registry};
+use daybook_command_handler::openapi::execute;
+use daybook_decider::{Caller, Decided, Model, OutboxMessage, Registry, samples};
 use serde_json::{Map, Value};
 
 /// Factors of the numbers in samples: rules often depend on the sign or the size of a number.

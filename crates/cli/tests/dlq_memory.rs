@@ -38,7 +38,8 @@ async fn fill(client: &aws_sdk_sqs::Client, url: &str) {
             "messageType": "TodoUpdated", "messageSeq": seq, "detail": format!("{{\"text\":\"{text}\"}}"),
             "occurredAt": "2026-11-21T01:02:03.456Z", "seqNum": seq, "ttl": 1_800_000_000,
         });
-        let body = json!({"message": message, "error": {"code": "X", "text": ""}, "attempts": 1}).to_string();
+        let body = json!({"message": message, "error": {"code": "X", "text": ""}, "attempts": 1, "deadLetteredAt": ""})
+            .to_string();
         client.send_message().queue_url(url).message_body(body).send().await.unwrap();
     }
 }

@@ -8,7 +8,7 @@
 //! - `command`: sends a command. `copied_test`: the test that the copy shows.
 //! - `bus`: the messages on the bus.
 //! - `view`: the rows of a projection.
-//! - `dead_letters`, `correlation`. `stream`; `projections`, `deadlines`, `positions`: their parts of it. `health`: the alarms of a
+//! - `dead_letters`, `correlation`. `stream`; `projections`, `deadlines`: their parts of it. `health`: the alarms of a
 //!   stack on AWS. `faults`.
 //! - `latest_events`: the latest events of a type. `live`: what *Events* and *Bus* share.
 
@@ -26,7 +26,6 @@ pub(crate) mod health;
 mod latest_events;
 mod live;
 pub(crate) mod model;
-mod positions;
 pub(crate) mod projections;
 pub(crate) mod raw;
 pub(crate) mod stream;

@@ -45,7 +45,7 @@ pub fn router(console: Console) -> Router {
 
 fn local_pages() -> Router<Arc<Console>> {
     Router::new()
-        .route("/_console/example", post(command::send_example))
+        .route("/_console/samples", post(command::send_samples))
         .route("/_console/command/{type}", get(command::page).post(command::send))
         .route("/_console/events/live", get(events::live))
         .route("/_console/bus", get(bus::page))

@@ -45,12 +45,12 @@ pub trait StackSource: Send + Sync {
     }
 
     /// The queues of a stack on AWS.
-    fn queues(&self) -> Reply<'_, Vec<Queue>> {
+    fn queues(&self) -> Reply<'_, Vec<QueueDepth>> {
         absent()
     }
 
     /// The dead-letter queue of a stack on AWS.
-    fn dead_letter_queue(&self) -> Reply<'_, Queue> {
+    fn dead_letter_queue(&self) -> Reply<'_, QueueDepth> {
         absent()
     }
 
@@ -79,7 +79,8 @@ pub struct Notices {
     pub ahead_by_seconds: u64,
 }
 
-/// The header of a request that functions get which are not those of the sources, and of their response. It contains the reason.
+/// The header of a request, and of its response, while functions of an earlier build serve it. It contains the reason, such as
+/// the errors of the compiler in a source file that was just saved.
 pub const PREVIOUS_FUNCTIONS: &str = "x-daybook-previous-functions";
 
 impl Notices {
@@ -177,7 +178,7 @@ pub(crate) fn queue_name(queue_url: &str) -> &str {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct StreamState {
     pub mappings: Vec<Mapping>,
-    pub queues: Vec<Queue>,
+    pub queues: Vec<QueueDepth>,
     pub rules: Vec<Rule>,
     /// The batches of records that mappings discarded.
     pub discarded: Vec<Value>,
@@ -217,7 +218,7 @@ pub struct Shard {
 
 /// A queue with the numbers of its messages.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Queue {
+pub struct QueueDepth {
     pub queue: String,
     pub visible: u64,
     /// The messages that wait for a retry, or are being processed.

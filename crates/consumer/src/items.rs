@@ -59,10 +59,8 @@ pub(crate) struct PositionItem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) message_id: Option<String>,
     /// The number of stored messages. A query during a transaction may return only some of its items; this number shows it.
-    #[serde(default)]
     pub(crate) waiting: u64,
     /// The number of failed attempts at the next message, and the last error.
-    #[serde(default)]
     pub(crate) attempts: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,

@@ -104,7 +104,7 @@ impl Involved {
 }
 
 /// A command to one aggregate.
-struct Step<'a> {
+struct AddressedStep<'a> {
     to: Cow<'a, AggregateKey>,
     command: Cow<'a, CommandRequest>,
     /// The position in the request, of the command or of the one that sends it.
@@ -143,7 +143,7 @@ pub fn decide(
     let commands = requests.iter().flat_map(|request| request.commands.iter().map(|command| (&*request.to, command)));
     let steps = commands.enumerate().map(|(index, (to, command))| {
         let (to, command) = (Cow::Borrowed(to), Cow::Borrowed(command));
-        Step { to, command, index, is_sent: false }
+        AddressedStep { to, command, index, is_sent: false }
     });
     let mut named: Vec<&AggregateKey> = Vec::new();
     for request in requests {
@@ -193,7 +193,11 @@ struct Joint<'a> {
 }
 
 impl Joint<'_> {
-    fn decide(mut self, mut steps: VecDeque<Step<'_>>, named: &[&AggregateKey]) -> Result<Decisions, JointError> {
+    fn decide(
+        mut self,
+        mut steps: VecDeque<AddressedStep<'_>>,
+        named: &[&AggregateKey],
+    ) -> Result<Decisions, JointError> {
         let mut needs = BTreeSet::new();
         // The aggregates that are created, and so probably do not exist: the condition of the append finds out. A decision
         // that ends without writing them has to read them.
@@ -233,7 +237,12 @@ impl Joint<'_> {
                 return self.rejected(step.to.into_owned(), decided, rejection).map_err(failed);
             }
             for SentCommand { to, command } in decided.sent.iter().rev().cloned() {
-                steps.push_front(Step { to: Cow::Owned(to), command: Cow::Owned(command), index, is_sent: true });
+                steps.push_front(AddressedStep {
+                    to: Cow::Owned(to),
+                    command: Cow::Owned(command),
+                    index,
+                    is_sent: true,
+                });
             }
             let texts = decided.events.iter().map(|event| event.data.text());
             let texts = texts.chain(decided.messages.iter().map(|message| message.detail.text()));
@@ -274,7 +283,7 @@ impl Joint<'_> {
     }
 
     /// Decides the commands of one step.
-    fn step(&self, step: &Step<'_>, number: usize) -> Result<Decided, CommandError> {
+    fn step(&self, step: &AddressedStep<'_>, number: usize) -> Result<Decided, CommandError> {
         let model = model(self.registry, &step.to)?;
         let creates = model.command_name(&step.command.command) == model.commands().create;
         let to = &*step.to;

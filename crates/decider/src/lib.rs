@@ -76,5 +76,5 @@ pub use reading::read_stored;
 pub use record::{FollowedEvent, Meta, OutboxMessage, RecordedEvent};
 pub use registry::{RegistrationError, Registry};
 #[doc(hidden)]
-pub use sample::sample;
+pub use sample::{sample, samples};
 pub use unreadable::{UnreadableEvent, UnreadableKind};

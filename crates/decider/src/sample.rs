@@ -2,6 +2,20 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::model::Model;
+
+/// A sample of each command, as its name and its data.
+pub fn samples(model: &dyn Model) -> Vec<Value> {
+    let schema = Value::from(model.schemas().command.clone());
+    let variants = schema["oneOf"].as_array().into_iter().flatten();
+    let of = |variant: &Value| {
+        let members = &variant["properties"];
+        let data = members.get("data").map_or_else(|| json!({}), |data| sample(data, &schema));
+        json!({"command": members["command"]["const"], "data": data})
+    };
+    variants.map(of).collect()
+}
+
 /// A value that fits a schema: the schema's example, or the simplest value.
 pub fn sample(schema: &Value, root: &Value) -> Value {
     sample_within(schema, root, &[])

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::error::StoreError;
+
 /// Maximum of the first pause while DynamoDB throttles or fails.
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(800);
@@ -38,6 +40,11 @@ impl Backoff {
         let left = self.deadline.saturating_duration_since(Instant::now());
         tokio::time::sleep(self.next_pause().min(left)).await;
         !left.is_zero()
+    }
+
+    /// Waits as [`wait`](Self::wait) does, or returns an error with this cause.
+    pub async fn wait_or_fail(&mut self, doing: &'static str, cause: &'static str) -> Result<(), StoreError> {
+        if self.wait().await { Ok(()) } else { Err(StoreError::Unavailable { doing, source: cause.into() }) }
     }
 
     fn next_pause(&mut self) -> Duration {

@@ -13,13 +13,12 @@
 //! The modules that the functions use, in reading order:
 //! - `store`: the [`EventStore`] and its settings.
 //! - `transact`: load, decide and append, repeated until no other writer is faster; `turns`: the order of requests for
-//!   the same aggregate, and the transactions that they share; `contention`: races with other processes; `settle`: the
-//!   time after which a write is visible or never will be; `in_flight`: the decisions whose events are not visible yet.
-//! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events; `loaded`: the
-//!   result.
-//! - `append`: the transaction, and the meaning of its failures. `claim`: the aggregate that has a unique value.
+//!   the same aggregate, and the transactions that they share; `contention`: races with other processes;
+//!   `in_flight`: the decisions whose events are not visible yet, and how long that can last.
+//! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events.
+//! - `append`: the transaction, and the meaning of its failures.
 //! - `deadlines`: the commands that aggregates get at a time. `positions`: how far processes have handled the events of others.
-//! - `idempotency`: responses that are stored in the transaction of their command; `stored_response`: their form.
+//! - `idempotency`: responses that are stored in the transaction of their command.
 //! - `snapshot`: taking and reading snapshots.
 //! - `subject_keys`: the keys under which personal values are sealed; `opened`: the rows that contain such values.
 //! - `feed`: events of one aggregate, events of a type; `page`: their pages; `unreadable_row`: the rows that they leave
@@ -36,7 +35,6 @@ mod backoff;
 mod batch_get;
 pub mod cache;
 mod checksum;
-mod claim;
 mod contention;
 mod deadlines;
 mod error;
@@ -48,16 +46,13 @@ mod in_flight;
 mod item;
 pub mod limits;
 mod load;
-mod loaded;
 mod moment;
 mod opened;
 mod packing;
 mod page;
 mod positions;
-mod settle;
 mod snapshot;
 mod store;
-mod stored_response;
 mod subject_keys;
 mod transact;
 mod turns;
@@ -66,9 +61,9 @@ mod unreadable_row;
 /// The parts of the store that `daybook-admin` and `daybook-view-store` are built of: rows, and how the store reads and writes
 /// them.
 pub mod internal {
-    pub use crate::append::{ImportOptions, NewEvents};
+    pub use crate::append::{ImportWrite, NewEvents};
     pub use crate::backoff::Backoff;
-    pub use crate::batch_get::{batch_get, pause_before_rest};
+    pub use crate::batch_get::{LEFT, PATIENCE, batch_get};
     pub use crate::checksum::{is_valid as is_valid_checksum, seal as seal_with_checksum};
     pub use crate::error::if_condition_holds;
     pub use crate::item::{Item, event_item, number, row_key, text};
@@ -77,18 +72,17 @@ pub mod internal {
 }
 
 pub use append::AppendError;
+pub use cache::Loaded;
 pub use deadlines::{DeadlineMark, FoundDeadlines, StoredDeadline};
 pub use error::{Cause, StoreError};
 pub use feed::FeedEvent;
-pub use idempotency::IdempotencyKey;
+pub use idempotency::{CommandResponse, IdempotencyKey, StoredResponse};
+pub use in_flight::{ARRIVAL_TIME, CALL_TIMEOUT, SEND_WINDOW, SETTLE_WRITES};
 pub use load::{LoadOptions, LoadPolicy};
-pub use loaded::Loaded;
 pub use page::Page;
 pub use positions::{FoundPositions, PositionMove, StoredPosition};
-pub use settle::{ARRIVAL_TIME, CALL_TIMEOUT, SEND_WINDOW, SETTLE_WRITES};
 pub use snapshot::SnapshotOutcome;
 pub use store::{EventStore, StoreSettings, dynamodb_client, without_retries};
-pub use stored_response::{CommandResponse, StoredResponse};
 pub use subject_keys::{Sealing, SubjectKeys};
 pub use transact::{Decide, ResponseDetail, TransactError, TransactOptions, Transacted, Undecided};
 pub use unreadable_row::UnreadableRow;

@@ -6,13 +6,11 @@
 //! - A snapshot of another state version is copied to the kept snapshots before it is replaced, because another
 //!   release may still need it, for as long as a release may be rolled back.
 //!
-//! In reading order: `take`: takes a snapshot; `put`: decides which existing snapshot it replaces; `rebuild`: the repair of
-//! wrong snapshots; `base`: the state that a fold starts from; `codec`: the stored form of a state.
+//! In reading order: `take`: takes a snapshot, and repairs wrong ones; `put`: decides which existing snapshot it replaces; `codec`:
+//! the stored form of a state, and the state that a fold starts from.
 
-mod base;
 mod codec;
 mod put;
-mod rebuild;
 mod take;
 
 pub use self::take::SnapshotOutcome;

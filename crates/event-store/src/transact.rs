@@ -8,7 +8,7 @@
 //!
 //! In reading order: `decide`: the caller's part; `options`: the options and results; `transaction`: the attempts;
 //! `end_of_append`: what follows on an append; `others`: the other aggregates that the decision involves; `decision`: a
-//! decision that is ready to be appended; `settlement`: the result of a transaction whose append is in doubt, or whose
+//! decision that is ready to be appended; `resolution`: the result of a transaction whose append is in doubt, or whose
 //! request was executed before; `in_doubt`: appends with an unknown outcome.
 
 mod decide;
@@ -17,7 +17,7 @@ mod end_of_append;
 mod in_doubt;
 mod options;
 mod others;
-mod settlement;
+mod resolution;
 mod transaction;
 
 use std::time::Duration;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::routing::post;
 use axum::{Json, Router};
 use daybook_console::stack::{
-    ControlAction, Controls, DeadLetterAction, DeadLetterOutcome, DeadLetters, IDLE_PATIENCE, Notices, Queue,
+    ControlAction, Controls, DeadLetterAction, DeadLetterOutcome, DeadLetters, IDLE_PATIENCE, Notices, QueueDepth,
     QueuePurpose, StreamState, contains_faults,
 };
 use daybook_local_aws::messaging::WaitingMessage;
@@ -57,8 +57,8 @@ impl StackParts {
         }
     }
 
-    fn queues(&self) -> Vec<Queue> {
-        let queue = |(queue, visible, hidden): (String, usize, usize)| Queue {
+    fn queues(&self) -> Vec<QueueDepth> {
+        let queue = |(queue, visible, hidden): (String, usize, usize)| QueueDepth {
             purpose: match queue.as_str() {
                 name if name.ends_with("-dlq") => QueuePurpose::DeadLetters,
                 name if name.ends_with("-changes") => QueuePurpose::Changes,

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::header::ACCEPT;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use daybook_function_runtime::{SdkConfig, with_causes};
@@ -127,14 +129,21 @@ pub(crate) fn router(parts: StackParts) -> Router {
         .route("/_dev/functions/{name}", post(invoke))
         .route("/_dev/usage", get(usage))
         .route("/_dev/faults", get(async |State(parts): Parts| Json(parts.faults_as_set())).put(set_faults))
-        .route("/_dev/environment", get(async |State(parts): Parts| environment(&parts.of_operator)))
+        .route(
+            "/_dev/environment",
+            get(async |State(parts): Parts, headers: HeaderMap| environment(&parts.of_operator, &headers)),
+        )
         .route("/_dev/clock", get(async |State(parts): Parts| Json(parts.clock_json())).put(move_clock))
         .with_state(parts)
 }
 
-/// Lines for a shell.
-fn environment(variables: &Variables) -> String {
-    variables.iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect()
+/// Lines for a shell, or JSON if the request asks for it.
+fn environment(variables: &Variables, headers: &HeaderMap) -> Response {
+    if headers.get(ACCEPT).is_some_and(|accepted| accepted == "application/json") {
+        return Json(variables).into_response();
+    }
+    let line = |(name, value): (&String, &String)| format!("export {name}='{value}'\n");
+    variables.iter().map(line).collect::<String>().into_response()
 }
 
 fn delivered(bus: &Bus) -> Vec<BusEntryJson> {

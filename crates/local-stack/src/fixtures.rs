@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use daybook_admin::AdminCalls;
-use daybook_command_handler::openapi::samples;
 use daybook_command_handler::{Api, ApiSettings, gateway, router};
-use daybook_decider::{Caller, CommandError, CommandRequest, DecisionInput, Json, Meta, Registry};
+use daybook_decider::{Caller, CommandError, CommandRequest, DecisionInput, Json, Meta, Registry, samples};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::dynamodb::LocalDynamoDb;

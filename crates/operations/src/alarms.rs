@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::error::OperatorError;
 use crate::signed_calls::SignedCalls;
 
-/// The alarms of template.yaml and deploy/monitoring.yaml, without the name of the stack. Those on new versions have the
-/// version in their names.
+/// The alarms of template.yaml and deploy/monitoring.yaml, without the name of the stack and those on new versions. A list and
+/// no prefix: `check-deployment` reports those that are missing, and `shop-` is also how the alarms of a stack `shop-eu` begin.
 const ALARMS: &str = "api-failing api-server-errors api-slow archive-silent breaker-open command-handler-failures concurrency-high \
     dead-letter-arrived dead-letter-messages dead-letter-old errors-in-logs functions-near-timeout \
     functions-throttled index-throttled messages-late messages-missing records-discarded records-dropped \

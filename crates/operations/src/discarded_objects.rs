@@ -12,8 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::OperatorError;
-use crate::query_xml::texts;
-use crate::signed_calls::{S3, SignedCalls};
+use crate::signed_calls::{S3, SignedCalls, texts};
 
 /// The characters of a key that a path contains as they are.
 const KEY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');

@@ -18,7 +18,7 @@ use crate::history::line::{HistorySummary, HistoryWriter, IncompleteLine};
 use crate::listing::ListedAggregate;
 use crate::pacing::Pacer;
 use crate::stack::{SETTINGS_TO_FIND, Stack};
-use crate::walk::{Finding, WalkOptions, Walked};
+use crate::walk::{WalkFinding, WalkOptions, Walked};
 
 pub enum HistoryTarget<'a> {
     Writer(&'a mut (dyn Write + Send)),
@@ -38,7 +38,7 @@ pub async fn export(
     stack: &Stack,
     options: &WalkOptions,
     target: HistoryTarget<'_>,
-    report: impl FnMut(Finding) -> io::Result<()>,
+    report: impl FnMut(WalkFinding) -> io::Result<()>,
 ) -> Result<Exported, OperatorError> {
     // The file contains personal values as they are stored.
     let store = stack.store(SETTINGS_TO_FIND).await?.sealed();
@@ -113,7 +113,7 @@ struct Export<'a, 'o, R> {
     report: R,
 }
 
-impl<R: FnMut(Finding) -> io::Result<()>> Export<'_, '_, R> {
+impl<R: FnMut(WalkFinding) -> io::Result<()>> Export<'_, '_, R> {
     /// Writes all events of an aggregate. Only the first page of several aggregates is read concurrently, so the memory does
     /// not depend on the number of events.
     async fn write_aggregate(&mut self, key: &AggregateKey, first: FirstPage) -> Result<(), OperatorError> {
@@ -151,7 +151,7 @@ impl<R: FnMut(Finding) -> io::Result<()>> Export<'_, '_, R> {
     }
 
     fn report(&mut self, kind: &'static str, name: String, reason: String) -> io::Result<()> {
-        (self.report)(Finding { kind, name, reason })
+        (self.report)(WalkFinding { kind, name, reason })
     }
 }
 

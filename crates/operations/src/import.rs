@@ -12,9 +12,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::pin::pin;
 
 use clap::Args;
-use daybook_admin::ImportOptions as AggregateOptions;
-use daybook_admin::Importer;
 pub use daybook_admin::{ImportFailure, ImportOutcome, Imported};
+use daybook_admin::{ImportWrite, Importer};
 use daybook_table::AggregateKey;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
@@ -108,7 +107,7 @@ pub async fn import(
     let importer = Importer {
         store,
         file: &file,
-        options: AggregateOptions { publish: options.publishes, now: Timestamp::now() },
+        options: ImportWrite { publish: options.publishes, now: Timestamp::now() },
         writes: options.writes,
         turn: async || {
             pacer.turn().await;

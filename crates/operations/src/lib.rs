@@ -7,7 +7,7 @@
 //!   Before it ends, [`dead_letters::redrive`] deletes the messages that it has sent, and puts the others back.
 //!
 //! In reading order:
-//! - [`stack`]: the stack of an operation, and its clients. [`signed_calls`], `query_xml`: the account that it is in, and calls
+//! - [`stack`]: the stack of an operation, and its clients. [`signed_calls`]: the account that it is in, and calls
 //!   to services of which a few operations are needed. [`cloudformation`]: describes and updates a stack.
 //!   `error`: why an operation fails.
 //! - [`selection`], [`listing`]: which aggregates, and their pages. [`moment`]: times before now.
@@ -41,7 +41,6 @@ pub mod moment;
 pub mod pacing;
 pub mod processes;
 pub mod projections;
-mod query_xml;
 pub mod queue_reading;
 pub mod queues;
 pub mod reads;

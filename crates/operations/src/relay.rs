@@ -26,7 +26,7 @@ const MAX_LOG_PAGES: usize = 20;
 const UNSETTLED: &str = "unsettled, will be retried";
 
 /// A message that was unsettled when the relay logged it.
-pub struct WaitingMessage {
+pub struct LoggedMessage {
     pub id: String,
     pub logged_at: String,
     pub error_code: String,
@@ -68,7 +68,7 @@ pub async fn relay(stack: &Stack) -> Result<Relay, OperatorError> {
 }
 
 /// The messages of the last log lines about unsettled messages. Some may have been sent since.
-pub async fn waiting_messages(stack: &Stack) -> Result<Vec<WaitingMessage>, OperatorError> {
+pub async fn waiting_messages(stack: &Stack) -> Result<Vec<LoggedMessage>, OperatorError> {
     let log_group = stack.required("STREAM_RELAY_LOGS")?;
     let logs = SignedCalls::connect(&stack.environment, CLOUDWATCH_LOGS).await?;
     let since = (Timestamp::now() - LOG_WINDOW).as_millisecond();
@@ -96,6 +96,6 @@ pub async fn waiting_messages(stack: &Stack) -> Result<Vec<WaitingMessage>, Oper
             break;
         }
     }
-    let message = |(id, (logged_at, error_code))| WaitingMessage { id, logged_at, error_code };
+    let message = |(id, (logged_at, error_code))| LoggedMessage { id, logged_at, error_code };
     Ok(waiting.into_iter().map(message).collect())
 }

@@ -14,7 +14,7 @@ use crate::error::OperatorError;
 use crate::listing::{Cursor, ListedAggregate, Listing, indexed};
 use crate::pacing::Interrupt;
 
-/// Which aggregates.
+/// The aggregates of an operation: `--type account` for those of a type, `account/123` for one, otherwise all.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Selection {
     /// Only aggregates of this type; can be repeated. Default: all types.

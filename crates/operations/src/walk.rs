@@ -33,7 +33,7 @@ pub struct WalkOptions {
 
 /// Something that is wrong with an aggregate, or with a row that belongs to none.
 #[derive(Debug)]
-pub struct Finding {
+pub struct WalkFinding {
     /// A word, such as `unreadable`.
     pub kind: &'static str,
     /// The aggregate, or the partition key of the row.

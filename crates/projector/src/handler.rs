@@ -7,14 +7,13 @@ use daybook_decider::Aggregate;
 use daybook_event_store::EventStore;
 use daybook_function_runtime::{FailureCounter, QueueBatch, QueueResponse, with_causes};
 use daybook_projection::Projections;
-use daybook_table::AggregateKey;
+use daybook_table::{AggregateKey, Changed, ChangedAggregates, keys};
 use daybook_view_store::ViewStore;
 use futures_util::future::{join, join_all};
 use futures_util::{StreamExt, stream};
 use metrics::{Unit, counter, describe_counter};
 use tokio::time::Instant;
 
-use crate::changed::{Changed, read_changed};
 use crate::target::{EventTarget, Target};
 use crate::versions::{MarkChecks, VersionsProjecting};
 
@@ -80,13 +79,17 @@ impl Projector {
         self.failures.count_of_version(failed.len() as u64);
         let (unprojected, unhandled) = join(self.unfinished(&changed, cutoff), self.unhandled(&changed, cutoff)).await;
         for key in unprojected.union(&unhandled) {
-            failed.extend(changed[key].messages.iter().cloned());
+            failed.extend(changed[key].sources.iter().cloned());
         }
         QueueResponse::failed(failed)
     }
 
     /// Projects the aggregates. Returns those whose events could not all be folded into all views.
-    async fn unfinished(&self, changed: &BTreeMap<AggregateKey, Changed>, cutoff: Instant) -> BTreeSet<AggregateKey> {
+    async fn unfinished(
+        &self,
+        changed: &BTreeMap<AggregateKey, Changed<String>>,
+        cutoff: Instant,
+    ) -> BTreeSet<AggregateKey> {
         let Self { projections, events, views, checks, failures, .. } = self;
         let project = projections.names().map(|name| {
             let projecting = VersionsProjecting { projections, name, events, views, checks, failures, cutoff };
@@ -97,8 +100,12 @@ impl Projector {
 
     /// Hands the events of the aggregates to the targets. Returns the aggregates of which a target does not have all
     /// events yet.
-    async fn unhandled(&self, changed: &BTreeMap<AggregateKey, Changed>, cutoff: Instant) -> BTreeSet<AggregateKey> {
-        let of_aggregate = |(key, &Changed { last, .. }): (&AggregateKey, &Changed)| {
+    async fn unhandled(
+        &self,
+        changed: &BTreeMap<AggregateKey, Changed<String>>,
+        cutoff: Instant,
+    ) -> BTreeSet<AggregateKey> {
+        let of_aggregate = |(key, &Changed { last, .. }): (&AggregateKey, &Changed<String>)| {
             let key = key.clone();
             let targets = self.targets.iter().filter(|target| target.aggregate_type == key.aggregate_type);
             targets.map(|target| self.hand_over(target, key.clone(), last, cutoff)).collect::<Vec<_>>()
@@ -123,5 +130,48 @@ impl Projector {
                 Some(key)
             }
         }
+    }
+}
+
+/// Reads messages, each with its id and its body. Adds the ids of those that cannot be read to `failed`.
+pub(crate) fn read_changed(
+    messages: impl IntoIterator<Item = (String, String)>,
+    failed: &mut BTreeSet<String>,
+) -> BTreeMap<AggregateKey, Changed<String>> {
+    let mut changed = BTreeMap::<AggregateKey, Changed<String>>::new();
+    for (message_id, body) in messages {
+        match serde_json::from_str::<ChangedAggregates>(&body) {
+            Ok(of_message) => {
+                for (key, last) in of_message.with_last_events() {
+                    // DynamoDB would reject the reads of the other aggregates together with those of this one.
+                    if !keys::is_id(&key.id) {
+                        tracing::error!(message_id, aggregate = %key, "the message names no aggregate");
+                        failed.insert(message_id.clone());
+                        continue;
+                    }
+                    changed.entry(key).or_default().add(last, message_id.clone());
+                }
+            }
+            Err(error) => {
+                tracing::error!(message_id, %error, "the message cannot be read");
+                failed.insert(message_id);
+            }
+        }
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_with_an_id_that_no_aggregate_has_does_not_stop_the_others() {
+        let long = "x".repeat(3_000);
+        let body = format!(r#"{{"changed":[["account","{long}",1],["account","7",2]]}}"#);
+        let mut failed = BTreeSet::new();
+        let changed = read_changed([("m1".to_owned(), body)], &mut failed);
+        assert_eq!((failed, changed.len()), (["m1".to_owned()].into(), 1));
+        assert_eq!(changed[&AggregateKey::new("account", "7")].last, 2);
     }
 }

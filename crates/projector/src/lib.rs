@@ -13,14 +13,13 @@
 //!
 //! In reading order:
 //! - [`run`], [`run_with`]: the `main` of the function, with its settings.
-//! - [`handler`]: one invocation. `changed`: the aggregates of a batch. `versions`: the order of a projection's
+//! - [`handler`]: one invocation. `versions`: the order of a projection's
 //!   versions.
 //! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible.
 //! - `pause`: the pauses between two attempts.
 //! - `plan`: selects the events that fit into one transaction, and applies their changes to the rows.
 //! - [`target`]: targets besides the views table, such as an SQL database.
 
-mod changed;
 mod function;
 pub mod handler;
 mod pause;

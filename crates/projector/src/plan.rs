@@ -6,8 +6,7 @@ use daybook_decider::{Json, RecordedEvent};
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
 use daybook_projection::{Advanced, Change, EventStep, ProjectionModel, Stopped};
 use daybook_table::AggregateKey;
-use daybook_view_store::keys::shard_of;
-use daybook_view_store::{Position, PositionWrite, RowKey, RowWrite, StoredRow, ViewWrite};
+use daybook_view_store::{Position, PositionWrite, RowKey, RowWrite, StoredRow, ViewWrite, shard_of};
 
 /// An aggregate with events that a view does not show yet.
 #[derive(Debug)]

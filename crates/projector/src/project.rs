@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use daybook_event_store::{EventStore, StoreError};
 use daybook_projection::ProjectionModel;
 use daybook_table::AggregateKey;
-use daybook_view_store::keys::shard_of;
-use daybook_view_store::{View, ViewStore, WriteError, WriteOutcome};
+use daybook_view_store::{View, ViewStore, WriteError, WriteOutcome, shard_of};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::time::Instant;
 
@@ -23,10 +22,12 @@ const MAX_EVENTS: usize = 200;
 /// Maximum aggregates whose events are read concurrently.
 const CONCURRENCY: usize = 16;
 
+/// Which new events of an aggregate are folded. `known: 5, through: 7`: at least those up to 5, and none after 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRange {
     /// Events up to this number exist. The projector waits for those that are not visible yet.
     pub known: u64,
+    /// Events after this number are left, because a leading version of the projection does not show them yet.
     pub through: u64,
 }
 

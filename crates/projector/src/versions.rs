@@ -18,13 +18,12 @@ use std::time::Duration;
 use daybook_event_store::{EventStore, StoreError};
 use daybook_function_runtime::{FailureCounter, with_causes};
 use daybook_projection::{ProjectionModel, Projections};
-use daybook_table::AggregateKey;
+use daybook_table::{AggregateKey, Changed};
 use daybook_view_store::{ProjectionVersions, View, ViewStore};
 use futures_util::future::join_all;
 use metrics::counter;
 use tokio::time::Instant;
 
-use crate::changed::Changed;
 use crate::project::{EventRange, Projected, Projecting};
 
 /// An instance whose code registers one version of a projection reads its mark again with the first invocation after this
@@ -69,7 +68,7 @@ struct Order<'a> {
 impl<'a> VersionsProjecting<'a> {
     /// Projects the aggregates whose types the projection follows, each with the number of its last known event.
     /// Returns those whose events could not all be folded into all versions.
-    pub(crate) async fn unfinished(self, changed: &BTreeMap<AggregateKey, Changed>) -> BTreeSet<AggregateKey> {
+    pub(crate) async fn unfinished(self, changed: &BTreeMap<AggregateKey, Changed<String>>) -> BTreeSet<AggregateKey> {
         let versions = self.projections.versions(self.name);
         let followed = |model: &dyn ProjectionModel| -> BTreeMap<AggregateKey, EventRange> {
             let followed = changed.iter().filter(|(key, _)| model.follows().contains(&key.aggregate_type.as_str()));

@@ -1,13 +1,14 @@
-//! One queue.
+//! One queue, its client, and the pauses between the attempts of a call.
 
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use aws_sdk_sqs::config::retry::RetryConfig;
+use aws_sdk_sqs::config::timeout::TimeoutConfig;
 use aws_sdk_sqs::types::QueueAttributeName;
+use aws_types::SdkConfig;
 use daybook_function_runtime::with_causes;
 use tokio::time::{Instant, sleep};
-
-use crate::clients::SqsClient;
-use crate::waits::Waits;
 
 #[derive(Clone, Debug)]
 pub struct Queue {
@@ -69,6 +70,61 @@ impl Queue {
     }
 }
 
+const CONNECT: Duration = Duration::from_secs(2);
+/// Time limit for a call, from the first byte to the last. EventBridge and SQS respond within tenths of a second; a
+/// call that takes longer counts as lost and is sent again.
+const ATTEMPT: Duration = Duration::from_secs(5);
+
+/// The configuration of a client of EventBridge or SQS.
+pub fn without_retries(config: &SdkConfig) -> SdkConfig {
+    let timeouts = TimeoutConfig::builder().connect_timeout(CONNECT).operation_attempt_timeout(ATTEMPT).build();
+    config.to_builder().retry_config(RetryConfig::disabled()).timeout_config(timeouts).build()
+}
+
+/// A client of SQS. It is made for its first call: that takes a quarter of a relay's initialization, and most relays send
+/// nothing to a queue.
+#[derive(Clone, Debug)]
+pub struct SqsClient(Arc<LazyLock<aws_sdk_sqs::Client, MakeSqsClient>>);
+
+type MakeSqsClient = Box<dyn FnOnce() -> aws_sdk_sqs::Client + Send>;
+
+impl SqsClient {
+    pub fn new(config: &SdkConfig) -> Self {
+        let config = without_retries(config);
+        Self(Arc::new(LazyLock::new(Box::new(move || aws_sdk_sqs::Client::new(&config)))))
+    }
+
+    pub(crate) fn get(&self) -> &aws_sdk_sqs::Client {
+        &self.0
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Waits {
+    /// The maximum of the first wait; the maximum doubles with each later wait.
+    pub first: Duration,
+    pub longest: Duration,
+}
+
+impl Waits {
+    /// The wait after this many attempts, with full jitter: anything from zero to the maximum.
+    pub fn after(&self, attempts: u32) -> Duration {
+        self.limit(attempts).mul_f64(fastrand::f64())
+    }
+
+    /// The maximum of the wait after this many attempts.
+    pub fn limit(&self, attempts: u32) -> Duration {
+        let doublings = attempts.saturating_sub(1);
+        self.first.saturating_mul(2_u32.saturating_pow(doublings)).min(self.longest)
+    }
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(100), longest: Duration::from_secs(5) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use daybook_function_runtime::aws_config_at;
@@ -112,5 +168,14 @@ mod tests {
         let (_bus, _server, queue) = start().await;
         let other = Queue { url: "http://localhost/1/other".to_owned(), ..queue };
         assert!(other.waiting().await.unwrap_err().contains("does not exist"));
+    }
+
+    #[test]
+    fn waits_double_up_to_a_limit() {
+        let waits = Waits::default();
+        let limits: Vec<_> = (1..=8).map(|attempts| waits.limit(attempts).as_millis()).collect();
+        assert_eq!(limits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(waits.limit(u32::MAX), waits.longest);
+        assert!((0..1000).all(|_| waits.after(3) <= waits.limit(3)));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_function_runtime::{QueueBatch, QueueRecord, QueueResponse};
-use daybook_table::{AggregateKey, ChangedAggregates, DueDeadline, DueDeadlines, keys};
+use daybook_table::{AggregateKey, Changed, ChangedAggregates, DueDeadline, DueDeadlines, keys};
 use futures_util::{FutureExt, StreamExt, stream};
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -21,15 +21,16 @@ enum Message {
     Changed(ChangedAggregates),
 }
 
-/// The deadlines of an aggregate, in the order of their times, each with the messages that name it.
+/// The deadlines of an aggregate in the order of their times, each with the ids of the messages that name it: `hold` at 12:00 of
+/// `reservation/7`, named by `m1` and `m2`.
 type OfAggregate = BTreeMap<DueDeadline, Vec<String>>;
 
-/// What the messages name.
+/// What the messages of a batch name, each with the ids of these messages, which come again if it is not done.
 #[derive(Default)]
-struct Batch {
+struct Hints {
     deadlines: BTreeMap<AggregateKey, OfAggregate>,
-    /// The aggregates that have new events, up to at least this number, and the type of processes that get them, if not all do.
-    changed: BTreeMap<(AggregateKey, Option<String>), (u64, Vec<String>)>,
+    /// The aggregates that have new events, each with the type of processes that get them, if not all do.
+    changed: BTreeMap<(AggregateKey, Option<String>), Changed<String>>,
     /// The messages that cannot be read. The dead-letter queue gets these.
     unreadable: BTreeSet<String>,
 }
@@ -46,23 +47,23 @@ impl Reactor {
 
     /// Does the same with these deadlines, which no message names.
     pub(crate) async fn fire_all(&self, due: Vec<DueDeadline>, cutoff: Instant) {
-        let mut batch = Batch::default();
+        let mut hints = Hints::default();
         for deadline in due {
-            batch.deadlines.entry(deadline.key.clone()).or_default().insert(deadline, Vec::new());
+            hints.deadlines.entry(deadline.key.clone()).or_default().insert(deadline, Vec::new());
         }
-        self.react_to(batch, cutoff).await;
+        self.react_to(hints, cutoff).await;
     }
 
-    async fn react_to(&self, batch: Batch, cutoff: Instant) -> BTreeSet<String> {
-        let Batch { deadlines, changed, unreadable: mut failed } = batch;
+    async fn react_to(&self, hints: Hints, cutoff: Instant) -> BTreeSet<String> {
+        let Hints { deadlines, changed, unreadable: mut failed } = hints;
         let mut aggregates: Vec<_> = deadlines.into_iter().collect();
         // Those that have been due for the longest time fire first.
         aggregates.sort_by(|(_, one), (_, other)| one.keys().next().cmp(&other.keys().next()));
         let due = aggregates.into_iter().map(|(key, named)| self.fire_each(key, named, cutoff).boxed());
-        let followed = changed.into_iter().map(|((source, only), (last, messages))| {
+        let followed = changed.into_iter().map(|((source, only), Changed { last, sources })| {
             let follow = async move {
                 let is_done = Instant::now() < cutoff && self.follow(&source, only.as_deref(), last, cutoff).await;
-                if is_done { Vec::new() } else { messages }
+                if is_done { Vec::new() } else { sources }
             };
             follow.boxed()
         });
@@ -71,8 +72,8 @@ impl Reactor {
         failed
     }
 
-    fn read(&self, records: Vec<QueueRecord>) -> Batch {
-        let mut batch = Batch::default();
+    fn read(&self, records: Vec<QueueRecord>) -> Hints {
+        let mut hints = Hints::default();
         for QueueRecord { message_id, body } in records {
             // DynamoDB would reject the read of a row whose key is too long.
             let is_key = |key: &AggregateKey| keys::is_id(&key.aggregate_type) && keys::is_id(&key.id);
@@ -84,7 +85,7 @@ impl Reactor {
                             wrong = Some(format!("it names no deadline: {} {}", deadline.key, deadline.name));
                             continue;
                         }
-                        let of_aggregate = batch.deadlines.entry(deadline.key.clone()).or_default();
+                        let of_aggregate = hints.deadlines.entry(deadline.key.clone()).or_default();
                         of_aggregate.entry(deadline).or_default().push(message_id.clone());
                     }
                 }
@@ -95,9 +96,7 @@ impl Reactor {
                             wrong = Some(format!("it names no aggregate: {key}"));
                             continue;
                         }
-                        let (known, messages) = batch.changed.entry((key, only.clone())).or_default();
-                        *known = last.max(*known);
-                        messages.push(message_id.clone());
+                        hints.changed.entry((key, only.clone())).or_default().add(last, message_id.clone());
                     }
                 }
                 Err(error) => wrong = Some(error.to_string()),
@@ -105,10 +104,10 @@ impl Reactor {
             if let Some(reason) = wrong {
                 self.count_failed();
                 tracing::error!(message_id, reason, "the message cannot be read");
-                batch.unreadable.insert(message_id);
+                hints.unreadable.insert(message_id);
             }
         }
-        batch
+        hints
     }
 
     /// Fires the deadlines of one aggregate, after the dispatches of a process. Returns the messages of those that have to be tried
@@ -123,7 +122,7 @@ impl Reactor {
         for (deadline, messages) in deadlines {
             let is_done = Instant::now() < cutoff
                 && match &dispatched {
-                    Some(Err(failure)) => self.settle(&deadline, None, Err(failure.clone())).await,
+                    Some(Err(failure)) => self.end_attempt(&deadline, None, Err(failure.clone())).await,
                     Some(Ok(of)) if !of.deadlines.contains(&deadline.name) => of.again.as_ref() != Some(&deadline.name),
                     _ => self.fire(&deadline, cutoff).await,
                 };

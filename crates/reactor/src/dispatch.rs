@@ -17,7 +17,8 @@ use crate::follow::MAX_EMPTY;
 use crate::reaction::GONE;
 use crate::reactor::Reactor;
 
-/// What is left of the rows of a process.
+/// What is left of the rows of `fulfilment/7`, after its dispatch `pay` is done and `ship` has failed for a moment: the deadline
+/// `timeout`, and `ship`.
 pub(crate) struct Dispatched {
     /// The names of the deadlines that are pending.
     pub(crate) deadlines: BTreeSet<String>,
@@ -74,7 +75,7 @@ impl Reactor {
             let is_done = Instant::now() < cutoff && {
                 let result = self.dispatch(process, model, &row, to, command, cutoff).await;
                 self.unmark_failing(&row, &result).await;
-                self.settle(&due, Some(to), result).await
+                self.end_attempt(&due, Some(to), result).await
             };
             if !is_done {
                 return Ok(Dispatched { deadlines, again: Some(due.name) });

@@ -44,7 +44,7 @@ impl Reactor {
             }
             Err(error) => Err(error.into()),
         };
-        self.settle(deadline, None, result).await
+        self.end_attempt(deadline, None, result).await
     }
 
     /// Removes the mark of a row that was failing, if an attempt fails for a reason that may pass: the time in which its command
@@ -60,7 +60,7 @@ impl Reactor {
     }
 
     /// Ends an attempt to fire a deadline, or to send a dispatch. Returns whether it is done.
-    pub(crate) async fn settle(
+    pub(crate) async fn end_attempt(
         &self,
         deadline: &DueDeadline,
         to: Option<&AggregateKey>,

@@ -4,15 +4,14 @@
 //! Invariant: nothing here performs I/O, waits or reads a clock. The same code and the same seed lead to the same schedule.
 //!
 //! In reading order:
-//! - `simulation`: what a test describes. `request`: what clients and consumers send. `world`: what invariants see.
-//! - `table`: decisions and appends. `pending`: deadlines, dispatches, and input of processes, and `cause`: what each comes from.
+//! - `simulation`: what a test describes. `request`: what clients and consumers send, and what it comes from. `world`: what invariants see.
+//! - `table`: decisions and appends. `pending`: deadlines, dispatches, and input of processes.
 //!   `view`: the projector. `consumer`: messages, and the consumers that receive them.
 //! - `run`: the actions of a schedule, and their execution. `schedule`: their random choice, from `random`.
 //! - `search`: the seeds, and the shortest schedule that fails. `fault`: what is wrong.
 
 #![warn(missing_docs)]
 
-mod cause;
 mod consumer;
 mod fault;
 mod pending;

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use daybook_decider::{AggregateKey, Caller, CommandRequest, DeclaredDeadline, Due, Input};
 use jiff::Timestamp;
 
-use crate::cause::{Cause, Row};
-use crate::request::Request;
+use crate::request::{Cause, Request, Row};
 
 #[derive(Default)]
 pub(crate) struct Pending {

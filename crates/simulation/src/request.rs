@@ -3,9 +3,8 @@
 use std::fmt;
 
 use daybook_decider::{Aggregate, AggregateKey, Caller, CommandRequest};
+use jiff::Timestamp;
 use serde::Serialize;
-
-use crate::cause::Cause;
 
 /// A request to the API: a command, or several that are executed together or not at all.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,5 +54,36 @@ impl fmt::Display for Request {
             write!(f, "{before}{} {} to {to}", command.command, command.data.text())?;
         }
         self.caller.actor().map_or(Ok(()), |actor| write!(f, " as {actor}"))
+    }
+}
+
+/// The row of an aggregate that causes a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cause {
+    pub(crate) of: AggregateKey,
+    pub(crate) row: Row,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Row {
+    /// Its name and time.
+    Deadline(String, Timestamp),
+    /// Its name, and the number of the event that set it.
+    Dispatch(String, u64),
+    /// The answer to this dispatch, which has no row of its own.
+    Answer(String, u64),
+    /// An event of this number is input of processes of this type.
+    Input(&'static str, u64),
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = &self.of;
+        match &self.row {
+            Row::Deadline(name, _) => write!(f, "the deadline {name} of {of}"),
+            Row::Dispatch(name, seq) => write!(f, "the dispatch {name} of {of} since event {seq}"),
+            Row::Answer(name, seq) => write!(f, "the answer to {name} of {of} since event {seq}"),
+            Row::Input(process, seq) => write!(f, "event {seq} of {of}, input of a {process},"),
+        }
     }
 }

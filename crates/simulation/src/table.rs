@@ -15,10 +15,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 use ulid::Ulid;
 
-use crate::cause::{Cause, Row};
 use crate::fault::Fault;
 use crate::pending::Pending;
-use crate::request::Request;
+use crate::request::{Cause, Request, Row};
 
 /// The answer to a request that has an effect.
 pub(crate) const ACCEPTED: &str = "accepted";

@@ -62,7 +62,7 @@ impl Snapshotter {
                 if Instant::now() >= cutoff {
                     return Some(first);
                 }
-                let settled = match timeout_at(cutoff, self.take(&key, first.as_ref())).await {
+                let is_done = match timeout_at(cutoff, self.take(&key, first.as_ref())).await {
                     Ok(outcome) => outcome.is_ok(),
                     // This aggregate had the whole time of the invocation, and a retry would have no more time. The
                     // others are retried without it.
@@ -72,7 +72,7 @@ impl Snapshotter {
                     }
                     Err(_) => false,
                 };
-                (!settled).then_some(first)
+                (!is_done).then_some(first)
             })
             .buffer_unordered(CONCURRENCY)
             .filter_map(async |failed| failed)

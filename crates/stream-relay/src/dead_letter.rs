@@ -25,10 +25,8 @@ pub struct DeadLetter {
     /// The outbox row; `None` when the record could not be read as one.
     pub message: Option<OutboxItem>,
     pub error: Option<EntryError>,
-    #[serde(default)]
     pub attempts: u32,
     /// When it was sent to the dead-letter queue, in RFC 3339.
-    #[serde(default, rename = "parkedAt")]
     pub dead_lettered_at: String,
 }
 
@@ -51,7 +49,6 @@ struct DeadLetterBody<'a> {
     /// The number of attempts to send it; 0 when its error was found before the first attempt.
     attempts: u32,
     stream: Option<&'a Coordinates>,
-    #[serde(rename = "parkedAt")]
     dead_lettered_at: String,
 }
 
@@ -111,7 +108,7 @@ mod tests {
         message.permanent_error = Some(EntryError::new("MalformedDetail", "Detail is malformed."));
         message.attempts.count = 2;
         let mut dead_letter: Value = serde_json::from_str(&body(&message, SystemTime::now()).unwrap()).unwrap();
-        let dead_lettered_at = dead_letter.as_object_mut().unwrap().remove("parkedAt").unwrap();
+        let dead_lettered_at = dead_letter.as_object_mut().unwrap().remove("deadLetteredAt").unwrap();
         assert!(dead_lettered_at.as_str().unwrap().ends_with('Z'), "{dead_lettered_at}");
         assert_eq!(
             dead_letter,

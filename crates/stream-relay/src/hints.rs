@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use daybook_queue::Queue;
-use daybook_table::{AggregateKey, ChangedAggregates, Clock, DueDeadline, DueDeadlines};
+use daybook_table::{AggregateKey, Changed, ChangedAggregates, Clock, DueDeadline, DueDeadlines};
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
-use crate::message::Moved;
 use crate::record::Coordinates;
 
 /// What became of the hints for one queue.
@@ -35,10 +34,10 @@ impl SentHints {
 /// Sends the aggregates to each of the queues, with retries until `cutoff`.
 pub(crate) async fn send_changes(
     queues: &[Queue],
-    mut moved: BTreeMap<AggregateKey, Moved>,
+    mut changed: BTreeMap<AggregateKey, Changed<Coordinates>>,
     cutoff: Instant,
 ) -> SentHints {
-    let last_events = moved.iter().map(|(key, moved)| (key.clone(), moved.last)).collect();
+    let last_events = changed.iter().map(|(key, changed)| (key.clone(), changed.last)).collect();
     let messages = ChangedAggregates::messages(&last_events);
     let send_to_all = messages.iter().map(|message| async {
         let sends = queues.iter().map(|queue| send(queue, message.to_body(), Duration::ZERO, cutoff));
@@ -47,7 +46,7 @@ pub(crate) async fn send_changes(
     let accepted = join_all(send_to_all).await;
     let mut sent = SentHints::default();
     for (message, is_accepted) in messages.into_iter().zip(accepted) {
-        let records = message.keys().filter_map(|key| moved.remove(&key)).map(|moved| moved.records).collect();
+        let records = message.keys().filter_map(|key| changed.remove(&key)).map(|changed| changed.sources).collect();
         sent.add(records, is_accepted);
     }
     sent

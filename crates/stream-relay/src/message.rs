@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use daybook_function_runtime::traces;
-use daybook_table::{AggregateKey, DueDeadline, OutboxItem};
+use daybook_table::{AggregateKey, Changed, DueDeadline, OutboxItem};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -89,22 +89,14 @@ impl fmt::Display for EntryError {
     }
 }
 
-/// An aggregate with new events.
-#[derive(Debug, Default)]
-pub(crate) struct Moved {
-    pub(crate) last: u64,
-    /// The records that say so.
-    pub(crate) records: Vec<Coordinates>,
-}
-
 /// The contents of the records of a batch that are not settled.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     /// The messages, each once, in the order in which they came.
     pub(crate) messages: Vec<PendingMessage>,
     /// The aggregates with new events.
-    pub(crate) moved: BTreeMap<AggregateKey, Moved>,
-    /// The deadlines that are due soon, each with the records that say so.
+    pub(crate) changed: BTreeMap<AggregateKey, Changed<Coordinates>>,
+    /// The deadlines that are due soon, each with the records that name it.
     pub(crate) soon: BTreeMap<DueDeadline, Vec<Coordinates>>,
 }
 
@@ -114,7 +106,7 @@ pub(crate) fn gather(
     is_settled: impl Fn(&Coordinates) -> bool,
 ) -> Gathered {
     let mut known = HashMap::new();
-    let Gathered { mut messages, mut moved, mut soon } = Gathered::default();
+    let Gathered { mut messages, mut changed, mut soon } = Gathered::default();
     messages.reserve(records.len());
     for raw in records {
         let (coordinates, content) = record::read(&raw);
@@ -123,10 +115,8 @@ pub(crate) fn gather(
         }
         let (identity, message) = match content {
             Content::SomethingElse => continue,
-            Content::Moved(aggregate, last) => {
-                let moved = moved.entry(aggregate).or_default();
-                moved.last = moved.last.max(last);
-                moved.records.push(coordinates);
+            Content::Changed(aggregate, last) => {
+                changed.entry(aggregate).or_default().add(last, coordinates);
                 continue;
             }
             Content::Soon(deadline) => {
@@ -145,7 +135,7 @@ pub(crate) fn gather(
         }
         messages[index].records.push(coordinates);
     }
-    Gathered { messages, moved, soon }
+    Gathered { messages, changed, soon }
 }
 
 /// The key by which two records are the same message: the row and its message id. The same id in another row would be

@@ -16,7 +16,7 @@ use crate::dead_letter::{self, MAX_ATTEMPTS};
 use crate::memory::Memory;
 use crate::message::{EntryError, PendingMessage, Published};
 use crate::put_events::{Failure, FailureKind, entry_results, is_tls_failure};
-use crate::queues::{AggregateQueues, Disposition, Step};
+use crate::queues::{AggregateQueues, Disposition, NextCall};
 use crate::settings::RelaySettings;
 use crate::spans;
 
@@ -162,8 +162,8 @@ impl Publishing<'_> {
             && let Some(step) = self.queues.next(now)
         {
             match step {
-                Step::Send(request) => self.send(request),
-                Step::DeadLetter(index) => self.send_dead_letter(index),
+                NextCall::Send(request) => self.send(request),
+                NextCall::DeadLetter(index) => self.send_dead_letter(index),
             }
         }
     }

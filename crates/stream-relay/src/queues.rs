@@ -42,7 +42,7 @@ pub(crate) struct QueueItem<'a> {
 
 /// The next call to make. Messages are identified by their index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum NextCall {
     /// Send these in one request, then call [`AggregateQueues::request_finished`].
     Send(Vec<usize>),
     /// Send this one, which can never be published, to the dead-letter queue, then call
@@ -126,7 +126,7 @@ impl AggregateQueues {
     }
 
     /// The next call at this time, if there is one. Callers repeat this until it returns `None`.
-    pub(crate) fn next(&mut self, now: Instant) -> Option<Step> {
+    pub(crate) fn next(&mut self, now: Instant) -> Option<NextCall> {
         while let Some((_, index)) = self.waiting.first().copied().filter(|(at, _)| *at <= now) {
             self.waiting.pop_first();
             self.ready.push_back(index);
@@ -135,7 +135,7 @@ impl AggregateQueues {
             && let Some(index) = self.unsendable.pop_front()
         {
             self.dead_letters_in_flight += 1;
-            return Some(Step::DeadLetter(index));
+            return Some(NextCall::DeadLetter(index));
         }
         let (count, full) = self.packed();
         if count == 0 || self.is_busy(now) {
@@ -152,7 +152,7 @@ impl AggregateQueues {
             self.in_flight_with_successor += usize::from(self.has_successor(index));
         }
         self.requests.push((request[0], now));
-        Some(Step::Send(request))
+        Some(NextCall::Send(request))
     }
 
     /// When the next request can be sent, even if none in flight finishes before.

@@ -32,8 +32,8 @@ pub(crate) struct Coordinates {
 #[derive(Debug)]
 pub(crate) enum Content {
     Outbox(Box<OutboxRow>),
-    /// New events of an aggregate, up to this number: its metadata moved.
-    Moved(AggregateKey, u64),
+    /// New events of an aggregate, up to this number: its metadata has changed.
+    Changed(AggregateKey, u64),
     /// A deadline that is pending, and was set shortly before its time.
     Soon(DueDeadline),
     /// Another item, or a row that was changed or deleted, for example by its TTL.
@@ -213,9 +213,9 @@ fn read_any(raw: &RawValue) -> (Coordinates, Content) {
         }
     };
     let coordinates = coordinates(&record);
-    let content = if let Some(aggregate) = moved_aggregate(&record) {
+    let content = if let Some(aggregate) = changed_aggregate(&record) {
         let last = record["dynamodb"]["NewImage"][attributes::CURRENT_SEQ_NUM]["N"].as_str();
-        Content::Moved(aggregate, last.and_then(|last| last.parse().ok()).unwrap_or_default())
+        Content::Changed(aggregate, last.and_then(|last| last.parse().ok()).unwrap_or_default())
     } else if let Some(deadline) = soon(&mut record) {
         Content::Soon(deadline)
     } else if is_something_else(&record) {
@@ -240,7 +240,7 @@ fn coordinates(record: &Value) -> Coordinates {
 }
 
 /// The aggregate whose metadata the record is about, unless the metadata were deleted. No view has events of a reserved type.
-fn moved_aggregate(record: &Value) -> Option<AggregateKey> {
+fn changed_aggregate(record: &Value) -> Option<AggregateKey> {
     let is_metadata = key(record, attributes::SK) == Some(keys::METADATA) && record["eventName"] != "REMOVE";
     let aggregate = if is_metadata { keys::aggregate_of_pk(key(record, attributes::PK)?) } else { None };
     aggregate.filter(|aggregate| !aggregate.is_reserved())

@@ -96,7 +96,7 @@ impl Relay {
         let settings = &self.publisher.settings;
         let memory = &self.publisher.memory;
         let gathered = gather(batch.records, settings, |record| memory.is_settled(record));
-        let Gathered { mut messages, moved, soon } = gathered;
+        let Gathered { mut messages, changed, soon } = gathered;
         for message in &mut messages {
             memory.recall(message);
             message.start_span();
@@ -106,7 +106,7 @@ impl Relay {
         let send_changes = async {
             match &*self.changes_queues {
                 [] => SentHints::default(),
-                queues => hints::send_changes(queues, moved, cutoff).await,
+                queues => hints::send_changes(queues, changed, cutoff).await,
             }
         };
         let send_deadlines = async {

@@ -120,7 +120,7 @@ impl BatchRows {
                         this.rows.push(item);
                     }
                 }
-                Content::Moved(aggregate, last) => {
+                Content::Changed(aggregate, last) => {
                     let known = this.changed.entry(aggregate).or_default();
                     *known = last.max(*known);
                 }

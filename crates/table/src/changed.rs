@@ -51,6 +51,28 @@ impl ChangedAggregates {
     }
 }
 
+/// An aggregate that has new events, as a function learns of it.
+#[derive(Debug)]
+pub struct Changed<S> {
+    /// An event with this number exists; 0 if none is known.
+    pub last: u64,
+    /// The messages or stream records that name the aggregate.
+    pub sources: Vec<S>,
+}
+
+impl<S> Changed<S> {
+    pub fn add(&mut self, last: u64, source: S) {
+        self.last = self.last.max(last);
+        self.sources.push(source);
+    }
+}
+
+impl<S> Default for Changed<S> {
+    fn default() -> Self {
+        Self { last: 0, sources: Vec::new() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@
 //! In reading order:
 //! - [`keys`]: partition and sort keys of the table and its index.
 //! - [`attributes`]: attribute names, for expressions.
-//! - [`items`]: the items as structs. `position`: the item of a position.
+//! - [`items`]: the items as structs.
 //! - [`trace`]: the format of a trace header.
 //! - [`changed`]: the messages of the changes queue. [`due`]: those of the reactions queue. `clock`: the current time, of their items.
 
@@ -16,15 +16,13 @@ mod clock;
 pub mod due;
 pub mod items;
 pub mod keys;
-mod position;
 pub mod trace;
 
-pub use changed::ChangedAggregates;
+pub use changed::{Changed, ChangedAggregates};
 pub use clock::Clock;
 pub use daybook_decider::AggregateKey;
 pub use due::{DueDeadline, DueDeadlines};
 pub use items::{
     ClaimItem, DeadlineCause, DeadlineItem, DeadlineState, EventItem, IdempotencyItem, Metadata, OutboxItem,
-    SnapshotItem, StoredText, UnreadableItem,
+    PositionItem, SnapshotItem, StoredText, UnreadableItem,
 };
-pub use position::PositionItem;

@@ -2,10 +2,11 @@
 
 use aws_sdk_dynamodb::types::{AttributeValue, DeleteRequest, WriteRequest};
 use daybook_event_store::StoreError;
-use daybook_event_store::internal::{Item, pause_before_rest};
+use daybook_event_store::internal::{Backoff, Item, LEFT, PATIENCE};
 use daybook_table::attributes;
+use tokio::time::Instant;
 
-use crate::keys::View;
+use crate::items::View;
 use crate::mark::mark_key;
 use crate::store::ViewStore;
 
@@ -48,7 +49,8 @@ impl ViewStore {
                 WriteRequest::builder().delete_request(delete).build()
             };
             let mut requests: Vec<_> = keys.iter().map(deletion).collect();
-            for calls in 1.. {
+            let mut pauses = Backoff::until(Instant::now() + PATIENCE);
+            loop {
                 let output = self.client.batch_write_item().request_items(&self.table_name, requests).send().await;
                 let output = output.map_err(|error| StoreError::of_call(DOING, error))?;
                 let left = output.unprocessed_items.and_then(|mut left| left.remove(&self.table_name));
@@ -56,7 +58,7 @@ impl ViewStore {
                 if requests.is_empty() {
                     break;
                 }
-                pause_before_rest(calls, DOING).await?;
+                pauses.wait_or_fail(DOING, LEFT).await?;
             }
         }
         Ok(())

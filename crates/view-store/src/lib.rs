@@ -9,17 +9,15 @@
 //!   consistently.
 //!
 //! In reading order:
-//! - [`keys`]: the keys of rows, positions, pointers and marks.
+//! - `items`: the items, and the keys of rows, positions, pointers and marks.
 //! - [`store`]: the [`ViewStore`], the creation of its table, and its reads for folding events. [`write`](mod@write): the
 //!   transaction. `show`: rows for readers.
 //! - [`mod@pointer`]: the version of a projection that readers get. [`mark`]: how far a version is filled. `drop`: deletes
 //!   a version.
 //! - `suspended`: the aggregates of which an event cannot be folded.
-//! - `items`: the items.
 
 mod drop;
 mod items;
-pub mod keys;
 pub mod mark;
 pub mod pointer;
 mod show;
@@ -28,8 +26,7 @@ mod suspended;
 pub mod write;
 
 pub use drop::DroppedItems;
-pub use items::Position;
-pub use keys::{RowKey, View};
+pub use items::{Position, RowKey, View, shard_of};
 pub use mark::VersionMark;
 pub use pointer::{Pointer, ProjectionVersions};
 pub use show::{RowRange, ShownRow};

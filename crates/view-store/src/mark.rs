@@ -10,8 +10,7 @@ use daybook_table::attributes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::items::read;
-use crate::keys::{View, mark_sk, projection_pk};
+use crate::items::{View, mark_sk, projection_pk, read};
 use crate::store::ViewStore;
 
 /// The mark of a version of a view: a row of the views table that records how far the version is filled, and whether it leads.

@@ -10,8 +10,7 @@ use daybook_table::attributes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::items::{is_conflict, read};
-use crate::keys::{MARK, POINTER, View, projection_pk};
+use crate::items::{MARK, POINTER, View, is_conflict, projection_pk, read};
 use crate::mark::{VersionMark, changes, mark_key};
 use crate::store::ViewStore;
 

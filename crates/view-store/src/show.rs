@@ -7,23 +7,19 @@ use aws_sdk_dynamodb::operation::transact_get_items::TransactGetItemsError;
 use aws_sdk_dynamodb::types::{AttributeValue, Get, TransactGetItem};
 use daybook_decider::Json;
 use daybook_event_store::StoreError;
-use daybook_event_store::internal::{Item, row_key};
+use daybook_event_store::internal::{Backoff, Item, row_key};
 use daybook_table::{AggregateKey, attributes};
 use futures_util::future::{try_join, try_join_all};
-use tokio::time::sleep;
+use tokio::time::Instant;
 
-use crate::items::{RowItem, is_conflict, json, read};
-use crate::keys::{View, shard_of};
+use crate::items::{RowItem, View, is_conflict, json, read, shard_of};
 use crate::store::ViewStore;
 
 /// Maximum bytes of a sort key. Longer texts in requests match no row, and DynamoDB rejects them.
 const MAX_SORT_KEY: usize = 1024;
 
-/// Maximum calls for an item, each of which may meet another transaction that is changing it.
-const MAX_READS: u32 = 10;
-
-/// Maximum length of the first pause before another call. It doubles with each further call, up to 16 times the length.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// Maximum time for which an item is read again because a transaction is changing it.
+const MAX_CHANGING: Duration = Duration::from_secs(1);
 
 /// The rows of a list.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,12 +112,13 @@ impl ViewStore {
         Ok(self.shown(items).await?.pop())
     }
 
-    /// The item with this key, if it exists. Waits until no transaction is changing it, for up to [`MAX_READS`] calls.
+    /// The item with this key, if it exists. Waits until no transaction is changing it, for up to [`MAX_CHANGING`].
     async fn transact_get(&self, key: Item) -> Result<Option<Item>, StoreError> {
         const DOING: &str = "read a row that is changing";
         let get = Get::builder().table_name(&self.table_name).set_key(Some(key)).build();
         let get = TransactGetItem::builder().get(get.expect("table and key are set")).build();
-        for call in 0..MAX_READS {
+        let mut pauses = Backoff::until(Instant::now() + MAX_CHANGING);
+        loop {
             let error = match self.client.transact_get_items().transact_items(get.clone()).send().await {
                 Ok(output) => return Ok(output.responses.and_then(|mut found| found.pop()?.item)),
                 Err(error) => error,
@@ -135,9 +132,8 @@ impl ViewStore {
             if !is_conflict(reasons) {
                 return Err(StoreError::of_call(DOING, error));
             }
-            sleep((FIRST_PAUSE * 2_u32.pow(call.min(4))).mul_f64(fastrand::f64())).await;
+            pauses.wait_or_fail(DOING, "other transactions change it again and again").await?;
         }
-        Err(StoreError::Unavailable { doing: DOING, source: "other transactions change it again and again".into() })
     }
 
     /// Up to `limit` rows in the order of their keys. Also returns whether more follow.

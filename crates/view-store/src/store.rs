@@ -11,8 +11,7 @@ use daybook_event_store::internal::{Item, batch_get, row_key};
 use daybook_event_store::{Sealing, StoreError, dynamodb_client, without_retries};
 use daybook_table::{AggregateKey, attributes};
 
-use crate::items::{Position, PositionItem, RowItem, json, read};
-use crate::keys::{POSITION, RowKey, View};
+use crate::items::{POSITION, Position, PositionItem, RowItem, RowKey, View, json, read};
 
 #[derive(Clone, Debug)]
 pub struct ViewStore {

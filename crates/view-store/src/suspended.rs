@@ -6,8 +6,7 @@ use daybook_event_store::internal::{if_condition_holds, row_key};
 use daybook_table::AggregateKey;
 use jiff::Timestamp;
 
-use crate::items::{PositionItem, read};
-use crate::keys::{POSITION, View};
+use crate::items::{POSITION, PositionItem, View, read};
 use crate::store::ViewStore;
 use crate::write::RESUMED_AT;
 

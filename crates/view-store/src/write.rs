@@ -13,8 +13,7 @@ use daybook_event_store::limits::{MAX_ITEM, MAX_TRANSACTION, MAX_TRANSACTION_ITE
 use daybook_table::{AggregateKey, attributes};
 use tokio::time::timeout;
 
-use crate::items::{Position, PositionItem, RowItem, is_conflict};
-use crate::keys::{POSITION, RowKey, View};
+use crate::items::{POSITION, Position, PositionItem, RowItem, RowKey, View, is_conflict};
 use crate::store::ViewStore;
 
 /// Time limit of the call. DynamoDB responds in milliseconds. After a time-out, the positions show whether the call was

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use daybook_decider::personal::referring;
 use daybook_decider::record::timestamp;
 use daybook_decider::{AggregatePanic, Claim, Json, Model, RecordedEvent};
-use daybook_event_store::internal::ImportOptions;
+use daybook_event_store::internal::ImportWrite;
 use daybook_event_store::{AppendError, EventStore, StoreError};
 use daybook_function_runtime::{shortened, with_causes};
 use daybook_history::line::EventLine;
@@ -25,7 +25,7 @@ const SHOWN: usize = 80;
 pub struct Importer<'a, T> {
     pub store: EventStore,
     pub file: &'a HistoryFile,
-    pub options: ImportOptions,
+    pub options: ImportWrite,
     pub writes: bool,
     /// Is called before each transaction, to limit their rate.
     pub turn: T,
@@ -50,11 +50,12 @@ pub enum ImportFailure {
     Table(StoreError),
 }
 
-/// What the states of an aggregate had.
+/// What the state declared after any of the events: rows of all of it may be in the table, and have to be corrected.
 #[derive(Default)]
-struct Had {
+struct Declared {
+    /// Such as `email:ann@example.com`, although the customer has changed the address since.
     claims: BTreeSet<Claim>,
-    /// Whether there was a deadline.
+    /// Whether a state had a deadline.
     deadlines: bool,
 }
 
@@ -119,9 +120,11 @@ impl<T: AsyncFn()> Importer<'_, T> {
 
     pub async fn import(&self, model: &dyn Model, lines: &AggregateLines) -> ImportOutcome {
         let mut in_table = 0;
-        let mut had = Had::default();
-        let imported = match self.pass(model, lines, self.writes, &mut in_table, &mut had).await {
-            Ok(imported) if self.writes => self.verify(model, lines, imported.new > 0, had).await.map(|()| imported),
+        let mut declared = Declared::default();
+        let imported = match self.pass(model, lines, self.writes, &mut in_table, &mut declared).await {
+            Ok(imported) if self.writes => {
+                self.verify(model, lines, imported.new > 0, declared).await.map(|()| imported)
+            }
             imported => imported,
         };
         imported.map_or_else(|failure| ImportOutcome::Failed { in_table, failure }, ImportOutcome::Done)
@@ -134,19 +137,19 @@ impl<T: AsyncFn()> Importer<'_, T> {
         model: &dyn Model,
         lines: &AggregateLines,
         read_back: bool,
-        had: Had,
+        declared: Declared,
     ) -> Result<(), ImportFailure> {
-        if !had.claims.is_empty() {
-            let claims: Vec<_> = had.claims.into_iter().collect();
+        if !declared.claims.is_empty() {
+            let claims: Vec<_> = declared.claims.into_iter().collect();
             let claims = self.store.admin().stored_claims(&claims).await?;
             self.store.admin().correct(model, &lines.key, Derived::Claims(&claims), true).await?;
         }
-        if had.deadlines {
+        if declared.deadlines {
             let rows = Derived::Deadlines { sends: self.options.publish };
             self.store.admin().correct(model, &lines.key, rows, true).await?;
         }
         if read_back {
-            let Imported { known, new, .. } = self.pass(model, lines, false, &mut 0, &mut Had::default()).await?;
+            let Imported { known, new, .. } = self.pass(model, lines, false, &mut 0, &mut Declared::default()).await?;
             if new > 0 {
                 let end = known + new;
                 return Err(ImportFailure::Failed(format!("events {} to {end} are not in the table", known + 1)));
@@ -163,7 +166,7 @@ impl<T: AsyncFn()> Importer<'_, T> {
     }
 
     /// Compares the events with those in the table, and writes the others if `writes`. `in_table` is set to the number of
-    /// events that are in the table, `had` to what its states had: an earlier import may have ended between the events and their
+    /// events that are in the table, `declared` to what its states declared: an earlier import may have ended between the events and their
     /// claims and deadlines.
     async fn pass(
         &self,
@@ -171,7 +174,7 @@ impl<T: AsyncFn()> Importer<'_, T> {
         lines: &AggregateLines,
         writes: bool,
         in_table: &mut u64,
-        had: &mut Had,
+        declared: &mut Declared,
     ) -> Result<Imported, ImportFailure> {
         let key = &lines.key;
         let metadata = self.store.admin().metadata(key).await?;
@@ -219,8 +222,8 @@ impl<T: AsyncFn()> Importer<'_, T> {
             }
             replay.fold(&event, &messages).map_err(wrong)?;
             let panicked = |panic: AggregatePanic| wrong(panic.to_string());
-            had.claims.extend(model.claims(replay.folded()).map_err(panicked)?);
-            had.deadlines |= !model.deadlines(replay.folded()).map_err(panicked)?.is_empty();
+            declared.claims.extend(model.claims(replay.folded()).map_err(panicked)?);
+            declared.deadlines |= !model.deadlines(replay.folded()).map_err(panicked)?.is_empty();
         }
         if !batch.is_empty() {
             self.send(&mut batch, &replay, in_table).await?;

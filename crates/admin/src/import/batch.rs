@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use daybook_decider::{ClaimChanges, DeadlineChanges, Folded, Model, OutboxMessage, RecordedEvent};
-use daybook_event_store::internal::{Backoff, ImportOptions, NewEvents, event_item};
+use daybook_event_store::internal::{Backoff, ImportWrite, NewEvents, event_item};
 use daybook_event_store::limits::{MAX_ITEM, MAX_TRANSACTION, MAX_TRANSACTION_ITEMS, TooLarge};
 use daybook_event_store::{AppendError, EventStore, StoreError};
 use daybook_table::{AggregateKey, EventItem, Metadata, keys};
@@ -21,7 +21,7 @@ pub struct ImportBatch<'a> {
     store: &'a EventStore,
     model: &'a dyn Model,
     key: &'a AggregateKey,
-    options: ImportOptions,
+    options: ImportWrite,
     before: u64,
     events: Vec<RecordedEvent>,
     messages: Vec<OutboxMessage>,
@@ -49,7 +49,7 @@ impl<'a> Admin<'a> {
         model: &'a dyn Model,
         key: &'a AggregateKey,
         before: u64,
-        options: ImportOptions,
+        options: ImportWrite,
     ) -> ImportBatch<'a> {
         let (store, bytes) = (self.store, MAX_METADATA);
         ImportBatch { store, model, key, options, before, events: Vec::new(), messages: Vec::new(), bytes }

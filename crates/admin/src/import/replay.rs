@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use daybook_decider::record::{FIRST_EPOCH, timestamp};
 use daybook_decider::{EventType, Folded, Json, LastEvent, Model, OutboxMessage, RecordedEvent, personal};
-use daybook_event_store::internal::ImportOptions;
+use daybook_event_store::internal::ImportWrite;
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
 use daybook_history::line::EventLine;
 use daybook_table::AggregateKey;
@@ -26,7 +26,7 @@ const CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_mins(5);
 pub(super) struct Replay<'a> {
     model: &'a dyn Model,
     key: &'a AggregateKey,
-    options: ImportOptions,
+    options: ImportWrite,
     epoch: u32,
     folded: Folded,
     /// The ids of the events so far and of their messages.
@@ -34,7 +34,7 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    pub(super) fn new(model: &'a dyn Model, key: &'a AggregateKey, options: ImportOptions, epoch: u32) -> Self {
+    pub(super) fn new(model: &'a dyn Model, key: &'a AggregateKey, options: ImportWrite, epoch: u32) -> Self {
         Self { model, key, options, epoch, folded: model.before_first_event(), ids: HashSet::new() }
     }
 

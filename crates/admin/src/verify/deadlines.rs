@@ -10,7 +10,7 @@ use daybook_table::{DeadlineState, attributes, keys};
 
 use super::events::Events;
 use super::finding::{Discrepancy, Report};
-use crate::deadlines::difference;
+use crate::correct::difference;
 
 /// The rows so far, by name; `None` for one that cannot be read.
 #[derive(Default)]

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use daybook_decider::record::FIRST_EPOCH;
+use daybook_event_store::StoreSettings;
 use daybook_event_store::internal::Item;
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
 use daybook_table::{OutboxItem, attributes, keys};
@@ -12,11 +14,8 @@ use ulid::Ulid;
 use super::events::{Events, Fact, MessageHash};
 use super::finding::{Discrepancy, Report};
 
-/// The minimum time for which outbox rows are stored: `OUTBOX_TTL_DAYS` is 2 or more.
-const LEAST_TTL: SignedDuration = SignedDuration::from_hours(2 * 24);
-
-/// The epoch of a table that was never restored.
-const FIRST_EPOCH: u64 = 1;
+/// The minimum time for which outbox rows are stored.
+const LEAST_TTL: SignedDuration = SignedDuration::from_hours(24 * *StoreSettings::OUTBOX_TTL_DAYS.start());
 
 /// The outbox rows of the aggregate that exist, with which its events are compared: if event 4 is from yesterday and published
 /// one message, `recent` must contain (4, 0).
@@ -34,7 +33,7 @@ pub(super) struct Messages {
 impl Messages {
     pub(super) fn new(now: Timestamp, epoch: u32) -> Self {
         let since = now.checked_sub(LEAST_TTL).unwrap_or(Timestamp::MIN);
-        Self { since, ids: HashMap::new(), recent: HashSet::new(), epoch, highest_epoch: FIRST_EPOCH }
+        Self { since, ids: HashMap::new(), recent: HashSet::new(), epoch, highest_epoch: FIRST_EPOCH.into() }
     }
 
     pub(super) fn row(&mut self, sk: String, row: Item, events: &Events<'_>, report: &mut Report<'_>) {
@@ -94,7 +93,7 @@ impl Messages {
             Some(epoch) if epoch > u64::from(self.epoch) => format!("at most {}, the setting EPOCH", self.epoch),
             Some(_) => String::new(),
         };
-        self.highest_epoch = self.highest_epoch.max(epoch.unwrap_or(FIRST_EPOCH));
+        self.highest_epoch = self.highest_epoch.max(epoch.unwrap_or_default());
         if !expected.is_empty() {
             report.add(sk, Discrepancy::differs("detail/metadata/epoch", found.clone(), expected));
         }

@@ -6,7 +6,7 @@ use std::iter::once;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::{DecisionInput, Folded, Involved, Meta};
-use daybook_event_store::internal::{ImportOptions, is_valid_checksum};
+use daybook_event_store::internal::{ImportWrite, is_valid_checksum};
 use daybook_event_store::{
     CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, PositionMove, ResponseDetail, StoreSettings,
     TransactOptions, Undecided,
@@ -184,7 +184,7 @@ async fn imported(from: &TestTable, publish: bool) -> Written {
         todo.command(&source, "UpdateTodo", json!({"title": "B", "message": ""})).await;
     }
     let mut after = todo.unborn();
-    let mut batch = target.admin().import(todo.model(), &todo.key, 0, ImportOptions { publish, now: now() });
+    let mut batch = target.admin().import(todo.model(), &todo.key, 0, ImportWrite { publish, now: now() });
     for event in source.events(&todo.key, 0, 100).await.unwrap().items {
         let messages = todo.model().announced(&after, &todo.key.id, &event, 1).unwrap();
         assert!(batch.add(&event, if publish { &messages } else { &[] }).unwrap());

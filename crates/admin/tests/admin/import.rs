@@ -1,6 +1,6 @@
 //! The import of events of another table.
 
-use daybook_admin::{AdminCalls, ImportBatch, ImportOptions};
+use daybook_admin::{AdminCalls, ImportBatch, ImportWrite};
 use daybook_decider::{Model, RecordedEvent};
 use daybook_event_store::{AppendError, EventStore};
 use daybook_table::{attributes, keys};
@@ -31,7 +31,7 @@ async fn import(
     store: &EventStore,
     subject: &Subject,
     events: &[RecordedEvent],
-    options: ImportOptions,
+    options: ImportWrite,
 ) -> Result<Vec<u64>, AppendError> {
     let model = subject.model();
     let mut batch = store.admin().import(model, &subject.key, 0, options);
@@ -52,8 +52,8 @@ async fn import(
     Ok(ends)
 }
 
-fn options(publish: bool) -> ImportOptions {
-    ImportOptions { publish, now: now() }
+fn options(publish: bool) -> ImportWrite {
+    ImportWrite { publish, now: now() }
 }
 
 async fn findings(store: &EventStore, subject: &Subject, now: Timestamp) -> Vec<String> {
@@ -154,7 +154,7 @@ async fn outbox_rows_of_old_events_expire_from_the_import_on() {
     let todo = Subject::shipped("todo", "1");
     todo.command(&source, "CreateTodo", json!({"title": "a", "message": ""})).await;
     let later = now() + SignedDuration::from_hours(24 * 365);
-    let options = ImportOptions { publish: true, now: later };
+    let options = ImportWrite { publish: true, now: later };
     import(&target, &todo, &events(&source, &todo).await, options).await.unwrap();
     let row = to.row(&todo.key, "OUTBOX#000000000001#0").await.unwrap();
     assert_eq!(number(&row, attributes::TTL) as i64, later.as_second() + 7 * SECONDS_A_DAY);

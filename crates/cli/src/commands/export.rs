@@ -6,7 +6,7 @@ use clap::Args;
 use daybook_operations::export::{Exported, HistoryTarget, export};
 use daybook_operations::history::line::HistorySummary;
 use daybook_operations::selection::AggregateName;
-use daybook_operations::walk::{Finding, WalkOptions};
+use daybook_operations::walk::{WalkFinding, WalkOptions};
 use serde_json::json;
 
 use crate::operator::{Ended, Exit, Session};
@@ -36,7 +36,7 @@ pub struct ExportArgs {
 
 pub(super) async fn run(args: ExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let (file, options) = (args.file, args.walk.of(args.aggregates));
-    let line = |Finding { kind, name, reason }: Finding| {
+    let line = |WalkFinding { kind, name, reason }: WalkFinding| {
         let json = json!({"aggregate": name, "outcome": kind, "what": reason});
         (json, format!("{kind} {name}: {reason}"))
     };

@@ -96,8 +96,7 @@ fn report(run: &Run, counted: Option<UsedUnits>, not_sent: u64, interrupted: boo
     for (name, of_requests) in [("commands", of_commands), ("reads", of_reads), ("all", &all)] {
         let (requests, [p50, p90, p99, max]) = (of_requests.len(), quantiles(of_requests.clone()));
         table += &format!("\n{name:13} {requests:>9} {p50:>9.1} {p90:>9.1} {p99:>9.1} {max:>9.1}");
-        let row = json!({"requests": requests, "p50Ms": p50, "p90Ms": p90, "p99Ms": p99, "maxMs": max});
-        latencies.insert(name, row);
+        latencies.insert(name, json!({"requests": requests, "p50Ms": p50, "p90Ms": p90, "p99Ms": p99, "maxMs": max}));
     }
     let json = json!({
         "requests": requests, "seconds": seconds, "requestsPerSecond": rate, "commandsPerSecond": writes,

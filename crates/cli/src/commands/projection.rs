@@ -7,7 +7,7 @@ use daybook_operations::projections::rebuild::{RebuildOptions, RebuildProgress, 
 use daybook_operations::projections::{self, Dropped, Switched, VersionStatus};
 use daybook_operations::queues::QueueCounts;
 use daybook_operations::selection::AggregateName;
-use daybook_operations::walk::Finding;
+use daybook_operations::walk::WalkFinding;
 use daybook_view_store::View;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ pub struct ProjectionResumeArgs {
 
 pub(super) async fn run_rebuild(options: RebuildOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let rebuilt = rebuild(&stack, &options, |view, found| {
-        let Finding { kind, name, reason } = found;
+        let WalkFinding { kind, name, reason } = found;
         let json = json!({
             "projection": view.name, "version": view.version, "aggregate": name, "outcome": kind, "reason": reason,
         });

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use daybook_console::stack::{IteratorAge, Relay, RelayMapping};
-use daybook_operations::relay::{LATE, WaitingMessage, relay, waiting_messages};
+use daybook_operations::relay::{LATE, LoggedMessage, relay, waiting_messages};
 use serde_json::json;
 
 use crate::operator::{Ended, NoArgs, OnStack, Session};
@@ -35,7 +35,7 @@ pub(super) async fn status(_: NoArgs, Session { stack, mut out }: Session<'_>) -
         }
         None => out.print(json!({ "iteratorAgeMs": null }), "no record was read in the last ten minutes".to_owned())?,
     }
-    for WaitingMessage { id, logged_at, error_code } in &waiting {
+    for LoggedMessage { id, logged_at, error_code } in &waiting {
         let json = json!({"waiting": id, "loggedAt": logged_at, "errorCode": error_code});
         out.print(json, format!("message {id} was unsettled at {logged_at} {error_code}"))?;
     }

@@ -3,6 +3,7 @@
 //! Invariant: a file counts only while a process locks it, and the lock ends with the process, however that ends. So neither a stack
 //! that was killed nor one of another project that now has its port is taken for a running stack of the project.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -47,7 +48,7 @@ impl Drop for Findable {
 
 /// The URL of the local stack of the project that contains the current folder, and the variables that select it; `None` outside of
 /// a project.
-pub(crate) async fn find() -> Result<Option<(String, Vec<(String, String)>)>, OperatorError> {
+pub(crate) async fn find() -> Result<Option<(String, BTreeMap<String, String>)>, OperatorError> {
     let Ok(project) = find_project() else { return Ok(None) };
     let urls = running(&project);
     let [url] = urls.as_slice() else {
@@ -65,15 +66,14 @@ pub(crate) async fn find() -> Result<Option<(String, Vec<(String, String)>)>, Op
             "no stack is named, and {found}, or name a deployed stack as --help describes"
         )));
     };
-    let response = HttpClient::new(url, None).send("GET", &format!("{url}/_dev/environment"), &[], None).await;
+    let accepted = [("Accept", "application/json")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let response = HttpClient::new(url, None).send("GET", &format!("{url}/_dev/environment"), &accepted, None).await;
     let response = response.map_err(|error| {
         OperatorError::Failed(format!("the local stack at {url} does not respond: {}", with_causes(&*error)))
     })?;
-    let variable = |line: &str| {
-        let (name, value) = line.strip_prefix("export ")?.split_once('=')?;
-        Some((name.to_owned(), value.trim_matches('\'').to_owned()))
-    };
-    Ok(Some((url.clone(), response.body.lines().filter_map(variable).collect())))
+    let variables = serde_json::from_str(&response.body)
+        .map_err(|error| OperatorError::Failed(format!("the local stack at {url} is of another release: {error}")))?;
+    Ok(Some((url.clone(), variables)))
 }
 
 /// The URLs of the running stacks of a project.

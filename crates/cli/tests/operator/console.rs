@@ -98,7 +98,7 @@ async fn routes_that_write_do_not_exist_without_the_option() {
     setup
         .served(SERVE, async |console| {
             let origin = console.trim_end_matches("/_console").to_owned();
-            for path in ["/command/todo", "/example", "/faults", "/bus", "/correlation", "/dead-letters/1"] {
+            for path in ["/command/todo", "/samples", "/faults", "/bus", "/correlation", "/dead-letters/1"] {
                 assert_eq!(get(&format!("{console}{path}")).await.status(), StatusCode::NOT_FOUND, "{path}");
                 let posted = post(&format!("{console}{path}"), "action=redrive&id=1".to_owned()).await.status();
                 assert!([StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED].contains(&posted), "{path}: {posted}");

@@ -14,7 +14,7 @@ async fn send_to_queue(setup: &Setup, rows: &[&OutboxItem], code: &str) {
     for row in rows {
         let body = json!({
             "message": row, "error": {"code": code, "text": "it was rejected"}, "attempts": 1,
-            "stream": {"eventID": "e1", "sequenceNumber": "1"}, "parkedAt": "2026-11-21T00:00:00Z",
+            "stream": {"eventID": "e1", "sequenceNumber": "1"}, "deadLetteredAt": "2026-11-21T00:00:00Z",
         });
         client.send_message().queue_url(setup.queue_url()).message_body(body.to_string()).send().await.unwrap();
     }

@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 
 use daybook_decider::{
     Addressed, AggregateKey, Caller, CommandError, CommandRequest, Decided, DecisionInput, Decisions, Folded, Involved,
-    Json, Meta, Model, Need, RecordedEvent, Registry, joint, sample,
+    Json, Meta, Model, Need, RecordedEvent, Registry, joint, samples,
 };
 use daybook_table::keys;
 use schemars::Schema;
 use serde_json::{Value, json};
 
-use super::sample::{ID, NOW, ulid};
+use super::fixed::{ID, NOW, ulid};
 use super::schemas::{
     ID_CHARACTERS, Schemas, Variant, json_of, named, one_of_tagged, replace, upper_camel, variants, written_schema,
 };
@@ -255,18 +255,6 @@ pub(crate) fn write_json(decided: &Decided) -> WriteResponse<'_> {
         events: Some(events_json(&decided.events)),
         messages: Some(decided.messages.iter().map(Into::into).collect()),
     }
-}
-
-/// A sample of each command, as its name and its data.
-pub fn samples(model: &dyn Model) -> Vec<Value> {
-    let schema = Value::from(model.schemas().command.clone());
-    let variants = schema["oneOf"].as_array().into_iter().flatten();
-    let of = |variant: &Value| {
-        let members = &variant["properties"];
-        let data = members.get("data").map_or_else(|| json!({}), |data| sample(data, &schema));
-        json!({"command": members["command"]["const"], "data": data})
-    };
-    variants.map(of).collect()
 }
 
 /// Adds the events in their stored form: one schema for each, and one for any of them.

@@ -5,10 +5,10 @@ use daybook_decider::{Model, Registry};
 use serde_json::{Map, Value, json};
 
 use super::aggregate_type::AggregateType;
-use super::fixed::{fixed, headers};
+use super::fixed::{ID, fixed, headers};
 use super::schemas::{Content, Schemas, reference, referred_name};
 use super::view::ViewSubject;
-use super::{parameters, responses, sample};
+use super::{parameters, responses};
 use crate::endpoints::ENDPOINTS;
 use crate::endpoints::endpoint::{Body, Endpoint, RequestBody, Success};
 
@@ -202,11 +202,11 @@ fn success_response(
     let content = success.body.and_then(|body| subject.content(body, schemas));
     let shown = content.as_ref().and_then(|content| content.examples.as_object()?.values().next());
     let version = shown.and_then(|shown| shown["value"]["version"].as_u64());
-    let path = subject.path(endpoint).replace("{id}", sample::ID);
+    let path = subject.path(endpoint).replace("{id}", ID);
     let state_version = if let Subject::Type(of) = subject { of.model.state_version() } else { 1 };
     let example = |header: &str| match header {
         "ETag" => version.map(|version| format!("\"{version}-{state_version}\"")),
-        "Location" => Some(format!("/{}/{}", subject.tag(), sample::ID)),
+        "Location" => Some(format!("/{}/{}", subject.tag(), ID)),
         "Link" => Some(next_page(&path, query)),
         _ => None,
     };

@@ -6,7 +6,7 @@ use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::sample::ID;
+use super::fixed::ID;
 
 pub(crate) struct Content {
     pub(crate) schema: Value,

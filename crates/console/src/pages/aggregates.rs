@@ -171,11 +171,11 @@ fn first_visit(console: &Console) -> Markup {
                 "This page lists the aggregates of the stack as soon as there are some. Send a command to the API"
                 @if console.is_local() { ", or use the form of a type below" } "."
             }
-            @if console.is_local() && command::has_example(&console.registry) {
-                form method="post" action=(paths::page("/example")) {
+            @if console.is_local() && let Some(model) = command::first_type(&console.registry) {
+                form method="post" action=(paths::page("/samples")) {
                     (request::token(&console.form_token))
-                    button.primary { "Run the README's example" }
-                    span.hint { " Opens the account 123, names its owner, and records two transactions." }
+                    button.primary { "Try the commands of " (model.type_name()) }
+                    span.hint { " Sends a sample of each to a new aggregate." }
                 }
             }
         }

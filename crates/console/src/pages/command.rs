@@ -1,4 +1,4 @@
-//! *Command*: a form from the command's JSON Schema, and the response of the API. The commands of the README's example.
+//! *Command*: a form from the command's JSON Schema, and the response of the API; samples of commands.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Request, Response, header};
 use axum::response::Redirect;
 use daybook_admin::AdminCalls;
-use daybook_decider::{Model, Registry};
+use daybook_decider::{Model, Registry, samples};
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
 use maud::{Markup, html};
@@ -40,8 +40,8 @@ pub(crate) struct CommandQuery {
     id: String,
 }
 
-/// The aggregate of the README's example: an account with two transactions, the second of which overdraws it.
-const EXAMPLE: (&str, &str) = ("account", "123");
+/// The id of the aggregate to which samples are sent.
+const SAMPLE: &str = "sample";
 
 /// Maximum bytes of a response of the API.
 const MAX_RESPONSE: usize = 64 * 1024 * 1024;
@@ -87,27 +87,23 @@ pub(crate) async fn send(
     Ok(Page::new(format!("{} · {of_type}", chosen.name), "Aggregates", content))
 }
 
-/// Whether the aggregate types are those of the README's example.
-pub(crate) fn has_example(registry: &Registry) -> bool {
-    registry.get(EXAMPLE.0).is_some_and(|model| model.events().iter().any(|event| event.name == "TransactionAccepted"))
+/// The type whose commands a first visit tries: the first one that clients create. Events of others create a process.
+pub(crate) fn first_type(registry: &Registry) -> Option<&dyn Model> {
+    registry.iter().find(|model| model.sources().is_empty())
 }
 
-/// Sends the requests of the README's example, and shows the account. A second time, the account exists already, and the
-/// transactions are recorded again.
-pub(crate) async fn send_example(State(console): State<Arc<Console>>, _form: PostedForm) -> Result<Redirect, Failure> {
-    let (of_type, id) = EXAMPLE;
-    let transactions = json!([
-        {"command": "RecordTransaction", "data": {"desc": "A", "amount": 200}},
-        {"command": "RecordTransaction", "data": {"desc": "B", "amount": -300}},
-    ]);
-    for (path, body) in [
-        (format!("/{of_type}"), json!({"id": id})),
-        (format!("/{of_type}/{id}"), json!({"ownerFirst": "John", "ownerLast": "Brown"})),
-        (format!("/{of_type}/{id}/commands"), transactions),
-    ] {
-        send_to_api(&console, &path, &[], &body).await?;
+/// Sends a sample of each command of the first type, without those that delete or forget, to one aggregate, and shows it.
+pub(crate) async fn send_samples(State(console): State<Arc<Console>>, _form: PostedForm) -> Result<Redirect, Failure> {
+    let model = first_type(&console.registry).ok_or_else(|| Failure::missing("No type has commands."))?;
+    let (of_type, names) = (model.type_name(), model.commands());
+    let ends =
+        |sample: &Value| [names.delete, model.forget()].into_iter().flatten().any(|name| sample["command"] == name);
+    let mut samples: Vec<_> = samples(model).into_iter().filter(|sample| !ends(sample)).collect();
+    samples.sort_by_key(|sample| sample["command"] != names.create);
+    for sample in samples {
+        send_to_api(&console, &format!("/{of_type}/{SAMPLE}/commands"), &[], &sample).await?;
     }
-    Ok(Redirect::to(&paths::aggregate_of(of_type, id)))
+    Ok(Redirect::to(&paths::aggregate_of(of_type, SAMPLE)))
 }
 
 async fn send_to_api(

@@ -4,19 +4,22 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use daybook_event_store::FoundPositions;
+use daybook_function_runtime::with_causes;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::{deadlines, positions, projections};
+use super::{deadlines, projections};
 use crate::chart::requests;
 use crate::console::Console;
 use crate::frame::{Failure, Page, table};
 use crate::request::PageQuery;
 use crate::stack::{
-    IteratorAge, Mapping, Queue, QueuePurpose, Relay, RelayMapping, Rule, RuleFunction, Shard, StackError, StreamState,
+    IteratorAge, Mapping, QueueDepth, QueuePurpose, Relay, RelayMapping, Rule, RuleFunction, Shard, StackError,
+    StreamState,
 };
-use crate::{json, time};
+use crate::{json, paths, time};
 
 /// Maximum bytes that are shown of a batch of discarded records.
 const MAX_RECORD: usize = 16 * 1024;
@@ -33,7 +36,7 @@ pub(crate) async fn page(
         (mappings_markup(&mappings))
         (projections::section(&console, done).await)
         (deadlines::section(&console).await)
-        (positions::section(&console).await)
+        (suspended_positions(&console).await)
         (queues_markup(&queues))
         (rules_markup(&rules))
         (discarded_markup(&discarded))
@@ -54,7 +57,7 @@ pub(crate) async fn deployed_page(
         (relay_markup(&relay))
         (projections::section(&console, done).await)
         (deadlines::section(&console).await)
-        (positions::section(&console).await)
+        (suspended_positions(&console).await)
         @match &queues {
             Ok(queues) => { (queues_markup(queues)) p.hint { "The approximate counts of SQS." } }
             Err(error) => (missing_part("Queues", error)),
@@ -129,7 +132,7 @@ fn shard_row(mapping: &Mapping, shard: &Shard) -> Markup {
     }
 }
 
-fn queues_markup(queues: &[Queue]) -> Markup {
+fn queues_markup(queues: &[QueueDepth]) -> Markup {
     html! {
         section {
             h2 { "Queues" }
@@ -189,5 +192,48 @@ fn discarded_markup(discarded: &[Value]) -> Markup {
                 @for record in discarded.iter().rev().take(20) { p { (json::line(&record.to_string(), MAX_RECORD)) } }
             }
         }
+    }
+}
+
+/// Maximum positions on the page.
+const LISTED: usize = 20;
+
+/// The section. Only with processes it is there, and costs a call.
+async fn suspended_positions(console: &Console) -> Markup {
+    if console.registry.iter().all(|model| model.sources().is_empty()) {
+        return html! {};
+    }
+    html! {
+        section {
+            h2 { "Processes" }
+            @match &console.store.suspended_positions(LISTED).await {
+                Err(error) => p.notice.warn { "The suspended ones cannot be read: " (with_causes(error)) },
+                Ok(found) => (listed(found, console.store.now())),
+            }
+        }
+    }
+}
+
+fn listed(found: &FoundPositions, now: Timestamp) -> Markup {
+    let unreadable = found.unreadable.len();
+    html! {
+        @if found.positions.is_empty() {
+            p.empty { "None is suspended." }
+        } @else {
+            (table(&["Events of", "Process", "Suspended"], &html! { @for position in &found.positions {
+                @let (item, event) = (&position.item, position.item.seq_num + 1);
+                tr data-row {
+                    td { a href={ (paths::aggregate(&position.source)) "/events/" (event) } { (position.source) " " (event) } }
+                    td { (item.process_type()) }
+                    td {
+                        span.bad { "suspended" }
+                        @if let Some(since) = item.gsi1sk.as_deref().and_then(|at| at.parse().ok()) { " " (time::relative(since, now)) }
+                        @if let Some(error) = &item.error { br; span.hint { (error) } }
+                    }
+                }
+            } }))
+        }
+        @if found.more { p.hint { "The first " (LISTED) ". " code { "daybook process suspended" } " lists all." } }
+        @if unreadable > 0 { p.notice.bad role="alert" { (unreadable) " rows cannot be read. " code { "daybook process suspended" } " lists them." } }
     }
 }

@@ -86,7 +86,7 @@ async fn form_without_the_token_of_this_console_is_rejected() {
         ("content-type", "application/x-www-form-urlencoded"),
         ("origin", "http://localhost:3000"),
     ];
-    for path in ["/_console/faults", "/_console/example", "/_console/dead-letters", "/_console/command/todo"] {
+    for path in ["/_console/faults", "/_console/samples", "/_console/dead-letters", "/_console/command/todo"] {
         for body in ["action=reset", "action=reset&token=", "action=reset&token=00000000000000000000000000000000"] {
             let response = bench.send(request("POST", path, &headers, body)).await;
             assert_eq!(response.status, StatusCode::FORBIDDEN, "{path} {body}");

@@ -61,7 +61,10 @@ async fn command_is_sent_and_its_response_shown_as_it_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn copied_test_is_the_one_that_runs_with_the_aggregates() {
     let visit = Visit::start().await;
-    visit.submit("/example", &[]).await;
+    visit.post("/account", &[], &json!({"id": "123"})).await;
+    visit.post("/account/123", &[], &json!({"ownerFirst": "John", "ownerLast": "Brown"})).await;
+    let record = |desc, amount| json!({"command": "RecordTransaction", "data": {"desc": desc, "amount": amount}});
+    visit.post("/account/123/commands", &[], &json!([record("A", 200), record("B", -300)])).await;
     let command =
         [("command", "RecordTransaction"), ("id", "123"), ("data.desc", "\"#quoted\"##"), ("data.amount", "-5000")];
     let rejected = visit.submit("/command/account", &command).await;

@@ -6,20 +6,20 @@ use serde_json::json;
 use crate::stack::Visit;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn first_visit_shows_the_example_of_the_readme_one_click_away() {
+async fn first_visit_tries_the_commands_of_a_type_with_one_click() {
     let visit = Visit::start().await;
     let first = visit.page("").await;
-    first.has("Nothing has happened yet").has("Run the README's example").lacks("<h2>Latest aggregates</h2>");
+    first.has("Nothing has happened yet").has("Try the commands of account").lacks("<h2>Latest aggregates</h2>");
 
-    let account = visit.submit("/example", &[]).await;
-    assert_eq!(account.path, "/_console/aggregates/account/123");
-    account.has("4 of 4").has("TransactionAccepted").has("accountOverdrawn").has("no snapshot");
+    let account = visit.submit("/samples", &[]).await;
+    assert_eq!(account.path, "/_console/aggregates/account/sample");
+    account.has("3 of 3").has("TransactionAccepted").has("accountOverdrawn").has("no snapshot");
     account.has("<td><code>balance</code></td>");
-    account.has("<del><code class=\"line\">200</code></del>").has("<ins><code class=\"line\">-100</code></ins>");
-    visit.page_with("/aggregates/account/123", "on the bus after ").await;
+    account.has("<del><code class=\"line\">0</code></del>").has("<ins><code class=\"line\">-300</code></ins>");
+    visit.page_with("/aggregates/account/sample", "on the bus after ").await;
 
     let list = visit.page("").await;
-    list.lacks("Nothing has happened yet").has("href=\"/_console/aggregates/account/123\"");
+    list.lacks("Nothing has happened yet").has("href=\"/_console/aggregates/account/sample\"");
     list.has("<td class=\"number\">1</td><td class=\"number\">1</td>");
     visit.stop().await;
 }

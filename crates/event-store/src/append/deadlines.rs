@@ -9,7 +9,7 @@ use daybook_decider::{Due, RecordedEvent};
 use daybook_table::{DeadlineCause, DeadlineItem, keys};
 use jiff::Timestamp;
 
-use super::transaction::{ImportOptions, NewEvents, Origin};
+use super::transaction::{ImportWrite, NewEvents, Origin};
 use crate::checksum::seal;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
@@ -32,7 +32,7 @@ impl EventStream<'_> {
         let (table, shards) = (self.store.table_name(), self.store.settings.event_type_shards);
         let (cause, now) = self.cause(new, origin)?;
         // What was imported without publishing was sent where it comes from.
-        let is_sent = matches!(origin, Origin::Import(ImportOptions { publish: false, .. }));
+        let is_sent = matches!(origin, Origin::Import(ImportWrite { publish: false, .. }));
         let set = new.deadlines.set.iter().map(|(name, due)| {
             let (due, to) = match due {
                 Due::At(due) => (*due, None),

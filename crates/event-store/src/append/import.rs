@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::claims::ClaimHolders;
 use super::error::AppendError;
-use super::transaction::{ImportOptions, NewEvents, Origin};
+use super::transaction::{ImportWrite, NewEvents, Origin};
 use crate::checksum::seal;
 use crate::error::{Cause, StoreError};
 use crate::limits::item_size;
@@ -23,7 +23,7 @@ impl EventStore {
         key: &AggregateKey,
         before: u64,
         new: NewEvents<'_>,
-        options: ImportOptions,
+        options: ImportWrite,
         send_until: Instant,
     ) -> Result<(), AppendError> {
         let stream = self.stream(model, key);
@@ -40,7 +40,7 @@ impl EventStore {
         key: &AggregateKey,
         event: &RecordedEvent,
         messages: &[OutboxMessage],
-        options: ImportOptions,
+        options: ImportWrite,
     ) -> Result<Vec<usize>, StoreError> {
         fn size(row: &impl Serialize) -> serde_dynamo::Result<usize> {
             Ok(item_size(&seal(serde_dynamo::to_item(row)?)))

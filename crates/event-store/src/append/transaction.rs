@@ -29,12 +29,12 @@ pub(crate) enum Origin {
     Decision,
     /// An import. Its events may be old, so their outbox rows expire from the time of the import on. If their messages
     /// are not published, each event records it.
-    Import(ImportOptions),
+    Import(ImportWrite),
 }
 
 /// Whether the messages of imported events are published, and the time of the import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ImportOptions {
+pub struct ImportWrite {
     /// Whether outbox rows are written, which the relay then sends.
     pub publish: bool,
     /// The time from which outbox rows expire.
@@ -137,7 +137,7 @@ impl EventStream<'_> {
         let due = has_snapshots && event.seq_num.is_multiple_of(settings.snapshot_every);
         EventItem {
             append_end: (event.seq_num < end).then_some(end),
-            not_published: matches!(origin, Origin::Import(ImportOptions { publish: false, .. })).then_some(true),
+            not_published: matches!(origin, Origin::Import(ImportWrite { publish: false, .. })).then_some(true),
             ..EventItem::new(self.key, event, settings.event_type_shards, due)
         }
     }
@@ -145,7 +145,7 @@ impl EventStream<'_> {
     pub(super) fn outbox_row(&self, message: &OutboxMessage, origin: Origin) -> OutboxItem {
         let stored_at = match origin {
             Origin::Decision => message.occurred_at,
-            Origin::Import(ImportOptions { now, .. }) => now,
+            Origin::Import(ImportWrite { now, .. }) => now,
         };
         let ttl = stored_at.as_second() + self.store.settings.outbox_ttl_days * SECONDS_A_DAY;
         OutboxItem::new(self.key, message, ttl)

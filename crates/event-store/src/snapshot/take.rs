@@ -1,16 +1,18 @@
-//! Snapshots of an aggregate's current state.
+//! Snapshots of an aggregate's current state, and the repair of wrong ones.
 
 use daybook_decider::Model;
-use daybook_table::{AggregateKey, SnapshotItem, keys};
+use daybook_table::{AggregateKey, SnapshotItem, attributes, keys};
 use jiff::Timestamp;
 
+use super::codec::StoredSnapshot;
 use super::put::Replaces;
-use crate::error::StoreError;
+use crate::cache::Loaded;
+use crate::error::{StoreError, if_condition_holds};
 use crate::event_stream::EventStream;
-use crate::limits;
+use crate::item::{row_key, text};
 use crate::load::LoadOptions;
-use crate::loaded::Loaded;
 use crate::store::EventStore;
+use crate::{checksum, limits};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotOutcome {
@@ -66,5 +68,54 @@ impl EventStream<'_> {
         }
         let stored = self.put_snapshot(&latest, replaces, now).await?;
         Ok(if stored { SnapshotOutcome::Taken { version } } else { SnapshotOutcome::NotNewer })
+    }
+}
+
+impl EventStore {
+    /// Stores the aggregate's current state as its snapshot, folded from the first event without any snapshot, and
+    /// replaces even one of the same event. It also deletes the kept snapshots that this release would use, once
+    /// all events are folded.
+    pub async fn rebuild_snapshot(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        now: Timestamp,
+    ) -> Result<SnapshotOutcome, StoreError> {
+        if model.full_history() {
+            return Ok(SnapshotOutcome::NotNeeded);
+        }
+        let stream = self.stream(model, key);
+        let loaded = stream.load(LoadOptions::REBUILD).await?;
+        // Only now: when an event cannot be read, a kept snapshot may be all that is left of the events before it.
+        if loaded.version() > 0 {
+            stream.delete_kept_snapshots().await?;
+        }
+        stream.store_snapshot(&loaded, Replaces::OlderOrSame, now).await
+    }
+}
+
+impl EventStream<'_> {
+    /// Deletes the kept snapshots of this state version, and damaged ones. Those of other releases stay.
+    async fn delete_kept_snapshots(&self) -> Result<(), StoreError> {
+        let mut rows = self.kept_snapshots().into_paginator().items().send();
+        while let Some(row) = rows.next().await {
+            let row = row.map_err(|error| StoreError::of_call("read the kept snapshots", error))?;
+            let is_valid = checksum::is_valid(&row);
+            let is_usable_by_others = is_valid
+                && matches!(self.decode_snapshot(row.clone()).await?, StoredSnapshot::OfOtherStateVersion { .. });
+            if is_usable_by_others {
+                continue;
+            }
+            let (unchanged, values) = checksum::unchanged(row.get(attributes::CHECKSUM));
+            let deletion = self.store.client.delete_item().table_name(&self.store.settings.table_name);
+            let deletion = deletion
+                .set_key(Some(row_key(keys::pk(self.key), text(&row, attributes::SK).to_owned())))
+                .condition_expression(unchanged)
+                .expression_attribute_names("#sum", attributes::CHECKSUM)
+                .set_expression_attribute_values(values);
+            // When the condition fails, another snapshot was stored in the meantime, and stays.
+            if_condition_holds("delete a kept snapshot", deletion.send().await)?;
+        }
+        Ok(())
     }
 }

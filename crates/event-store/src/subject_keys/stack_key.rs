@@ -19,7 +19,7 @@ use crate::item::Item;
 /// The attribute with the sealed key of a subject, or the encrypted one of the stack.
 pub(super) const KEY: &str = "key";
 
-/// The partition key of its row. That of a subject contains a slash.
+/// The partition key of the row of the stack key. That of a subject contains a slash, such as `customer/7`.
 pub(crate) const STACK_KEY: &str = "#KEY";
 
 /// Time limit of one attempt of a call of KMS, which responds in milliseconds.

@@ -8,8 +8,8 @@ use daybook_decider::{AggregateKey, Claim, Json, personal};
 use jiff::Timestamp;
 
 use super::{Keys, STACK_KEY, SubjectKeys, sealing};
+use crate::cache::Loaded;
 use crate::error::{Cause, StoreError};
-use crate::loaded::Loaded;
 use crate::moment::Moment;
 
 const NO_KEYS: &str = "this process has no keys; set KEYS_TABLE_NAME and PERSONAL_DATA_KEY";

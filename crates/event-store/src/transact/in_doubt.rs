@@ -5,7 +5,7 @@ use ulid::Ulid;
 use super::decision::Outcome;
 use crate::append::FirstEvent;
 use crate::error::Cause;
-use crate::stored_response::CommandResponse;
+use crate::idempotency::CommandResponse;
 
 /// The appends of a transaction whose outcome is unknown. Each is conditional on the same version, so at most one of
 /// them is stored.
@@ -31,7 +31,7 @@ impl InDoubt {
     }
 
     /// Resolves all appends with events, by the event that is stored under their number. Returns the one that is stored.
-    pub(super) fn settle_by_event(&mut self, stored: Ulid) -> Option<AppendInDoubt> {
+    pub(super) fn resolve_by_event(&mut self, stored: Ulid) -> Option<AppendInDoubt> {
         let (with_events, without): (Vec<_>, _) =
             std::mem::take(&mut self.0).into_iter().partition(|append| append.first.is_some());
         self.0 = without;
@@ -39,7 +39,7 @@ impl InDoubt {
     }
 
     /// Resolves all appends, by the response that is stored under their idempotency key. Returns whether it equals that of one.
-    pub(super) fn settle_by_response(&mut self, stored: &CommandResponse) -> bool {
+    pub(super) fn resolve_by_response(&mut self, stored: &CommandResponse) -> bool {
         std::mem::take(&mut self.0).iter().any(|append| append.outcome.response == *stored)
     }
 

@@ -14,8 +14,8 @@ use crate::append::{AppendCall, AppendError, ClaimHolders, FirstEvent};
 use crate::backoff::Backoff;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
+use crate::in_flight::SEND_WINDOW;
 use crate::load::{LoadOptions, LoadPolicy};
-use crate::settle::SEND_WINDOW;
 use crate::turns::{Group, Place, Turn};
 
 /// The commands of one request, from its place in the queue of the aggregate to the result.
@@ -123,7 +123,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
         };
         // Only reads follow, which need no turn.
         self.leave();
-        match self.settle(false).await {
+        match self.resolve(false).await {
             Ok(Some(stored)) => Ok(stored),
             Ok(None) if self.in_doubt.event().is_none() => end,
             Ok(None) | Err(_) => Err(self.outcome_unknown()),
@@ -154,7 +154,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
                 self.pause().await?;
                 let (before, is_read) = match self.state_without_read() {
                     Some(known) => known,
-                    None => match self.settle_before_read().await? {
+                    None => match self.resolve_before_read().await? {
                         Some(stored) => return Ok(Some(Ok(stored))),
                         None => (self.read().await?, true),
                     },
@@ -247,12 +247,12 @@ impl<'a, D: Decide> Transaction<'a, D> {
     }
 
     /// Resolves the appends in doubt. A newer state may contain one of them, and deciding on it would append twice.
-    async fn settle_before_read(&mut self) -> Result<Option<Transacted>, TransactError<D::Error>> {
+    async fn resolve_before_read(&mut self) -> Result<Option<Transacted>, TransactError<D::Error>> {
         let Some(first) = self.in_doubt.event() else { return Ok(None) };
         let exists = first.of.is_none() && self.at_least >= first.number;
-        match self.settle(exists).await? {
+        match self.resolve(exists).await? {
             None if self.in_doubt.event().is_some() => Err(self.outcome_unknown()),
-            settled => Ok(settled),
+            resolved => Ok(resolved),
         }
     }
 

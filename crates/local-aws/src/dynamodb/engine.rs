@@ -106,6 +106,13 @@ fn extend(connection: &Connection) -> Result<(), rusqlite::Error> {
     ))
 }
 
+/// How far the clock is ahead, and the time of the last stream record since 1970, both in seconds.
+pub(super) fn clock_and_last_record(connection: &Connection) -> Result<(u64, u64), rusqlite::Error> {
+    let latest = "SELECT created_at FROM _stream_records ORDER BY id DESC LIMIT 1";
+    let sql = format!("SELECT ahead_seconds, COALESCE(({latest}), 0) FROM _daybook_clock");
+    connection.query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
 /// A table, and its attribute with the time at which an item expires.
 pub(super) struct ExpiringTable {
     name: String,

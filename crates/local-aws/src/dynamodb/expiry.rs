@@ -13,7 +13,7 @@ use dynoxide::Database;
 use rusqlite::{Connection, ErrorCode};
 
 use crate::clock::{Ahead, LocalClock, MoveError};
-use crate::dynamodb::engine::{BUSY_TIMEOUT, connect, expire, expiring_tables};
+use crate::dynamodb::engine::{BUSY_TIMEOUT, clock_and_last_record, connect, expire, expiring_tables};
 
 /// The pause before a statement is repeated.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -51,9 +51,7 @@ impl TableClock {
     /// it was closed during a move, the move is completed.
     pub(super) fn of(database: Database, name: String) -> Result<Self, ForwardError> {
         let connection = connect(&name)?;
-        let latest = "SELECT created_at FROM _stream_records ORDER BY id DESC LIMIT 1";
-        let sql = format!("SELECT ahead_seconds, COALESCE(({latest}), 0) FROM _daybook_clock");
-        let (seconds, latest) = connection.query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let (seconds, latest) = clock_and_last_record(&connection)?;
         let clock = (Ahead { seconds }, UNIX_EPOCH + Duration::from_secs(latest)).into();
         let clock = Self { database, name, clock, moving: Arc::default() };
         if seconds > 0 {

@@ -49,8 +49,8 @@ pub(super) struct FunctionProcess {
 }
 
 pub(super) enum End {
-    /// Its version was used no more.
-    OfUse,
+    /// It was ended, because a newer build has replaced it.
+    Replaced,
     /// It has ended by itself, or was killed.
     Unexpected,
 }
@@ -113,7 +113,7 @@ impl FunctionProcess {
         drop(input);
         // Otherwise it is killed when it is dropped.
         drop(timeout(END_TIMEOUT, process.wait()).await);
-        End::OfUse
+        End::Replaced
     }
 }
 

@@ -31,7 +31,7 @@ use crate::projections::{version, views_error};
 use crate::queues::StackQueue;
 use crate::selection::Selection;
 use crate::stack::{CHANGES_QUEUE, SETTINGS_TO_FIND, Stack, is_loopback};
-use crate::walk::Finding;
+use crate::walk::WalkFinding;
 
 /// Maximum batches of aggregates on which the projector may work at the same time. It bounds the messages that wait for
 /// the projector: a message that nobody works on counts until its aggregates must be sent again.
@@ -94,7 +94,7 @@ pub struct Rebuilt {
 pub async fn rebuild(
     stack: &Stack,
     options: &RebuildOptions,
-    mut report: impl FnMut(&View, Finding) -> io::Result<()>,
+    mut report: impl FnMut(&View, WalkFinding) -> io::Result<()>,
 ) -> Result<Rebuilt, OperatorError> {
     let projections = (stack.projections)()?;
     let model = version(&projections, &options.name, options.version)?;
@@ -211,7 +211,7 @@ async fn walk(
     listing: Listing<'_>,
     progress: &mut RebuildProgress,
     meter: &CallMeter,
-    report: &mut impl FnMut(&View, Finding) -> io::Result<()>,
+    report: &mut impl FnMut(&View, WalkFinding) -> io::Result<()>,
 ) -> Result<(), OperatorError> {
     let visits = listing.chunks(ChangedAggregates::MAX).map(async |batch| {
         let aggregates = batch.into_iter().collect::<Result<Vec<_>, _>>().map_err(OperatorError::store(STOPPED))?;
@@ -292,7 +292,7 @@ impl RebuildProgress {
     }
 
     /// Adds a batch that is done. Returns its findings.
-    fn add(&mut self, visited: &Visited) -> Vec<Finding> {
+    fn add(&mut self, visited: &Visited) -> Vec<WalkFinding> {
         let of_pass = if self.pass == Pass::Fill { &mut self.counts.filled } else { &mut self.counts.checked };
         *of_pass += visited.aggregates.iter().filter(|listed| listed.key.is_some()).count() as u64;
         self.counts.sent += visited.sent;
@@ -313,7 +313,7 @@ impl RebuildProgress {
             ("unreadable", key.to_string(), "it has no metadata; check it with `daybook verify`".to_owned())
         });
         let all = suspended.chain(unreadable).chain(without);
-        let found: Vec<_> = all.map(|(kind, name, reason)| Finding { kind, name, reason }).collect();
+        let found: Vec<_> = all.map(|(kind, name, reason)| WalkFinding { kind, name, reason }).collect();
         self.counts.suspended += visited.suspended.len() as u64;
         self.counts.unreadable += (found.len() - visited.suspended.len()) as u64;
         found

@@ -7,8 +7,7 @@ use std::time::Duration;
 use daybook_admin::AdminCalls;
 use daybook_event_store::EventStore;
 use daybook_table::AggregateKey;
-use daybook_view_store::keys::shard_of;
-use daybook_view_store::{View, ViewStore};
+use daybook_view_store::{View, ViewStore, shard_of};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep};
 

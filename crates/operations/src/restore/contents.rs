@@ -15,8 +15,8 @@ use crate::stack::SETTINGS_TO_REPUBLISH;
 use crate::verify::verify;
 use crate::walk::WalkOptions;
 
-/// The clocks that date events and the restore differ by less.
-const CLOCKS: SignedDuration = SignedDuration::from_secs(10);
+/// Maximum difference of two clocks: an event of 12:00:05 may have been stored before a restore to 12:00:00.
+const CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(10);
 
 const PAGE: usize = 100;
 const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(16).expect("16 is not 0");
@@ -54,7 +54,7 @@ impl Restore<'_> {
         let (old, new, registry) =
             (store(&self.source).await?, store(&self.options.into).await?, self.stack.registry.clone());
         let types: Vec<_> = registry.iter().flat_map(Model::stored_events).map(|(name, _)| name).collect();
-        let since = self.options.at.unwrap_or_default() - CLOCKS;
+        let since = self.options.at.unwrap_or_default() - CLOCK_DIFFERENCE;
         let mut after = Ulid::from_parts(u64::try_from(since.as_millisecond()).unwrap_or_default(), 0);
         let settled_up_to = old.settled_up_to(Timestamp::now());
         let failed = OperatorError::store("cannot compare the tables");
@@ -81,7 +81,7 @@ impl Restore<'_> {
     pub(super) async fn republish(&mut self) -> Result<(), Stop> {
         let at = self.options.at.unwrap_or_default();
         let from = self.options.republish_from.unwrap_or(at - SignedDuration::from_hours(1));
-        let (to, rate) = (at + CLOCKS, self.options.rate);
+        let (to, rate) = (at + CLOCK_DIFFERENCE, self.options.rate);
         let window = Window {
             from: Moment::At(from),
             to: Moment::At(to),

@@ -8,7 +8,7 @@ fn item(aggregate: &str, order: u64, bytes: usize) -> QueueItem<'_> {
     QueueItem { aggregate: Some(aggregate), order, bytes: Some(bytes) }
 }
 
-fn steps(queues: &mut AggregateQueues, now: Instant) -> Vec<Step> {
+fn steps(queues: &mut AggregateQueues, now: Instant) -> Vec<NextCall> {
     std::iter::from_fn(|| queues.next(now)).collect()
 }
 
@@ -20,12 +20,12 @@ fn finish(queues: &mut AggregateQueues, request: &[usize], disposition: Disposit
 fn a_queue_advances_when_its_first_message_is_settled() {
     let now = Instant::now();
     let mut queues = AggregateQueues::new([item("b", 2, 1), item("a", 7, 1), item("b", 1, 1)]);
-    assert_eq!(steps(&mut queues, now), [Step::Send(vec![2, 1])]);
+    assert_eq!(steps(&mut queues, now), [NextCall::Send(vec![2, 1])]);
     queues.request_finished([(2, Disposition::Sent), (1, Disposition::Held)]);
-    assert_eq!(steps(&mut queues, now), [Step::Send(vec![0])]);
+    assert_eq!(steps(&mut queues, now), [NextCall::Send(vec![0])]);
     assert!(queues.has_held());
     queues.release_held();
-    assert_eq!(steps(&mut queues, now), [Step::DeadLetter(1)]);
+    assert_eq!(steps(&mut queues, now), [NextCall::DeadLetter(1)]);
     finish(&mut queues, &[0], Disposition::Sent);
     assert_eq!(queues.unsettled().collect::<Vec<_>>(), [1]);
     queues.dead_letter_finished(1, true);
@@ -39,12 +39,12 @@ fn a_request_waits_only_for_messages_that_could_fill_it() {
     let firsts: Vec<_> = names.iter().map(|name| item(name, 1, 1)).collect();
 
     let mut distinct = AggregateQueues::new(firsts.clone());
-    assert_eq!(steps(&mut distinct, now), [Step::Send((0..10).collect()), Step::Send((10..15).collect())]);
+    assert_eq!(steps(&mut distinct, now), [NextCall::Send((0..10).collect()), NextCall::Send((10..15).collect())]);
 
     let mut longer = AggregateQueues::new(firsts.into_iter().chain([item("0", 2, 1)]));
-    assert_eq!(steps(&mut longer, now), [Step::Send((0..10).collect())]);
+    assert_eq!(steps(&mut longer, now), [NextCall::Send((0..10).collect())]);
     finish(&mut longer, &(0..10).collect::<Vec<_>>(), Disposition::Sent);
-    assert_eq!(steps(&mut longer, now), [Step::Send(vec![10, 11, 12, 13, 14, 15])]);
+    assert_eq!(steps(&mut longer, now), [NextCall::Send(vec![10, 11, 12, 13, 14, 15])]);
 }
 
 #[test]
@@ -53,9 +53,9 @@ fn a_partly_filled_request_does_not_wait_for_a_slow_request() {
     let names: Vec<_> = (0..15).map(|name| format!("{name}")).collect();
     let items = names.iter().map(|name| item(name, 1, 1)).chain([item("0", 2, 1)]);
     let mut queues = AggregateQueues::new(items);
-    assert_eq!(steps(&mut queues, now), [Step::Send((0..10).collect())]);
+    assert_eq!(steps(&mut queues, now), [NextCall::Send((0..10).collect())]);
     assert_eq!(queues.next_attempt_at(now), Some(now + FILL_TIME));
-    assert_eq!(steps(&mut queues, now + FILL_TIME), [Step::Send((10..15).collect())]);
+    assert_eq!(steps(&mut queues, now + FILL_TIME), [NextCall::Send((10..15).collect())]);
     assert_eq!(queues.next_attempt_at(now + FILL_TIME), None);
 }
 
@@ -64,9 +64,9 @@ fn a_request_is_smaller_than_the_limit() {
     let now = Instant::now();
     let names = ["a", "b", "c", "d"];
     let mut queues = AggregateQueues::new(names.map(|name| item(name, 1, REQUEST_BYTES / 2)));
-    assert_eq!(steps(&mut queues, now), [0, 1, 2, 3].map(|index| Step::Send(vec![index])));
+    assert_eq!(steps(&mut queues, now), [0, 1, 2, 3].map(|index| NextCall::Send(vec![index])));
     let mut queues = AggregateQueues::new(names.map(|name| item(name, 1, REQUEST_BYTES / 2 - 1)));
-    assert_eq!(steps(&mut queues, now), [Step::Send(vec![0, 1]), Step::Send(vec![2, 3])]);
+    assert_eq!(steps(&mut queues, now), [NextCall::Send(vec![0, 1]), NextCall::Send(vec![2, 3])]);
 }
 
 #[test]
@@ -74,10 +74,10 @@ fn a_retried_message_waits_for_its_time() {
     let now = Instant::now();
     let later = now + Duration::from_secs(1);
     let mut queues = AggregateQueues::new([item("a", 1, 1), item("b", 1, 1)]);
-    assert_eq!(steps(&mut queues, now), [Step::Send(vec![0, 1])]);
+    assert_eq!(steps(&mut queues, now), [NextCall::Send(vec![0, 1])]);
     queues.request_finished([(0, Disposition::RetryAt(later)), (1, Disposition::Sent)]);
     assert_eq!((steps(&mut queues, now), queues.next_attempt_at(now)), (vec![], Some(later)));
-    assert_eq!((steps(&mut queues, later), queues.next_attempt_at(later)), (vec![Step::Send(vec![0])], None));
+    assert_eq!((steps(&mut queues, later), queues.next_attempt_at(later)), (vec![NextCall::Send(vec![0])], None));
     assert_eq!(queues.attempts(0), 2);
 }
 
@@ -85,9 +85,9 @@ fn a_retried_message_waits_for_its_time() {
 fn suspect_entries_are_sent_alone() {
     let now = Instant::now();
     let mut queues = AggregateQueues::new([item("a", 1, 1), item("b", 1, 1)]);
-    assert_eq!(steps(&mut queues, now), [Step::Send(vec![0, 1])]);
+    assert_eq!(steps(&mut queues, now), [NextCall::Send(vec![0, 1])]);
     finish(&mut queues, &[0, 1], Disposition::RetryAlone);
-    assert_eq!(steps(&mut queues, now), [Step::Send(vec![0]), Step::Send(vec![1])]);
+    assert_eq!(steps(&mut queues, now), [NextCall::Send(vec![0]), NextCall::Send(vec![1])]);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn message_that_the_dead_letter_queue_rejects_blocks_only_its_own_queue() {
     let now = Instant::now();
     let poison = QueueItem { aggregate: Some("a"), order: 0, bytes: None };
     let mut queues = AggregateQueues::new([item("a", 1, 1), poison, item("b", 1, 1)]);
-    assert_eq!(steps(&mut queues, now), [Step::DeadLetter(1), Step::Send(vec![2])]);
+    assert_eq!(steps(&mut queues, now), [NextCall::DeadLetter(1), NextCall::Send(vec![2])]);
     queues.dead_letter_finished(1, false);
     finish(&mut queues, &[2], Disposition::Sent);
     assert_eq!(steps(&mut queues, now), []);
@@ -150,12 +150,12 @@ fn run(items: &[QueueItem<'_>], ends: &[StepEnd]) -> Result<usize, TestCaseError
     let mut now = Instant::now();
     let mut queues = AggregateQueues::new(items.iter().copied());
     let mut ends = ends.iter();
-    let mut steps_in_flight: Vec<Step> = Vec::new();
+    let mut steps_in_flight: Vec<NextCall> = Vec::new();
     let mut settled: Vec<usize> = Vec::new();
     let mut requests = 0;
     loop {
         while let Some(step) = queues.next(now) {
-            if let Step::Send(request) = &step {
+            if let NextCall::Send(request) = &step {
                 requests += 1;
                 let bytes: usize = request.iter().map(|&index| items[index].bytes.unwrap()).sum();
                 prop_assert!((1..=MAX_ENTRIES).contains(&request.len()) && bytes < REQUEST_BYTES);
@@ -164,8 +164,8 @@ fn run(items: &[QueueItem<'_>], ends: &[StepEnd]) -> Result<usize, TestCaseError
             let mut in_flight: Vec<_> = steps_in_flight
                 .iter()
                 .flat_map(|step| match step {
-                    Step::Send(request) => request.clone(),
-                    Step::DeadLetter(index) => vec![*index],
+                    NextCall::Send(request) => request.clone(),
+                    NextCall::DeadLetter(index) => vec![*index],
                 })
                 .map(|index| items[index].aggregate)
                 .collect();
@@ -182,11 +182,11 @@ fn run(items: &[QueueItem<'_>], ends: &[StepEnd]) -> Result<usize, TestCaseError
             continue;
         }
         match steps_in_flight.swap_remove(pick % steps_in_flight.len()) {
-            Step::DeadLetter(index) => {
+            NextCall::DeadLetter(index) => {
                 settled.push(index);
                 queues.dead_letter_finished(index, true);
             }
-            Step::Send(request) => {
+            NextCall::Send(request) => {
                 let outcome = |nth: usize| outcomes.get(nth % outcomes.len().max(1)).copied().unwrap_or_default();
                 let dispositions = request.iter().enumerate().map(|(nth, &index)| match outcome(nth) {
                     0 | 1 => (index, Disposition::Sent),

@@ -191,13 +191,13 @@ fn change_of_metadata_names_its_aggregate() {
     for name in ["INSERT", "MODIFY"] {
         let mut record = with("/dynamodb/Keys/sk/S", json!("#METADATA"));
         record["eventName"] = json!(name);
-        let moved = |record: &Value| match read(record).1 {
-            Content::Moved(aggregate, last) => (aggregate.to_string(), last),
+        let changed = |record: &Value| match read(record).1 {
+            Content::Changed(aggregate, last) => (aggregate.to_string(), last),
             other => panic!("{other:?} of {record}"),
         };
-        assert_eq!(moved(&record), ("todo/1".to_owned(), 0));
+        assert_eq!(changed(&record), ("todo/1".to_owned(), 0));
         record["dynamodb"]["NewImage"]["currentSeqNum"] = json!({"N": "7"});
-        assert_eq!(moved(&record), ("todo/1".to_owned(), 7));
+        assert_eq!(changed(&record), ("todo/1".to_owned(), 7));
     }
     let mut deleted = with("/dynamodb/Keys/sk/S", json!("#METADATA"));
     deleted["eventName"] = json!("REMOVE");

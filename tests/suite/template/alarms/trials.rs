@@ -209,7 +209,7 @@ pub(super) async fn row_is_unreadable_to_the_relay() -> Observed {
 
 pub(super) async fn queue_rejects_messages() -> Observed {
     let bench = Bench::start().await;
-    bench.fail(json!({"messages": [{"containing": "parkedAt", "code": "AccessDeniedException"}]}));
+    bench.fail(json!({"messages": [{"containing": "deadLetteredAt", "code": "AccessDeniedException"}]}));
     write_unreadable_row(&bench).await;
     bench.unsettled(1).await;
     bench.minute().await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use daybook_console::stack::{
-    DeadLetterAction, DeadLetters, Health, Queue, QueuePurpose, Relay, Reply, StackError, StackSource,
+    DeadLetterAction, DeadLetters, Health, QueueDepth, QueuePurpose, Relay, Reply, StackError, StackSource,
 };
 use daybook_function_runtime::with_causes;
 use daybook_operations::alarms::health;
@@ -53,7 +53,7 @@ impl StackSource for DeployedStack {
         })
     }
 
-    fn queues(&self) -> Reply<'_, Vec<Queue>> {
+    fn queues(&self) -> Reply<'_, Vec<QueueDepth>> {
         reply(async {
             let changes = self.changes.iter().map(|changes| queue(changes, QueuePurpose::Changes));
             let reactions = self.reactions.iter().map(|reactions| queue(reactions, QueuePurpose::Reactions));
@@ -62,7 +62,7 @@ impl StackSource for DeployedStack {
         })
     }
 
-    fn dead_letter_queue(&self) -> Reply<'_, Queue> {
+    fn dead_letter_queue(&self) -> Reply<'_, QueueDepth> {
         reply(queue(&self.dead_letters, QueuePurpose::DeadLetters))
     }
 
@@ -86,9 +86,9 @@ fn reply<'a, T>(result: impl Future<Output = Result<T, OperatorError>> + Send + 
     Box::pin(async { result.await.map_err(|error| StackError(with_causes(&error))) })
 }
 
-async fn queue(queue: &StackQueue, purpose: QueuePurpose) -> Result<Queue, OperatorError> {
+async fn queue(queue: &StackQueue, purpose: QueuePurpose) -> Result<QueueDepth, OperatorError> {
     let QueueCounts { visible, hidden } = queue.counts().await?;
-    Ok(Queue { queue: queue.name(), visible, hidden, purpose })
+    Ok(QueueDepth { queue: queue.name(), visible, hidden, purpose })
 }
 
 #[cfg(test)]

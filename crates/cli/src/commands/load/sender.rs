@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use axum::http::Uri;
 use clap::Args;
-use daybook_command_handler::openapi::{execute, samples};
-use daybook_decider::{Decided, Model, Registry};
+use daybook_command_handler::openapi::execute;
+use daybook_decider::{Decided, Model, Registry, samples};
 use daybook_function_runtime::with_causes;
 use daybook_local_stack::http::{HttpClient, HttpError, TextResponse};
 use daybook_operations::selection::models;

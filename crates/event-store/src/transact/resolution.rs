@@ -12,8 +12,8 @@ use crate::append::FirstEvent;
 use crate::backoff::Backoff;
 use crate::error::StoreError;
 use crate::fold::COMMIT_TIME;
+use crate::idempotency::StoredResponse;
 use crate::item::event_item;
-use crate::stored_response::StoredResponse;
 
 impl<D: Decide> Transaction<'_, D> {
     /// The result of the append in doubt that is stored, if one is. Makes no call if no append with events is in doubt.
@@ -22,7 +22,7 @@ impl<D: Decide> Transaction<'_, D> {
     /// writer, none of them is stored, or ever will be. If there is no such event, they stay in doubt: a call that was
     /// lost may still arrive. `exists` means that the event is known to exist. A read during a transaction may not see
     /// it yet, so it is repeated.
-    pub(super) async fn settle(&mut self, exists: bool) -> Result<Option<Transacted>, StoreError> {
+    pub(super) async fn resolve(&mut self, exists: bool) -> Result<Option<Transacted>, StoreError> {
         let Some(FirstEvent { of, number, .. }) = self.in_doubt.event().cloned() else { return Ok(None) };
         let of = of.as_ref().unwrap_or(self.stream.key);
         let end = self.last_attempt + TransactOptions::LAST_CALLS;
@@ -31,7 +31,7 @@ impl<D: Decide> Transaction<'_, D> {
             let read = timeout_at(end, self.event_id(of, number)).await;
             match read.map_err(|elapsed| StoreError::timed_out("read an event", elapsed))?? {
                 Some(id) => {
-                    let Some(stored) = self.in_doubt.settle_by_event(id) else { return Ok(None) };
+                    let Some(stored) = self.in_doubt.resolve_by_event(id) else { return Ok(None) };
                     self.in_doubt.clear();
                     self.put_in_cache(&stored.outcome);
                     return Ok(Some(Transacted::Decided(stored.outcome.response)));
@@ -79,7 +79,7 @@ impl<D: Decide> Transaction<'_, D> {
     /// response under the same key. Another process may have stored an equal one with other events, so none of their states is
     /// cached.
     pub(super) fn replay(&mut self, stored: StoredResponse) -> End<D::Error> {
-        let is_own = self.in_doubt.settle_by_response(&stored.response);
+        let is_own = self.in_doubt.resolve_by_response(&stored.response);
         match self.options.idempotency {
             Some(idempotency) if idempotency.digest != stored.digest => Err(TransactError::KeyReused),
             None => Err(TransactError::KeyReused),
