@@ -1,4 +1,4 @@
-"""Deploys the project in this folder to an emulator of AWS, as a user does, and updates it: `check_deploy.py DAYBOOK`.
+"""Deploys the project in this folder to an emulator of AWS, as a user does, updates and checks it: `check_deploy.py DAYBOOK`.
 
 `daybook deploy` runs `sam build`, and `sam deploy`, which uploads the functions and the nested templates, and creates or updates the
 stack by a change set. check_stacks.py describes how the emulator creates the resources, and what it does not show. The command
@@ -118,13 +118,23 @@ def deploy(daybook, variables, *missing):
     print(*lines, sep="\n")
 
 
+def check_deployment(daybook, variables, api):
+    """Checks the deployed alarms, and the table, the bus and the queues of the local stack. The mappings read the emulator's table."""
+    local = requests.get(f"http://127.0.0.1:{api}/_dev/environment").text
+    environment = os.environ | dict(re.findall(r"^export (\w+)='(.*)'$", local, re.MULTILINE)) | variables | {"STACK": STACK}
+    command = [daybook, "check-deployment"]
+    listed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    checks = [name for name in re.findall("^would-check (.*?):", listed, re.MULTILINE) if name != "event-source-mappings"]
+    subprocess.run([*command, *checks, "--yes"], env=environment, check=True)
+
+
 def check(daybook):
-    with mock_aws(), local_stack(daybook) as (_, dynamodb, bus):
+    with mock_aws(), local_stack(daybook) as (api, dynamodb, bus):
         Aws.dynamodb_port = dynamodb
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Aws)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         ports = {"DYNAMODB": dynamodb, "EVENTBRIDGE": bus, "SQS": bus}
-        ports |= dict.fromkeys(["CLOUDFORMATION", "LAMBDA", "S3", "SNS", "STS"], server.server_port)
+        ports |= dict.fromkeys(["CLOUDFORMATION", "CLOUDWATCH", "LAMBDA", "S3", "SNS", "STS"], server.server_port)
         variables = {f"AWS_ENDPOINT_URL_{service}": f"http://127.0.0.1:{port}" for service, port in ports.items()}
         variables |= {"AWS_REGION": REGION, "SAM_CLI_POLL_DELAY": "1"}
         parts = ["ReadModels=true in samconfig.toml", "Reactor=processes in samconfig.toml"]
@@ -133,6 +143,7 @@ def check(daybook):
         config = pathlib.Path("samconfig.toml")
         config.write_text(config.read_text().replace("AlarmEmail=none", "AlarmEmail=me@example.com"))
         deploy(daybook, variables, *parts, few)
+        check_deployment(daybook, variables, api)
 
 
 check(sys.argv[1])

@@ -201,11 +201,13 @@ def decapitalized(value):
     return [decapitalized(one) for one in value] if isinstance(value, list) else value
 
 
-def without_none(value):
-    """A value without the elements of lists that moto leaves for `AWS::NoValue`."""
-    if isinstance(value, dict):
-        return {key: without_none(one) for key, one in value.items()}
-    return [without_none(one) for one in value if one is not None] if isinstance(value, list) else value
+def clean_json(value, resources, clean=parsing.clean_json):
+    """A value as moto evaluates it, without the elements of lists that it leaves for `AWS::NoValue`."""
+    cleaned = clean(value, resources)
+    return [one for one in cleaned if one is not None] if isinstance(cleaned, list) else cleaned
+
+
+parsing.clean_json = clean_json
 
 
 def deployment_group(properties, name):
@@ -309,7 +311,7 @@ def type_of_resource(resource_type):
 
         @classmethod
         def create_from_cloudformation_json(cls, name, resource, account, region, **_):
-            properties = without_none(resource.get("Properties", {}))
+            properties = resource.get("Properties", {})
             call = parameters(properties, name) if parameters else properties
             response = getattr(client(service), operation)(**call) if operation else {}
             created = cls()
@@ -458,8 +460,7 @@ def for_moto(value, numbers):
     """A template without what moto reads in another way than CloudFormation.
 
     The variables of `Fn::Sub` with two dots become explicit, because moto reads only one dot. Where a condition compares a
-    parameter of the type Number with a text, the text becomes a number, because moto never takes them as equal. Where such a
-    parameter is the key of a mapping, it becomes a text.
+    parameter of the type Number with a text, the text becomes a number, because moto never takes them as equal.
     """
     if isinstance(value, list):
         return [for_moto(one, numbers) for one in value]
@@ -475,9 +476,6 @@ def for_moto(value, numbers):
         return {"Fn::Sub": [text, variables]}
     if "Fn::Equals" in value and value["Fn::Equals"][0] in numbers:
         return {"Fn::Equals": [value["Fn::Equals"][0], int(value["Fn::Equals"][1])]}
-    if "Fn::FindInMap" in value and value["Fn::FindInMap"][1] in numbers:
-        mapping, key, name = value["Fn::FindInMap"]
-        return {"Fn::FindInMap": [mapping, {"Fn::Sub": "${%s}" % key["Ref"]}, name]}
     return {name: for_moto(one, numbers) for name, one in value.items()}
 
 

@@ -150,8 +150,8 @@ mod tests {
         let of_file = |file: &&str| {
             let path = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
             let text = std::fs::read_to_string(path).unwrap();
-            let lines = text.lines().filter_map(|line| line.trim().strip_prefix("AlarmName: !Sub \"${"));
-            lines.map(|line| line.split_once("}-").unwrap().1.trim_end_matches('"').to_owned()).collect::<Vec<_>>()
+            let names = text.split("AlarmName: !Sub \"${").skip(1).map(|rest| rest.split_once("}-").unwrap().1);
+            names.map(|name| name.split('"').next().unwrap().to_owned()).collect::<Vec<_>>()
         };
         let mut names: Vec<_> = files.iter().flat_map(of_file).filter(|name| !name.contains("new-version")).collect();
         names.sort();

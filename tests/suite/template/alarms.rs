@@ -21,7 +21,7 @@ use self::failures::{BEGIN, END, FAILURES, Failure, Moves, Tried, api_with_reque
 use self::names::{QUOTA, SERVER_ERRORS};
 use self::trials::{Observed, Trial};
 use super::monitoring::{all_templates, templates};
-use super::{read, resources, template_of};
+use super::{plain, read, resources, template_of};
 
 /// The alarms that notify, by their section in the runbook.
 fn alarms() -> BTreeMap<String, Alarm> {
@@ -184,6 +184,24 @@ fn each_alarm_ends_after_its_failure() {
             let states = alarm.states(&series, END + 30);
             assert!(!states.last().unwrap().1, "{section} does not end after: {}", failure.name);
         }
+    }
+}
+
+#[test]
+fn rule_of_a_consumer_that_is_disabled_or_deleted_rings_after_a_day() {
+    const DAY: i64 = 1_440;
+    for file in ["deploy/fan-out.yaml", "app/order-mails/template.yaml"] {
+        let properties = &plain(&read(file))["Resources"]["RuleSilent"]["Properties"];
+        let rule = properties["Dimensions"][1]["Value"].as_str().unwrap();
+        let mut series = Series::new();
+        // A message every four hours, but none on the third and the fourth day.
+        series.set(&format!("AWS/Events TriggeredRules EventBusName {rule}"), |minute| {
+            (minute % 240 == 0 && !(2 * DAY..4 * DAY).contains(&minute)).then_some(1.0)
+        });
+        let states = Alarm::read(properties).states(&series, 5 * DAY);
+        let in_alarm = |minute| states[usize::try_from(minute).unwrap()].1;
+        assert!((DAY..3 * DAY - 240).chain(4 * DAY + 60..5 * DAY).all(|minute| !in_alarm(minute)), "{file}");
+        assert!((3 * DAY..4 * DAY).all(in_alarm), "{file}");
     }
 }
 

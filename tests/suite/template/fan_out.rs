@@ -1,4 +1,4 @@
-//! deploy/fan-out.yaml: its rules select the messages, no target loses one silently, and no permission is wider than needed.
+//! deploy/fan-out.yaml: its rule selects the messages, no target loses one silently, and no permission is wider than needed.
 
 use std::collections::BTreeMap;
 
@@ -40,61 +40,55 @@ fn pattern(rule: &Value, source: &str, aggregates: &[&str], messages: &[&str]) -
     EventPattern::new(&given).unwrap()
 }
 
+/// The targets of the rule, by their ids. Each is `!If [SendsTo…, target, !Ref AWS::NoValue]`.
+fn targets(template: &Value) -> BTreeMap<String, Value> {
+    let targets = template["Resources"]["Rule"]["Properties"]["Targets"].as_array().unwrap();
+    assert_eq!(targets.len(), TARGETS.len());
+    let conditional = targets.iter().zip(TARGETS).map(|(target, (id, name))| {
+        assert_eq!((&target[0], &target[2]), (&json!(format!("SendsTo{name}")), &json!("AWS::NoValue")));
+        assert_eq!(template["Conditions"][format!("SendsTo{name}")], json!([format!("To{name}"), "true"]));
+        assert_eq!(template["Parameters"][format!("To{name}")]["Default"], "false");
+        assert_eq!(target[1]["Id"], id);
+        (id.to_owned(), target[1].clone())
+    });
+    conditional.collect()
+}
+
 #[test]
-fn rule_of_each_target_selects_the_messages() {
+fn rule_selects_the_messages() {
     let (template, main) = (template(), plain(&super::text()));
     let source = template["Parameters"]["EventSource"]["Default"].as_str().unwrap();
     assert_eq!(main["Parameters"]["EventSource"]["Default"], source);
     let rules = resources(&template, "AWS::Events::Rule");
-    assert_eq!(rules.len(), TARGETS.len());
-    for (name, target) in TARGETS {
-        let rule = &rules[&format!("{target}Rule")];
-        assert_eq!(rule["Condition"], format!("SendsTo{target}"));
-        assert_eq!(template["Conditions"][format!("SendsTo{target}")], json!([format!("To{target}"), "true"]));
-        assert_eq!(template["Parameters"][format!("To{target}")]["Default"], "false");
-        let properties = &rule["Properties"];
-        assert_eq!(
-            (&properties["EventBusName"], &properties["Name"]),
-            (&json!("EventBusName"), &json!(format!("${{AWS::StackName}}-{name}")))
-        );
-        let all = pattern(rule, source, &[], &[]);
-        assert!(messages().iter().all(|message| all.matches(message)), "{target}");
-        let selected = |aggregates: &[&str], types: &[&str]| {
-            let pattern = pattern(rule, source, aggregates, types);
-            messages().iter().filter(|message| pattern.matches(message)).count()
-        };
-        assert_eq!(selected(&["account", "todo"], &[]), 5, "{target}");
-        assert_eq!(selected(&[], &["TodoCreated", "OrderPlaced"]), 2, "{target}");
-        assert_eq!(selected(&["todo"], &["TodoCreated", "OrderPlaced"]), 1, "{target}");
-    }
+    let rule = &rules["Rule"];
+    let properties = &rule["Properties"];
+    assert_eq!((rules.len(), rule.get("Condition"), &properties["EventBusName"]), (1, None, &json!("EventBusName")));
+    let all = pattern(rule, source, &[], &[]);
+    assert!(messages().iter().all(|message| all.matches(message)));
+    let selected = |aggregates: &[&str], types: &[&str]| {
+        let pattern = pattern(rule, source, aggregates, types);
+        messages().iter().filter(|message| pattern.matches(message)).count()
+    };
+    assert_eq!(selected(&["account", "todo"], &[]), 5);
+    assert_eq!(selected(&[], &["TodoCreated", "OrderPlaced"]), 2);
+    assert_eq!(selected(&["todo"], &["TodoCreated", "OrderPlaced"]), 1);
 }
 
 #[test]
-fn each_target_retries_and_has_a_dead_letter_queue_that_its_rule_may_use() {
+fn each_target_retries_and_has_a_dead_letter_queue_that_the_rule_may_use() {
     let template = template();
-    let policy = &template["Resources"]["RulesSendToUndelivered"]["Properties"]["PolicyDocument"]["Statement"][0];
-    let allowed = policy["Condition"]["ArnEquals"]["aws:SourceArn"].as_array().unwrap();
-    assert_eq!(allowed.len(), TARGETS.len());
-    for (name, target) in TARGETS {
-        let targets = &template["Resources"][format!("{target}Rule")]["Properties"]["Targets"];
-        assert_eq!(targets.as_array().unwrap().len(), 1);
-        assert_eq!(targets[0]["DeadLetterConfig"]["Arn"], "Undelivered.Arn", "{target}");
-        assert_eq!(
-            targets[0]["RetryPolicy"],
-            json!({"MaximumEventAgeInSeconds": ["Retry", "RetryHours", "Seconds"], "MaximumRetryAttempts": 185})
-        );
-        let arn = format!("rule/${{EventBusName}}/${{AWS::StackName}}-{name}");
-        assert!(allowed.iter().any(|allowed| allowed.as_str().unwrap().ends_with(&arn)), "{target}");
-    }
-    for hours in template["Parameters"]["RetryHours"]["AllowedValues"].as_array().unwrap() {
-        let seconds = &template["Mappings"]["Retry"][hours.to_string()]["Seconds"];
-        assert_eq!(seconds.as_u64(), hours.as_u64().map(|hours| hours * 3600));
+    let policy = &template["Resources"]["RuleSendsToUndelivered"]["Properties"]["PolicyDocument"]["Statement"][0];
+    assert_eq!(policy["Condition"], json!({"ArnEquals": {"aws:SourceArn": "Rule.Arn"}}));
+    for (id, target) in targets(&template) {
+        assert_eq!(target["DeadLetterConfig"]["Arn"], "Undelivered.Arn", "{id}");
+        // The default is the maximum: 24 hours and 185 attempts.
+        assert_eq!(target.get("RetryPolicy"), None, "{id}");
     }
 }
 
 #[test]
 fn kinesis_has_the_messages_of_an_aggregate_in_one_shard() {
-    let target = &template()["Resources"]["KinesisRule"]["Properties"]["Targets"][0];
+    let target = &targets(&template())["kinesis"];
     let path = target["KinesisParameters"]["PartitionKeyPath"].as_str().unwrap();
     let pointer = path.strip_prefix('$').unwrap().replace('.', "/");
     for message in messages() {
@@ -156,7 +150,7 @@ fn permissions_are_these_and_no_others() {
         }
     }
     let expected: BTreeMap<&str, &[&str]> = [
-        ("RulesSendToUndelivered", &["sqs:SendMessage"][..]),
+        ("RuleSendsToUndelivered", &["sqs:SendMessage"][..]),
         ("RuleSendsToMessages", &["sqs:SendMessage"]),
         ("RulePublishesToTopic", &["sns:Publish"]),
         ("KinesisRuleRole", &["kinesis:PutRecord", "kinesis:PutRecords"]),
@@ -182,7 +176,7 @@ fn permissions_are_these_and_no_others() {
 }
 
 #[test]
-fn each_target_has_alarms_and_each_alarm_its_section() {
+fn rule_has_alarms_and_each_alarm_its_section() {
     let template = template();
     let alarms = resources(&template, "AWS::CloudWatch::Alarm");
     let page = read("docs/consumers.md");
@@ -191,10 +185,7 @@ fn each_target_has_alarms_and_each_alarm_its_section() {
         let anchor = description.trim().rsplit_once("docs/consumers.md#").unwrap_or_else(|| panic!("{name}")).1;
         assert!(page.contains(&format!("<a id=\"{anchor}\"></a>")), "{name}");
         let alarm_name = alarm["Properties"]["AlarmName"].as_str().unwrap().replace("${AWS::StackName}", "STACK");
-        let of_target = TARGETS
-            .iter()
-            .fold(alarm_name, |name, (target, _)| name.replace(&format!("-{target}-rule"), "-TARGET-rule"));
-        assert!(page.contains(&format!("`{of_target}`")), "the page does not name {of_target}");
+        assert!(page.contains(&format!("`{alarm_name}`")), "the page does not name {alarm_name}");
         assert_eq!(alarm["Properties"]["AlarmActions"][1], json!(["NotificationsTopicArn"]), "{name}");
         // The messages of an empty queue may have expired, and a lost message stays lost.
         let is_silent = ["UndeliveredArrived", "FailedArrived", "MessagesOld"].contains(&name.as_str());
@@ -202,24 +193,21 @@ fn each_target_has_alarms_and_each_alarm_its_section() {
             if is_silent || name.ends_with("Lost") { &Value::Null } else { &alarm["Properties"]["AlarmActions"] };
         assert_eq!(alarm["Properties"].get("OKActions").unwrap_or(&Value::Null), expected, "{name}");
     }
-    for (metric, alarm, targets) in [
-        ("FailedInvocations", "RuleFailed", &TARGETS[..]),
-        ("InvocationsFailedToBeSentToDlq", "RuleLost", &TARGETS[..]),
-        ("TriggeredRules", "RuleSilent", &TARGETS[..1]),
+    // Whatever the targets are.
+    for (metric, alarm) in [
+        ("FailedInvocations", "RuleFailed"),
+        ("InvocationsFailedToBeSentToDlq", "RuleLost"),
+        ("TriggeredRules", "RuleSilent"),
     ] {
-        for (name, target) in targets {
-            let alarm = &alarms[&format!("{target}{alarm}")];
-            assert_eq!(alarm["Properties"]["TreatMissingData"] == "breaching", metric == "TriggeredRules");
-            assert_eq!(alarm["Condition"], format!("SendsTo{target}"));
-            assert_eq!(alarm["Properties"]["MetricName"], metric);
-            assert_eq!(
-                alarm["Properties"]["Dimensions"],
-                json!([
-                    {"Name": "EventBusName", "Value": "EventBusName"},
-                    {"Name": "RuleName", "Value": format!("${{AWS::StackName}}-{name}")},
-                ])
-            );
-        }
+        let alarm = &alarms[alarm];
+        assert_eq!((alarm.get("Condition"), &alarm["Properties"]["MetricName"]), (None, &json!(metric)));
+        assert_eq!(
+            alarm["Properties"]["Dimensions"],
+            json!([
+                {"Name": "EventBusName", "Value": "EventBusName"},
+                {"Name": "RuleName", "Value": template["Resources"]["Rule"]["Properties"]["Name"]},
+            ])
+        );
     }
     assert_eq!(alarms["UndeliveredArrived"].get("Condition"), None);
     // The age of both queues, before they delete the messages after 14 days.

@@ -361,8 +361,8 @@ async fn alarms_must_exist_and_be_ok() {
     let stack = local_stack().await;
     let monitoring =
         include_str!("../../../../deploy/monitoring.yaml").to_owned() + include_str!("../../../../template.yaml");
-    let names = monitoring.lines().filter_map(|line| line.trim().strip_prefix("AlarmName: !Sub \"${"));
-    let names: Vec<_> = names.map(|name| name.split_once("}-").unwrap().1.trim_end_matches('"')).collect();
+    let names = monitoring.split("AlarmName: !Sub \"${").skip(1).map(|rest| rest.split_once("}-").unwrap().1);
+    let names: Vec<_> = names.map(|name| name.split('"').next().unwrap()).collect();
     let alarms = async |state_of: fn(&str) -> &'static str, exit| {
         let alarm = |name: &&str| json!({"AlarmName": format!("prod-{name}"), "StateValue": state_of(name)});
         let service = returning(json!({"MetricAlarms": names.iter().map(alarm).collect::<Vec<_>>()})).await;

@@ -131,7 +131,7 @@ impl Alarm {
         let to_alarm = properties["DatapointsToAlarm"].as_i64().unwrap_or(periods);
         let description = properties["AlarmDescription"].as_str().unwrap();
         Self {
-            section: description.trim().rsplit_once('#').unwrap().1.to_owned(),
+            section: description.trim().rsplit('#').next().unwrap().to_owned(),
             expression,
             metrics,
             period: seconds.unwrap() / 60,
