@@ -28,7 +28,7 @@ from moto.s3.models import FakeBucket
 from readme_commands import local_stack
 
 EMULATE = pathlib.Path(__file__).resolve().parent / "emulate"
-STACK = "shop-staging"
+TUTORIAL = pathlib.Path(__file__).resolve().parent.parent / "docs/tutorial.md"
 
 
 def create_change_set(self, template, parameters, create=CloudFormationBackend.create_change_set, **others):
@@ -85,7 +85,7 @@ class Aws(http.server.BaseHTTPRequestHandler):
         url = f"https://{service}.{REGION}.amazonaws.com{self.path}"
         response = requests.request(self.command, url, headers=headers, data=body)
         # The message is seen on the bus of the local stack.
-        content = response.content.replace(f"EVENT_BUS_NAME={STACK}-bus".encode(), b"EVENT_BUS_NAME=daybook")
+        content = re.sub(rb"EVENT_BUS_NAME=shop-\w+-bus", b"EVENT_BUS_NAME=daybook", response.content)
         return response.status_code, response.headers, content
 
     def invoke(self, function, event):
@@ -106,11 +106,11 @@ class Aws(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def deploy(daybook, variables, *missing):
+def deploy(daybook, variables, *missing, stack="shop-staging", options=("--config-env", "staging")):
     """Deploys the project, and asserts that the last lines of the output are those of a deployment that lacks this."""
-    command = [daybook, "deploy", "--config-env", "staging"]
+    command = [daybook, "deploy", *options]
     output = subprocess.run(command, env=os.environ | variables, stdout=subprocess.PIPE, text=True).stdout
-    patterns = [rf"deployed {STACK}: https://\w+\.execute-api\.{REGION}\.amazonaws\.com", "message on the bus, .*"]
+    patterns = [rf"deployed {stack}: https://\w+\.execute-api\.{REGION}\.amazonaws\.com", "message on the bus, .*"]
     patterns += [f"missing {one}.*" for one in missing]
     lines = output[output.rfind("\ndeployed ") :].strip().splitlines()
     if len(lines) != len(patterns) or not all(map(re.fullmatch, patterns, lines)):
@@ -144,6 +144,10 @@ def check(daybook):
         config.write_text(config.read_text().replace("AlarmEmail=none", "AlarmEmail=me@example.com"))
         deploy(daybook, variables, *parts, few)
         check_deployment(daybook, variables, api)
+        # As the tutorial does, with its parameters, but of a project that also has processes.
+        line = re.search(r"^```toml\n(parameter_overrides = .*\n)```$", TUTORIAL.read_text(), re.MULTILINE)[1]
+        config.write_text(re.sub(r"^parameter_overrides = .*\n", line, config.read_text(), count=1, flags=re.MULTILINE))
+        deploy(daybook, variables, parts[1], "there are no alarms and no dashboard: .*", few, stack="shop-dev", options=())
 
 
 check(sys.argv[1])

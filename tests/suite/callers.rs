@@ -340,8 +340,10 @@ async fn local_stack_takes_the_caller_from_a_header() {
     );
     ask_as(&suite, "ann", Method::GET, "/todo/1", None).await.expect(200);
     ask_as(&suite, r#"{"principal": "ann", "groups": ["a"]}"#, Method::GET, "/todo/1", None).await.expect(200);
-    ask_as(&suite, "bob", Method::GET, "/todo/1", None).await.expect_problem(403, "forbidden");
-    suite.get("/todo/1").await.expect_problem(403, "forbidden");
+    let forbidden = ask_as(&suite, "bob", Method::GET, "/todo/1", None).await.expect_problem(403, "forbidden");
+    assert_eq!(forbidden.body["detail"], "the caller bob may not do this: Read");
+    let forbidden = suite.get("/todo/1").await.expect_problem(403, "forbidden");
+    assert_eq!(forbidden.body["detail"], "the caller without a name may not do this: Read");
     // The context of any authorizer, as API Gateway sends it.
     let iam = r#"{"iam": {"cognitoIdentity": {"identityId": "ann"}}}"#;
     ask_as(&suite, iam, Method::GET, "/todo/1", None).await.expect(200);

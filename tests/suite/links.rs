@@ -61,9 +61,10 @@ fn pages_have_at_most_5000_lines_together() {
 #[test]
 fn pages_contain_the_words_that_readers_search_for() {
     let pages = docs().map(|path| read(&path)).collect::<String>().to_lowercase();
-    let words = "backup, compensation, cron, encryption, erasure, exactly once, full-text, gdpr, idempotency, latency, \
-                 migration, multi-tenant, outbox, process, projection, replay, retry, rollback, saga, scheduler, snapshot, \
-                 soft delete, tenant, timer, tracing, unique, websocket";
+    let words = "audit, backup, compensation, cors, cron, encryption, erasure, exactly once, full-text, gdpr, hard delete, \
+                 idempotency, latency, migration, multi-tenant, outbox, pagination, process, projection, rate limit, reminder, \
+                 replay, retry, right to be forgotten, rollback, saga, scheduler, snapshot, soft delete, tenant, timer, \
+                 tracing, unique, webhook, websocket";
     let missing: Vec<_> = words.split(", ").filter(|word| !pages.contains(word)).collect();
     assert!(missing.is_empty(), "no page contains {missing:?}: write them beside the words of Daybook");
 }

@@ -274,6 +274,7 @@ fn figures_of_the_readme_are_those_of_the_pages_that_it_names() {
         assert!(page.contains(source), "{source:?}, from which README.md has {figure:?}, has changed");
     }
     assert!(readme.lines().count() <= 150, "the README is meant to be read in a minute");
+    assert!(rust("README.md").lines().count() <= 40, "the README's aggregate is meant to show how little one needs");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -79,12 +79,18 @@ pub(crate) fn is_strict(schema: &Schema, name: &str) -> bool {
 
 /// Whether the content of a variant can be an object, or is absent.
 pub(crate) fn is_object(schema: &Schema, name: &str) -> bool {
-    variants_in_schema(schema, name).all(|variant| {
-        let data = &variant["properties"]["data"];
-        let target = data["$ref"].as_str().and_then(|reference| schema.pointer(reference.trim_start_matches('#')));
-        let kind = &target.unwrap_or(data)["type"];
-        kind.is_null() || kind == "object" || kind.as_array().is_some_and(|kinds| kinds.contains(&"object".into()))
-    })
+    variants_in_schema(schema, name).all(|variant| may_be_object(schema, &variant["properties"]["data"], 16))
+}
+
+/// Whether a part of a schema admits an object. Deeper than `depth`, as in a type that contains itself, it may.
+fn may_be_object(schema: &Schema, part: &Value, depth: usize) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return true };
+    let target = part["$ref"].as_str().and_then(|reference| schema.pointer(reference.trim_start_matches('#')));
+    let mut choices = ["oneOf", "anyOf"].into_iter().filter_map(|choice| part[choice].as_array());
+    let kind = &part["type"];
+    target.is_none_or(|target| may_be_object(schema, target, depth))
+        && choices.all(|choices| choices.iter().any(|choice| may_be_object(schema, choice, depth)))
+        && (kind.is_null() || kind == "object" || kind.as_array().is_some_and(|kinds| kinds.contains(&"object".into())))
 }
 
 /// What serde reads of a tag.
@@ -190,6 +196,45 @@ mod tests {
     #[expect(dead_code, reason = "only its names are read")]
     enum WithoutTag {
         Happened { at: String },
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is read")]
+    enum Colour {
+        Red,
+        /// With a description, its variants are a choice in the schema.
+        Green,
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    struct Content {
+        next: Option<Box<Content>>,
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(tag = "command", content = "data")]
+    #[expect(dead_code, reason = "only its schema is read")]
+    enum Data {
+        Nothing,
+        Fields { colour: Colour },
+        Object(Content),
+        Optional(Option<Content>),
+        Colour(Colour),
+        OptionalColour(Option<Colour>),
+        Pair(u32, u32),
+    }
+
+    #[test]
+    fn content_of_a_variant_is_an_object_also_behind_references_and_choices() {
+        let schema = schema_for!(Data);
+        for name in ["Nothing", "Fields", "Object", "Optional"] {
+            assert!(is_object(&schema, name), "{name}");
+        }
+        for name in ["Colour", "OptionalColour", "Pair"] {
+            assert!(!is_object(&schema, name), "{name}");
+        }
+        let endless = serde_json::json!({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}});
+        assert!(may_be_object(&endless.clone().try_into().unwrap(), &endless, 16));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use crate::files::{Golden, GoldenFiles, Today, WRITE};
 use crate::shape;
 
 /// What to do after a change of an event that is not stored anywhere.
-const IF_NEVER_STORED: &str =
-    "If no release has ever stored it in this form, delete its entry, and write it again with `GOLDEN=write`";
+const IF_NEVER_STORED: &str = "If no release has ever stored it in this form, delete its entry, and write it again with `GOLDEN=write`, or with \
+     `GOLDEN=replace` if its type was never deployed";
 
 /// What to do after an optional field was added to an event.
 const IF_OPTIONAL: &str = "A new field that earlier releases can ignore needs no new version if it is an `Option` with \

@@ -10,6 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use axum::Router;
 use daybook_admin::AdminCalls;
 use daybook_command_handler::{Api, ApiSettings, gateway, router};
 use daybook_decider::{Caller, CommandError, CommandRequest, DecisionInput, Json, Meta, Registry, samples};
@@ -42,30 +43,70 @@ const CREATES_NOTHING: &str = "For each of them, give the fields of the command 
 /// Sends the events in this folder to the API of the project, in the order of their names, over an empty table. The file
 /// `NAME.json` is an event as AWS sends it, `NAME.answer.json` the response. The length of the response is not compared, because
 /// the rest determines it. With `RECORD` in the environment, a response that has no file is recorded, and an aggregate type that no
-/// event is sent to gets one that creates an aggregate, if a caller without groups may.
+/// event is sent to gets one that creates an aggregate, if a caller without groups may. With `RECORD=replace`, each response that
+/// differs is recorded, and an event that creates is deleted if its type, or the command in this form, does not exist any more.
 pub fn check(project: Project, folder: &Path) -> Result<(), String> {
-    let records = std::env::var_os("RECORD").is_some();
+    let records = match std::env::var_os("RECORD") {
+        None => Records::Nothing,
+        Some(value) if value == "replace" => Records::Changed,
+        Some(_) => Records::Missing,
+    };
     let checked = Runtime::new().map_err(Into::into);
     let checked = checked.and_then(|runtime| runtime.block_on(check_all(project, folder, records)));
     checked.map_err(|error: Box<dyn Error>| error.to_string())
 }
 
-async fn check_all(project: Project, folder: &Path, records: bool) -> Result<(), Box<dyn Error>> {
-    let database = LocalDynamoDb::in_memory().await?;
-    let config = aws_config_at(database.url());
-    let keys = [("KEYS_TABLE_NAME", "daybook-dev-keys"), ("PERSONAL_DATA_KEY", "local")];
-    let environment = [("TABLE_NAME", "daybook-dev"), ("FEED_DELAY_MS", "0")].into_iter().chain(keys);
-    let environment: Environment = environment.collect();
-    let kms = Server::start(Bus::in_memory().router()).await?;
-    database.create_table("daybook-dev-keys", PK)?;
-    let store = EventStore::new(&config, StoreSettings::read(&environment)?);
-    let store = store.with_keys(&environment, &aws_config_at(kms.url()))?;
-    store.admin().create_table().await?;
-    let views = ViewStore::new(&config, "daybook-dev-views".to_owned());
-    views.create_table().await?;
-    let api = Api::new((project.aggregates)()?, store, ApiSettings::read(&environment)?);
-    let router = router(api.with_views((project.projections)()?, views));
-    if records {
+/// Which responses the test records.
+#[derive(Clone, Copy, PartialEq)]
+enum Records {
+    Nothing,
+    Missing,
+    Changed,
+}
+
+/// The API of a project over empty tables.
+struct Sender {
+    router: Router,
+    _servers: (LocalDynamoDb, Server),
+}
+
+impl Sender {
+    async fn start(project: &Project) -> Result<Self, Box<dyn Error>> {
+        let database = LocalDynamoDb::in_memory().await?;
+        let config = aws_config_at(database.url());
+        let keys = [("KEYS_TABLE_NAME", "daybook-dev-keys"), ("PERSONAL_DATA_KEY", "local")];
+        let environment = [("TABLE_NAME", "daybook-dev"), ("FEED_DELAY_MS", "0")].into_iter().chain(keys);
+        let environment: Environment = environment.collect();
+        let kms = Server::start(Bus::in_memory().router()).await?;
+        database.create_table("daybook-dev-keys", PK)?;
+        let store = EventStore::new(&config, StoreSettings::read(&environment)?);
+        let store = store.with_keys(&environment, &aws_config_at(kms.url()))?;
+        store.admin().create_table().await?;
+        let views = ViewStore::new(&config, "daybook-dev-views".to_owned());
+        views.create_table().await?;
+        let api = Api::new((project.aggregates)()?, store, ApiSettings::read(&environment)?);
+        let router = router(api.with_views((project.projections)()?, views));
+        Ok(Self { router, _servers: (database, kms) })
+    }
+
+    async fn send(&self, event: &str) -> Result<Value, Box<dyn Error>> {
+        let mut response = gateway::respond(self.router.clone(), event, TIMEOUT).await?;
+        if let Some(headers) = response["headers"].as_object_mut() {
+            headers.remove("content-length");
+        }
+        Ok(response)
+    }
+}
+
+async fn check_all(project: Project, folder: &Path, records: Records) -> Result<(), Box<dyn Error>> {
+    if records != Records::Nothing {
+        fs::create_dir_all(folder)?;
+    }
+    if records == Records::Changed {
+        delete_creations(&Sender::start(&project).await?, folder).await?;
+    }
+    let sender = Sender::start(&project).await?;
+    if records != Records::Nothing {
         let left_out = add_creations(&(project.aggregates)()?, folder)?;
         if !left_out.is_empty() {
             // Not by a macro, because the output of those is shown only for a test that fails.
@@ -75,12 +116,9 @@ async fn check_all(project: Project, folder: &Path, records: bool) -> Result<(),
     let mut refused = String::new();
     for path in events(folder)? {
         let event = read(&path)?;
-        let mut response = gateway::respond(router.clone(), &event, TIMEOUT).await?;
-        if let Some(headers) = response["headers"].as_object_mut() {
-            headers.remove("content-length");
-        }
+        let response = sender.send(&event).await?;
         let creates = path.to_string_lossy().ends_with(CREATION) && !path.with_extension("answer.json").exists();
-        if records && creates && response["statusCode"] != 201 {
+        if records != Records::Nothing && creates && response["statusCode"] != 201 {
             refused += &format!("{} creates nothing: {response:#}\n", path.display());
         } else if refused.is_empty() || creates {
             // Other requests may need what was not created.
@@ -93,11 +131,24 @@ async fn check_all(project: Project, folder: &Path, records: bool) -> Result<(),
     }
 }
 
+/// Deletes each event that once created an aggregate of a type, or by a command of a form, that does not exist any more.
+async fn delete_creations(sender: &Sender, folder: &Path) -> Result<(), Box<dyn Error>> {
+    for path in events(folder)? {
+        let response = sender.send(&read(&path)?).await?;
+        let answer = path.with_extension("answer.json");
+        let is_outdated = response["statusCode"] == 400 || response["statusCode"] == 404;
+        if is_outdated && path.to_string_lossy().ends_with(CREATION) && answer.exists() {
+            fs::remove_file(&path)?;
+            fs::remove_file(answer)?;
+        }
+    }
+    Ok(())
+}
+
 /// Adds an event that creates an aggregate with example values, for each type that no event is sent to. A process is created by
 /// the events of others. Returns the types that it leaves out, because `authorize` denies their creation.
 fn add_creations(registry: &Registry, folder: &Path) -> Result<Vec<&'static str>, Box<dyn Error>> {
     let mut left_out = Vec::new();
-    fs::create_dir_all(folder)?;
     let mut sent = HashSet::new();
     for path in events(folder)? {
         let event: Value = serde_json::from_str(&read(&path)?)?;
@@ -148,10 +199,11 @@ fn events(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     Ok(events)
 }
 
-fn compare(path: &Path, event: &str, response: &Value, records: bool) -> Result<(), Box<dyn Error>> {
+fn compare(path: &Path, event: &str, response: &Value, records: Records) -> Result<(), Box<dyn Error>> {
     let recorded = path.with_extension("answer.json");
-    if records && !recorded.exists() {
-        fs::write(&recorded, format!("{:#}\n", generalized(response, event)))?;
+    let record = || fs::write(&recorded, format!("{:#}\n", generalized(response, event)));
+    if records != Records::Nothing && !recorded.exists() {
+        record()?;
     }
     let file = recorded.display();
     if !recorded.exists() {
@@ -161,12 +213,13 @@ fn compare(path: &Path, event: &str, response: &Value, records: bool) -> Result<
     let (before, now) = (&written["statusCode"], &response["statusCode"]);
     let difference = match difference(&written, response, Extent::Whole) {
         None => return Ok(()),
+        Some(_) if records == Records::Changed => return Ok(record()?),
         Some(_) if before != now => format!("the status was {before} and is {now}"),
         Some(difference) => difference,
     };
     Err(format!(
-        "{file}: {difference}\nin {response:#}\nIf the response is right, delete the file, and run the test with RECORD=1. If a \
-         command has changed, change the request first: {}",
+        "{file}: {difference}\nin {response:#}\nIf the response is right, run the test with RECORD=replace. If a command has \
+         changed, change the request first: {}",
         path.display()
     )
     .into())
@@ -273,7 +326,7 @@ mod tests {
         fs::write(&answer, r#"{"statusCode": 201, "body": {"id": "item-1"}}"#).unwrap();
         let error = check();
         assert!(error.contains("a.answer.json: the status was 201 and is 404\nin {"), "{error}");
-        assert!(error.contains("delete the file, and run the test with RECORD=1. If a command has changed"), "{error}");
+        assert!(error.contains("run the test with RECORD=replace. If a command has changed"), "{error}");
         assert!(error.ends_with(&event.display().to_string()), "{error}");
     }
 
@@ -312,7 +365,7 @@ mod tests {
         fs::write(file("2.json"), &forbidden).unwrap();
         // The second run finds the files that the first one wrote.
         for _ in 0..2 {
-            let error = check_all(project, folder.path(), true).await.unwrap_err().to_string();
+            let error = check_all(project, folder.path(), Records::Missing).await.unwrap_err().to_string();
             // A subscription needs a course and a student that exist.
             for name in ["1-fulfilment", "subscription"] {
                 assert!(error.contains(&format!("{name}-create.json creates nothing: {{")), "{error}");
@@ -365,12 +418,32 @@ mod tests {
         let creation = folder.path().join("purse-create.json");
         let by_system = || Registry::new().with::<Purse<false>>();
         assert_eq!(add_creations(&by_system().unwrap(), folder.path()).unwrap(), ["purse"]);
-        check_all(Project::new(by_system, || Ok(Projections::new())), folder.path(), true).await.unwrap();
+        check_all(Project::new(by_system, || Ok(Projections::new())), folder.path(), Records::Missing).await.unwrap();
         assert!(!creation.exists());
         let by_callers = || Registry::new().with::<Purse<true>>();
-        check_all(Project::new(by_callers, || Ok(Projections::new())), folder.path(), true).await.unwrap();
+        check_all(Project::new(by_callers, || Ok(Projections::new())), folder.path(), Records::Missing).await.unwrap();
         let recorded: Value = serde_json::from_str(&read(&creation.with_extension("answer.json")).unwrap()).unwrap();
         assert_eq!(recorded["statusCode"], 201);
+    }
+
+    #[tokio::test]
+    async fn outdated_creations_and_changed_responses_are_replaced_by_one_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        // A type that does not exist any more, a command that has other fields now, and a request of the user.
+        for (name, aggregate) in [("item-create", "item"), ("purse-create", "purse"), ("get", "item")] {
+            let event = include_str!("../../scaffold/template/event.json").replace("{{aggregate}}", aggregate);
+            fs::write(file(&format!("{name}.json")), event).unwrap();
+            fs::write(file(&format!("{name}.answer.json")), r#"{"statusCode": 201}"#).unwrap();
+        }
+        let project = Project::new(|| Registry::new().with::<Purse<true>>(), || Ok(Projections::new()));
+        check_all(project, folder.path(), Records::Missing).await.unwrap_err();
+        assert!(file("item-create.json").exists());
+        check_all(project, folder.path(), Records::Changed).await.unwrap();
+        assert!(!file("item-create.json").exists() && !file("item-create.answer.json").exists());
+        let status = |name| serde_json::from_str::<Value>(&read(&file(name)).unwrap()).unwrap()["statusCode"].take();
+        assert_eq!((status("purse-create.answer.json"), status("get.answer.json")), (json!(201), json!(404)));
+        check_all(project, folder.path(), Records::Nothing).await.unwrap();
     }
 
     #[test]

@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
-use syn::{DataEnum, Error, Ident, Token};
+use syn::{DataEnum, Error, Fields, Ident, Token};
 
 use crate::events::variants;
 
@@ -56,8 +56,15 @@ pub(crate) fn expand(roles: TokenStream, item: TokenStream) -> syn::Result<Token
 }
 
 fn require_variant(named: &Ident, of_enum: &DataEnum) -> syn::Result<()> {
-    if of_enum.variants.iter().any(|variant| variant.ident == *named) {
-        return Ok(());
+    if let Some(variant) = of_enum.variants.iter().find(|variant| variant.ident == *named) {
+        return match &variant.fields {
+            Fields::Unnamed(fields) if fields.unnamed.len() > 1 => {
+                let error =
+                    format!("the data of {named} must be an object: give it named fields, such as {named} {{ … }}");
+                Err(Error::new_spanned(variant, error))
+            }
+            Fields::Unnamed(_) | Fields::Named(_) | Fields::Unit => Ok(()),
+        };
     }
     let known: Vec<_> = of_enum.variants.iter().map(|variant| variant.ident.to_string()).collect();
     Err(Error::new_spanned(named, format!("there is no command {named}: the commands are {}", known.join(", "))))
@@ -83,6 +90,10 @@ mod tests {
             assert!(expanded.contains(part), "{expanded}");
         }
         assert_eq!(error("create = Strat", item), "there is no command Strat: the commands are Start, Stop");
+        assert_eq!(
+            error("create = Start", "enum Command { Start(u32, u32) }"),
+            "the data of Start must be an object: give it named fields, such as Start { … }"
+        );
         assert_eq!(error("delete = Stop", item), "name the variant that creates: #[daybook::commands(create = …)]");
         assert_eq!(error("create = Start, create = Stop", item), "create is given twice: remove one");
         assert!(error("created = Start", item).starts_with("expected create, update or delete"));

@@ -37,6 +37,7 @@ pub(crate) fn release_files(parameters: &Parameters) -> Vec<File> {
 pub(crate) fn own_files(project: &ProjectName, aggregate: &ItemName, source: &DaybookSource) -> Vec<File> {
     let readme = include_str!("../template/README.md.txt")
         .replace("{{project}}", project.as_str())
+        .replace("{{rust_version}}", env!("CARGO_PKG_RUST_VERSION"))
         .replace("{{documents}}", &source.documents());
     let mut files = vec![
         ("README.md".to_owned(), named(&readme, aggregate)),

@@ -12,6 +12,7 @@ use crate::error::ScaffoldError;
 use crate::files::File;
 use crate::merge::{FileChange, FileUpgrade, line_counts};
 use crate::project_file::{check_release, read, text};
+use crate::source;
 
 /// The template of one's own resources. With it, the generated template deploys it.
 const OWN: &str = "deploy/own.yaml";
@@ -78,10 +79,7 @@ pub(crate) fn generated_files(manifest: &str, has_own: bool, has_pipeline: bool)
 fn documents(manifest: &str) -> String {
     let dependency = manifest.lines().find(|line| line.starts_with("daybook = ")).unwrap_or_default();
     let git = dependency.split_once(" git = \"").and_then(|(_, rest)| rest.split('"').next());
-    match git.unwrap_or(env!("CARGO_PKG_REPOSITORY")).trim_end_matches('/').trim_end_matches(".git") {
-        "" => "docs/".to_owned(),
-        url => format!("{url}/blob/v{}/docs/", env!("CARGO_PKG_VERSION")),
-    }
+    source::documents(git.unwrap_or(env!("CARGO_PKG_REPOSITORY"))).unwrap_or_else(|| "docs/".to_owned())
 }
 
 /// What replaces the generated files of a project that differ from those of this release.

@@ -38,11 +38,17 @@ impl DaybookSource {
 
     /// Where the documents of Daybook are, as the subject of a sentence.
     pub(crate) fn documents(&self) -> String {
-        match self {
-            Self::Release | Self::Path(_) => "The files in `docs` of Daybook's repository".to_owned(),
-            Self::Git(url) => format!("The files in `docs` of {url}"),
+        match documents(if let Self::Git(url) = self { url } else { env!("CARGO_PKG_REPOSITORY") }) {
+            Some(url) => format!("[Daybook's documents]({url})"),
+            None => "The files in `docs` of Daybook's repository".to_owned(),
         }
     }
+}
+
+/// Where the documents of this release are in a repository, if it has an address.
+pub(crate) fn documents(repository: &str) -> Option<String> {
+    let url = repository.trim_end_matches('/').trim_end_matches(".git");
+    (!url.is_empty()).then(|| format!("{url}/blob/v{}/docs/", env!("CARGO_PKG_VERSION")))
 }
 
 /// A text as a string of TOML, whose escapes are those of JSON.

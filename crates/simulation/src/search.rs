@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use daybook_decider::Model;
+use daybook_decider::{Model, personal};
 
 use crate::fault::Fault;
 use crate::run::{Action, Attempt, Run};
@@ -79,7 +79,9 @@ impl Simulation {
         });
         let (log, left): (String, _) = (log.iter().map(|line| format!("{line}\n")).collect(), shortest.len());
         let alone = format!("`.seed({seed})` in the place of `.seeds(…)` runs this seed alone");
-        Some(format!("seed {seed}: {what}\n{alone}. Its {all} actions can be shortened to {left}:\n\n{log}\n{detail}"))
+        let text =
+            format!("seed {seed}: {what}\n{alone}. Its {all} actions can be shortened to {left}:\n\n{log}\n{detail}");
+        Some(personal::shown(&text).into_owned())
     }
 
     /// The actions of a seed up to the fault, if there is one.

@@ -101,6 +101,43 @@ fn first_entries_and_states_are_written_by_one_command_and_protect_from_then_on(
     assert!(report(&files()).contains("state-2.json is missing: run `GOLDEN=write"));
 }
 
+#[test]
+fn files_of_a_renamed_type_are_replaced_until_a_release_has_stored_it() {
+    let folder = empty_folder("renamed-type");
+    let of = |text: &str| fs::read_to_string(folder.join(text)).unwrap();
+    let gift = || GoldenFiles::new(Registry::new().with::<gift::Gift>().unwrap(), &folder);
+    let steps = GoldenFiles::new(Registry::new().with::<Steps>().unwrap(), &folder);
+    // The type that the registry had before, and another form of an event and of the state.
+    let _ = catch_unwind(AssertUnwindSafe(|| steps.writing().check()));
+    assert!(report(&gift()).contains("steps.json belongs to no registered type"));
+    gift().replacing().check();
+    assert!(!folder.join("steps.json").exists() && !folder.join("steps").exists());
+    let (event, state) = (of("gift.json"), of("gift/state-1.json"));
+    let changed = |event: &str, state: &str| {
+        fs::write(folder.join("gift.json"), event).unwrap();
+        fs::write(folder.join("gift/state-1.json"), state).unwrap();
+    };
+    let (other_event, other_state) = (event.replace("weight", "mass"), state.replace("GiftGiven", "GiftTaken"));
+    changed(&other_event, &other_state);
+    assert!(report(&gift().writing()).contains("has another shape than it was once stored in"));
+    assert_eq!(of("gift.json"), other_event);
+    gift().replacing().check();
+    assert_eq!((of("gift.json"), of("gift/state-1.json")), (event.clone(), state.clone()));
+    changed(&event, &other_state);
+    gift().replacing().check();
+    assert_eq!(of("gift/state-1.json"), state);
+    // What shows that a release has stored it.
+    let later = other_event.replace("\"version\": 1", "\"version\": 2");
+    let reads = other_event.replace("\"data\"", "\"reads\": [], \"data\"");
+    fs::write(folder.join("gift/state-2.json"), &state).unwrap();
+    for released in [&other_event, &later, &reads] {
+        fs::write(folder.join("gift.json"), released).unwrap();
+        report(&gift().replacing());
+        assert!(of("gift.json").contains("mass"), "{}", of("gift.json"));
+        let _ = fs::remove_file(folder.join("gift/state-2.json"));
+    }
+}
+
 mod gift {
     use daybook::{Aggregate, Context, Decision};
 

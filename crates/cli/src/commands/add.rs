@@ -14,10 +14,11 @@ use crate::operator::Exit;
 /// Add an example to your project, to be replaced by your own code.
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum AddCommand {
-    /// Add an aggregate, with its registration, its golden files and a fixture.
+    /// Add aggregates, each with its registration, its golden files and a fixture.
     Aggregate {
-        /// Its name in the paths of the API, such as purchase-order.
-        name: String,
+        /// Their names in the paths of the API, such as purchase-order.
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
     },
     /// Add a process, which reacts to the events of aggregates, with its registration and its golden files.
     Process {
@@ -56,9 +57,10 @@ impl AddCommand {
         let of_aggregate =
             |name: &ItemName| registration("app/aggregates/src/lib.rs", "registry", "Ok(registry)", name);
         let added = match self {
-            Self::Aggregate { name } => {
-                let name = ItemName::new(name)?;
-                add_files(folder, &aggregate_files(&name), Some(&of_aggregate(&name)))?
+            Self::Aggregate { names } => {
+                let names = names.iter().map(|name| ItemName::new(name)).collect::<Result<Vec<_>, _>>()?;
+                let add = |name| add_files(folder, &aggregate_files(name), Some(&of_aggregate(name)));
+                names.iter().map(add).collect::<Result<Vec<_>, _>>()?.concat()
             }
             Self::Process { name, of } => {
                 let name = ItemName::new(name)?;
@@ -94,8 +96,9 @@ impl AddCommand {
 
     fn use_of_it(&self) -> String {
         match self {
-            Self::Aggregate { name } => format!(
-                "While `cargo run` runs, `curl --json '{{\"title\": \"First\"}}' http://localhost:3000/{name}` creates one.\n"
+            Self::Aggregate { names } => format!(
+                "While `cargo run` runs, `curl --json '{{\"title\": \"First\"}}' http://localhost:3000/{}` creates one.\n",
+                names[0]
             ),
             Self::Process { name, of } => format!(
                 "While `cargo run` runs, each new event of {} with an id is input of {name}/ID. A deployed stack needs \

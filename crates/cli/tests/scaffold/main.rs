@@ -117,7 +117,8 @@ fn new_project_gets_daybook_from_where_it_is_told() {
     let path = dependency("c", &["--path", sources.to_str().unwrap()]);
     assert_eq!(path, format!("{{ package = \"daybook-suite\", path = {:?} }}", sources.join("crates/daybook")));
     // Its README names the documents, and only its manifest names a path of this machine.
-    for (name, place) in [("b", "https://example.com/d"), ("c", "`docs` of Daybook's repository")] {
+    let of_release = format!("(https://example.com/d/blob/v{}/docs/)", env!("CARGO_PKG_VERSION"));
+    for (name, place) in [("b", &*of_release), ("c", "`docs` of Daybook's repository")] {
         assert!(read(name, "README.md").contains(place), "{place}");
     }
     let mut local = files(&parent.path().join("c"));
@@ -206,10 +207,11 @@ fn added_aggregate_is_registered_once() {
 #[test]
 fn add_completes_what_is_missing() {
     let (_parent, shop) = shop();
-    run(&shop, &["add", "aggregate", "payment"]);
+    run(&shop, &["add", "aggregate", "payment", "refund"]);
     let complete = files(&shop);
+    assert!(complete[LIB].contains("payment::Payment") && complete[LIB].contains("refund::Refund"), "{}", complete[LIB]);
     fs::remove_file(shop.join("app/aggregates/golden/payment.json")).unwrap();
-    let printed = run(&shop, &["add", "aggregate", "payment"]);
+    let printed = run(&shop, &["add", "aggregate", "payment", "refund"]);
     let written: Vec<_> = printed.lines().filter(|line| line.starts_with("wrote ")).collect();
     assert_eq!(written, ["wrote app/aggregates/golden/payment.json"]);
     assert_eq!(files(&shop), complete);

@@ -1,5 +1,7 @@
 //! Checks whether the caller may send a command, on the state that the command is decided on.
 
+use std::panic::catch_unwind;
+
 use daybook_decider::given::given;
 use daybook_decider::{
     Access, Aggregate, Authorization, Caller, CommandError, Commands, Context, Decision, DecisionInput, EventType,
@@ -108,6 +110,9 @@ fn check_has_the_data_of_the_command_and_the_id_of_the_aggregate() {
     let taken = || given::<Token>([Event::Taken { by: "ann".into() }]).with_id("a").by(by("ann").caller);
     taken().forbids(Access::Command(&Command::Give { to: "a".into() }));
     taken().allows(Access::Command(&Command::Give { to: "b".into() }));
+    // The API rejects this id.
+    assert!(catch_unwind(|| given::<Token>([]).with_id("a/b")).is_err());
+    assert!(catch_unwind(|| given::<Token>([]).involving::<Token>("a/b", [])).is_err());
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Errors of a project's code that need no invariant of its own, or one of every project.
 
-use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry};
+use aggregates::{Customer, customer};
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Personal, Registry};
 use daybook_projection::{FollowedEvent, Follows, Projection, Projections, Source};
-use daybook_simulation::{Message, Random, Request, Simulation, simulate};
+use daybook_simulation::{Message, Random, Request, Simulation, World, simulate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -149,6 +150,18 @@ fn panic_of_an_invariant_is_shown_with_what_it_saw() {
         true
     });
     find(&simulation, &["does not hold", ": a counter has more than 3\nAt 2030", "it saw\n  counter/"]);
+}
+
+#[test]
+fn personal_values_are_shown_as_their_callers_write_them() {
+    let register = |_: &mut Random| {
+        let (email, name) = (Personal::new("ann@example.com".to_owned()), Personal::new("Ann".to_owned()));
+        Request::to::<Customer>("ann", &customer::Command::RegisterCustomer { email, name })
+    };
+    let nobody = |world: &World<'_>| world.states::<Customer>().count() == 0;
+    let values = r#"{"email":"ann@example.com","name":"Ann"}"#;
+    let expected = ["sends RegisterCustomer", values, "CustomerRegistered", values, "it saw\n  customer/ann", values];
+    find(&simulate(aggregates::registry()).clients(1, register).always(nobody), &expected);
 }
 
 #[test]
