@@ -1,10 +1,12 @@
-"""Sends each built function events that differ from those of events/ in a few places. A function must respond to each of them,
-and none may make it panic. `odd-input.py SEED` repeats a run. The services accept every call, and have no rows."""
+"""Sends each built function events that differ from those of events/ in a few places, and one with each odd body. A function must
+respond to each of them, and none may make it panic. `odd-input.py SEED` repeats a run. The services accept every call, and have
+no rows."""
 
 import json
 import pathlib
 import random
 import sys
+import tempfile
 import time
 
 root = pathlib.Path(__file__).resolve().parent.parent
@@ -36,17 +38,33 @@ def changed(value, chance):
     return value
 
 
+def with_body(event, odd):
+    """The event with another body, or another change of a row, in its first record if it has records."""
+    if not event.get("Records"):
+        return event | {"body": odd}
+    first, *others = event["Records"]
+    part = {"dynamodb": odd} if "dynamodb" in first else {"body": odd if isinstance(odd, str) else json.dumps(odd)}
+    return event | {"Records": [first | part, *others]}
+
+
 seed = sys.argv[1] if len(sys.argv) > 1 else str(time.time_ns())
 print(f"seed {seed}")
 for function, folder in FOLDERS.items():
     chance = random.Random(f"{function} {seed}")
     originals = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json")) if file.name.count(".") == 1]
-    events = [changed(changed(chance.choice(originals), chance), chance) for _ in range(EVENTS)]
-    run = Run([root / f"target/lambda/{function}/bootstrap"], [json.dumps(event) for event in events], canned)
-    run.server.finished.wait(PATIENCE)
-    run.process.kill()
+    events = [with_body(chance.choice(originals), odd) for odd in ODD]
+    events += [changed(changed(chance.choice(originals), chance), chance) for _ in range(EVENTS)]
+    with tempfile.TemporaryFile("w+") as log:
+        run = Run([root / f"target/lambda/{function}/bootstrap"], [json.dumps(event) for event in events], canned, stderr=log)
+        run.server.finished.wait(PATIENCE)
+        run.process.kill()
+        run.process.wait()
+        log.seek(0)
+        panics = [line for line in log if "panicked at" in line]
     responses = run.server.responses
     print(f"{function}: {len(responses)} responses, {sum(b'errorMessage' in each for each in responses.values())} errors")
-    failed = [number for number in range(EVENTS) if b"panicked" in responses.get(number, b"panicked")]
+    failed = [number for number in range(len(events)) if b"panicked" in responses.get(number, b"panicked")]
     if failed:
         sys.exit(f"{function} panicked or did not respond to {json.dumps(events[failed[0]])}")
+    if panics:
+        sys.exit(f"{function} panicked: {panics[0]}")

@@ -226,7 +226,7 @@ class NotAccepted(Exception):
 class Run:
     """A process of a function, from its start until it has responded to every event."""
 
-    def __init__(self, command, events, respond, variables=None, wrapper=()):
+    def __init__(self, command, events, respond, variables=None, wrapper=(), stderr=subprocess.DEVNULL):
         self.server = Server(events, respond)
         threading.Thread(target=self.server.serve_forever, args=[0.01], daemon=True).start()
         endpoint = f"127.0.0.1:{self.server.server_port}"
@@ -235,7 +235,7 @@ class Run:
             [*wrapper, *command],
             env=environment(endpoint, endpoint) | (variables or {}),
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
         )
 
     def wait(self):

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use daybook_decider::{Caller, CommandRequest, DecisionInput, Folded, Involved, Json, Meta, Model, Registry};
 use daybook_event_store::{
-    CommandResponse, Decide, EventStore, LoadPolicy, ResponseDetail, TransactError, TransactOptions, Transacted,
-    Undecided,
+    CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, ResponseDetail, TransactError, TransactOptions,
+    Transacted, Undecided,
 };
 use daybook_table::AggregateKey;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ impl Account {
     pub(crate) async fn open(store: &EventStore, clock: Clock, id: &str) -> Self {
         let registry = aggregates::registry().unwrap();
         let this = Self { clock, registry, key: AggregateKey::new("account", id) };
-        this.send(store, "OpenAccount", json!({}), Duration::from_secs(8)).await.unwrap();
+        this.send(store, "OpenAccount", json!({}), None, Duration::from_secs(8)).await.unwrap();
         this
     }
 
@@ -35,7 +35,17 @@ impl Account {
 
     /// Sends a payment. Returns the version after it.
     pub(crate) async fn pay(&self, store: &EventStore, time: Duration) -> Result<u64, TransactError<String>> {
-        self.send(store, "RecordTransaction", json!({"desc": "", "amount": 1}), time).await
+        self.pay_with(None, store, time).await
+    }
+
+    /// Sends a payment with this idempotency key. Returns the version after it, also if the key was used for it before.
+    pub(crate) async fn pay_with(
+        &self,
+        key: Option<&str>,
+        store: &EventStore,
+        time: Duration,
+    ) -> Result<u64, TransactError<String>> {
+        self.send(store, "RecordTransaction", json!({"desc": "", "amount": 1}), key, time).await
     }
 
     async fn send(
@@ -43,13 +53,14 @@ impl Account {
         store: &EventStore,
         command: &str,
         data: Value,
+        key: Option<&str>,
         time: Duration,
     ) -> Result<u64, TransactError<String>> {
         let options = TransactOptions {
             policy: LoadPolicy::Incremental,
             creates: command == "OpenAccount",
             expected_version: None,
-            idempotency: None,
+            idempotency: key.map(|key| IdempotencyKey { key, digest: key, ttl: Duration::from_hours(24) }),
             deadline: Instant::now() + time,
         };
         let command = CommandRequest { command: command.to_owned(), data: Json::of(&data).unwrap() };

@@ -139,7 +139,7 @@ fn outage(down: Down) -> Outage {
         loop {
             let now = clock.now();
             while pushed < count && clock.passed() >= arrives(pushed) {
-                mapping.push(record(pushed, now), now).unwrap();
+                mapping.push(record(pushed, in_turn(pushed), now), now).unwrap();
                 pushed += 1;
             }
             match mapping.poll(now) {
@@ -181,8 +181,13 @@ pub(crate) async fn invoke(relay: &Relay, payload: &str, time: Duration) -> Invo
     InvocationOutcome::Returned(serde_json::to_string(&response).unwrap())
 }
 
-pub(crate) fn record(number: usize, now: Duration) -> Record {
-    let mut record = insert(number + 1, number % AGGREGATES, number / AGGREGATES + 1);
+/// The id and the message number of a record of the stream, in which the aggregates have messages in turns.
+pub(crate) fn in_turn(number: usize) -> (usize, usize) {
+    (number % AGGREGATES, number / AGGREGATES + 1)
+}
+
+pub(crate) fn record(number: usize, (id, seq): (usize, usize), now: Duration) -> Record {
+    let mut record = insert(number + 1, id, seq);
     record["dynamodb"]["ApproximateCreationDateTime"] = now.as_secs().into();
     Record::from_stream(record, STREAM).unwrap()
 }

@@ -38,7 +38,7 @@ const MIN_SHARE: f64 = 0.021;
 const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const REQUIRED_KINDS: [&str; 148] = [
+const REQUIRED_KINDS: [&str; 151] = [
     "aggregate goes on in another shard",
     "aggregate resumed",
     "aggregate suspended",
@@ -69,6 +69,7 @@ const REQUIRED_KINDS: [&str; 148] = [
     "bus UnknownCode",
     "bus WrongCount",
     "change not deleted",
+    "change of an odd form",
     "change queued twice",
     "change received again",
     "change redriven",
@@ -90,6 +91,7 @@ const REQUIRED_KINDS: [&str; 148] = [
     "deadline keep fired",
     "deadline lost",
     "deadline of a process fired",
+    "deadline of an odd form",
     "deadline pressure",
     "deadline retried",
     "deadline ring fired",
@@ -148,6 +150,7 @@ const REQUIRED_KINDS: [&str; 148] = [
     "queue HangsAfter",
     "queue LostAfter",
     "reaction lost",
+    "reaction of an odd form",
     "reaction queued twice",
     "reactor crash",
     "read beside a transaction",

@@ -257,7 +257,8 @@ fn aggregate_of_the_readme_equals_the_tested_one() {
 
 #[test]
 fn figures_of_the_readme_are_those_of_the_pages_that_it_names() {
-    let [readme, deploy, performance] = ["README.md", "docs/deploy.md", "docs/performance.md"].map(read);
+    let pages = ["README.md", "docs/deploy.md", "docs/performance.md", "tests/campaign/schedules.rs"];
+    let [readme, deploy, performance, schedules] = pages.map(read);
     for (figure, page, source) in [
         ("11.85 US dollars", &deploy, "| **together** | | | **11.85** |"),
         ("7.50 of them", &deploy, "| 7.50 |"),
@@ -269,6 +270,7 @@ fn figures_of_the_readme_are_those_of_the_pages_that_it_names() {
         ("makes 4 calls", &performance, "| 10,000, snapshot 50 behind | Daybook | 1 | 0 | 1.42 | 1,041 k | 4 |"),
         ("2.70 ms", &performance, "| command-handler | 2.70 ms |"),
         ("1.45 ms", &performance, "| empty-http | 1.45 ms |"),
+        ("includes 120 runs", &schedules, "const SCHEDULES: u64 = 120;"),
     ] {
         assert!(readme.contains(figure), "README.md has no {figure:?}");
         assert!(page.contains(source), "{source:?}, from which README.md has {figure:?}, has changed");

@@ -338,6 +338,25 @@ mod tests {
         assert!(error.reason.starts_with(reason), "{error}");
     }
 
+    /// A state with a number that is written and not read.
+    #[derive(Clone, Serialize, Deserialize, JsonSchema)]
+    struct NotRead {
+        #[serde(skip_deserializing)]
+        number: u32,
+    }
+
+    impl Default for NotRead {
+        fn default() -> Self {
+            Self { number: 1 }
+        }
+    }
+
+    #[test]
+    fn state_whose_default_is_another_one_after_a_snapshot_is_not_registered() {
+        let error = Registry::new().with::<Shell<NotRead, true>>().err().unwrap();
+        assert_eq!(error.reason, r#"the Default of its state, {"number":1}, is read as {"number":0}"#);
+    }
+
     #[test]
     fn function_checks_names_and_makes_no_schema() {
         let registry = Registry::new();

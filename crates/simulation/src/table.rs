@@ -115,14 +115,14 @@ impl Table {
         let seed = Ulid::from_parts(now.as_millisecond() as u64, u128::from(random) << 16);
         let meta = Meta { actor: request.caller.actor().map(str::to_owned), ..Meta::default() };
         let mut input = DecisionInput::new(now, seed, meta, request.caller.clone(), FIRST_EPOCH);
+        let decide = |before: &Folded, input: &DecisionInput| match &request.cause {
+            Some(Cause { row: Row::Deadline(name, due), .. }) => {
+                joint::decide_due(&self.registry, own, before, (name, *due), input)
+            }
+            _ => Some(joint::decide(&self.registry, before, &commands, input)),
+        };
         let decisions = loop {
-            let decided = match &request.cause {
-                Some(Cause { row: Row::Deadline(name, due), .. }) => {
-                    joint::decide_due(&self.registry, own, &before, (name, *due), &input)
-                }
-                _ => Some(joint::decide(&self.registry, &before, &commands, &input)),
-            };
-            match decided {
+            match decide(&before, &input) {
                 Some(Ok(decisions)) => break decisions,
                 Some(Err(JointError { error: CommandError::Needs(needs), .. })) => {
                     self.read(needs, &mut input.involved)?;
@@ -134,6 +134,19 @@ impl Table {
                 }
             }
         };
+        if let Some(Stream { folded, snapshot: Some(_), .. }) = self.streams.get(own) {
+            // As values: the members of a map can have any order.
+            let events = |decisions: &Decisions| -> Vec<_> {
+                let events = decisions.own.events.iter();
+                events.map(|event| (event.event_type.clone(), event.data.read::<Value>().ok())).collect()
+            };
+            let other = decide(folded, &input).and_then(Result::ok).map(|decisions| events(&decisions));
+            let own_events = events(&decisions);
+            if other.as_ref() != Some(&own_events) {
+                let what = format!("a decision of {} depends on a snapshot of its state", own.aggregate_type);
+                return Err(Fault::new(what, format!("{own}: {own_events:?}, and without one {other:?}")).into());
+            }
+        }
         // Without events, only the answer is stored, and that of a rejection only for a process.
         let is_dispatch = request.cause.as_ref().is_some_and(|cause| matches!(cause.row, Row::Dispatch(..)));
         let is_stored = request.has_key && (is_dispatch || decisions.own.rejection.is_none());

@@ -16,7 +16,7 @@
 //! 3. With [`SEVERAL`] or more such messages, the breaker is open: all rejected messages stay unsettled. Requests start
 //!    one after the other, because the bus may accept a message further back in the batch, which closes the breaker.
 //! 4. A transient failure is retried. The message itself is the cause if few others fail with the same code while the bus
-//!    accepts others after its first failure, in any invocation of this process. After 45 seconds and [`MIN_FAILURES`]
+//!    accepts others after its first failure, in any invocation of this process. After 20 seconds and [`MIN_FAILURES`]
 //!    failures it goes to the dead-letter queue, so that it holds the messages behind it for less than a minute. If the
 //!    bus only accepted others just before, an outage may have begun: then the time is 15 minutes. In an outage the bus
 //!    accepts nothing, so no message goes to the dead-letter queue. Throttling is never about a message.
@@ -214,7 +214,7 @@ mod tests {
         let mut message = failing_from(now);
         assert_eq!(given_up(&mut breaker, 0, &mut message, 0..3_600), None, "an outage");
         breaker.accepted(now + Duration::from_secs(3_600));
-        assert_eq!(given_up(&mut breaker, 0, &mut message, 3_600..9_999), Some(3_645), "the outage does not count");
+        assert_eq!(given_up(&mut breaker, 0, &mut message, 3_600..9_999), Some(3_620), "the outage does not count");
         let mut rarely_sent = failing_from(now + Duration::from_secs(3_600));
         assert_eq!((0..4).find_map(|n| given_up(&mut breaker, 1, &mut rarely_sent, 99 * n..99 * n + 1)), None);
     }
@@ -235,21 +235,21 @@ mod tests {
         let mut fail = |index: usize, seconds| given_up(&mut breaker, index, &mut messages[index], seconds);
         assert_eq!([fail(0, 0..1), fail(1, 0..1), fail(2, 0..3_600)], [None; SEVERAL]);
         (0..30).for_each(|_| breaker.accepted(now));
-        assert_eq!(given_up(&mut breaker, 2, &mut messages[2], 3_600..9_999), Some(3_645), "few of many");
+        assert_eq!(given_up(&mut breaker, 2, &mut messages[2], 3_600..9_999), Some(3_620), "few of many");
     }
 
     #[test]
     fn messages_that_fail_alone_are_given_up_by_a_later_invocation() {
         // The bus has accepted others after their first failure, or only just before.
-        for (first_failure, time) in [(0, 45), (1, 900)] {
+        for (first_failure, time) in [(0, 20), (1, 900)] {
             let (now, mut breaker) = (Instant::now(), breaker());
             let mut messages = vec![failing_from(now + Duration::from_secs(first_failure)); 2 * SEVERAL];
             (0..100).for_each(|_| breaker.accepted(now));
             let mut later = next(&breaker);
             later.accepted(now);
             for (index, message) in messages.iter_mut().enumerate() {
-                assert_eq!(given_up(&mut breaker, index, message, 0..30), None);
-                assert_eq!(given_up(&mut later, index, message, 30..9_999), Some(time));
+                assert_eq!(given_up(&mut breaker, index, message, 0..10), None);
+                assert_eq!(given_up(&mut later, index, message, 10..9_999), Some(time));
             }
         }
     }
@@ -259,12 +259,12 @@ mod tests {
         let (now, mut breaker) = (Instant::now(), breaker());
         breaker.accepted(now);
         let mut messages = vec![failing_from(now); SEVERAL];
-        assert_eq!(given_up(&mut breaker, 0, &mut messages[0], 0..40), None);
+        assert_eq!(given_up(&mut breaker, 0, &mut messages[0], 0..15), None);
         for (index, message) in messages.iter_mut().enumerate().rev() {
-            assert_eq!(given_up(&mut breaker, index, message, 40..41), None);
+            assert_eq!(given_up(&mut breaker, index, message, 15..16), None);
         }
-        (0..30).for_each(|_| breaker.accepted(now + Duration::from_secs(41)));
-        assert_eq!(given_up(&mut breaker, 0, &mut messages[0], 41..9_999), Some(86));
+        (0..30).for_each(|_| breaker.accepted(now + Duration::from_secs(16)));
+        assert_eq!(given_up(&mut breaker, 0, &mut messages[0], 16..9_999), Some(36));
     }
 
     #[test]

@@ -79,12 +79,13 @@ impl RelaySettings {
 }
 
 impl Default for RetryPolicy {
-    /// A message that fails alone is given up after 45 s, so with the last wait and call it holds others for under a minute.
+    /// A message that fails alone is given up 20 s after the first evidence. That may come in its second invocation, 30 s after
+    /// its first failure, so with the last wait and call it holds others for under a minute.
     fn default() -> Self {
         Self {
             waits: Waits::default(),
             margin: Duration::from_secs(1),
-            alone: Duration::from_secs(45),
+            alone: Duration::from_secs(20),
             unclear: Duration::from_secs(15 * 60),
         }
     }

@@ -54,10 +54,10 @@ impl QueueHandler for ProjectorCode {
             (key, events)
         };
         let aggregates = |message: &Received| {
-            let changed: ChangedAggregates = serde_json::from_str(&message.body).unwrap();
-            (message.id, changed.keys().map(visible).collect())
+            let changed: ChangedAggregates = serde_json::from_str(&message.body).ok()?;
+            Some((message.id, changed.keys().map(visible).collect()))
         };
-        let rung = Rung(received.iter().map(aggregates).collect());
+        let rung = Rung(received.iter().filter_map(aggregates).collect());
         let (work, ledger) = (Arc::clone(&self.work), Arc::clone(&self.ledger));
         work.log.count("projection");
         Box::new(move |response| rung.check(response, &ledger, &work))

@@ -1,5 +1,5 @@
-//! Messages in any order, each three times, with faults, killed processes and two instances at the same time: each
-//! message is applied exactly once, and in the order of its aggregate.
+//! Messages in any order, each three times, with faults, killed processes, two instances at the same time, and a body of no
+//! message in each batch: each message is applied exactly once, and in the order of its aggregate.
 //!
 //! `CONSUMER_SEEDS` sets the number of seeds, 250 by default, and `CONSUMER_FIRST_SEED` the first one. A failure prints its
 //! seed.
@@ -20,6 +20,9 @@ use crate::database::Process;
 use crate::journal::{POISON, Setup, batch, event, failures, first, noted, soon};
 
 const SEEDS: u64 = 250;
+
+/// Bodies of no message.
+const ODD: [&str; 8] = ["", "[]", "7", "true", r#""text""#, "null", "{}", r#"{"detail":{"metadata":[1]"#];
 
 /// Longer than any call is under way.
 const QUIET: Duration = Duration::from_secs(10);
@@ -102,23 +105,33 @@ impl Queue {
             if taken.is_empty() {
                 return;
             }
-            let (kind, call, is_executed) = {
+            let (kind, call, is_executed, odd) = {
                 let mut rng = self.rng.lock().unwrap();
-                (rng.u8(..10), rng.usize(..12), rng.bool())
+                (rng.u8(..10), rng.usize(..12), rng.bool(), ODD[rng.usize(..ODD.len())])
             };
             let process = if kind < 3 { Process::killed_at(call, is_executed) } else { Process::reliable() };
             let function = setup.instance(process.clone());
             // A rule may also pass its events to the function itself.
             let (payload, taken) = match &taken[..] {
                 [one] => (event(one), taken),
-                _ => (batch(&taken), taken),
+                _ => {
+                    let mut batch = batch(&taken);
+                    let odd = json!({"messageId": taken.len().to_string(), "body": odd});
+                    batch["Records"].as_array_mut().unwrap().push(odd);
+                    (batch, taken)
+                }
             };
             let unsettled: Vec<usize> = tokio::select! {
                 biased;
                 () = process.killed() => (0..taken.len()).collect(),
                 response = function.handle(payload, soon()) => match response {
                     Ok(Value::Null) => Vec::new(),
-                    Ok(response) => failures(&response),
+                    Ok(response) => {
+                        let unsettled = failures(&response).into_iter();
+                        let (odd, unsettled): (Vec<_>, _) = unsettled.partition(|index| *index == taken.len());
+                        assert_eq!(odd.len(), 1, "a body of no message is settled");
+                        unsettled
+                    }
                     Err(_) => vec![0],
                 },
             };

@@ -13,13 +13,14 @@ use crate::find;
 const NOTHING: u8 = 0;
 const PANICS: u8 = 1;
 const LOSES_STATE: u8 = 2;
+const DECIDES_ON_LOST: u8 = 3;
 
 struct Counter<const BUG: u8>;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 struct State {
     count: u32,
-    /// Not a part of snapshots, so `evolve` must not use it.
+    /// Not a part of snapshots, so `evolve` and `decide` must not use it.
     #[serde(skip)]
     last: u32,
 }
@@ -52,6 +53,7 @@ impl<const BUG: u8> Aggregate for Counter<BUG> {
         assert!(BUG != PANICS || state.count < 3, "the counter is full");
         Ok(vec![match command {
             Command::Begin {} => Event::Begun {},
+            Command::Add { number } if BUG == DECIDES_ON_LOST => Event::Added { number: number + state.last },
             Command::Add { number } => Event::Added { number },
         }])
     }
@@ -119,6 +121,12 @@ fn state_that_a_snapshot_does_not_contain_is_found() {
     simulation::<NOTHING>().seeds(100);
     let what = "the state of counter, folded from the first event, is not that from a snapshot";
     find(&simulation::<LOSES_STATE>(), &[what, r#"{"count":"#, ", and not {\"count\":"]);
+}
+
+#[test]
+fn decision_on_what_a_snapshot_does_not_contain_is_found() {
+    let what = "a decision of counter depends on a snapshot of its state";
+    find(&simulation::<DECIDES_ON_LOST>(), &[what, "counter/", ", and without one Some(["]);
 }
 
 #[test]
