@@ -5,14 +5,24 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex};
 
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Json, Message, Registry};
+use daybook_test_support::visit::Visit;
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
-/// The suite's aggregates and the bell.
+/// The suite's aggregates, the bell, and visits.
 pub(crate) fn registry() -> Registry {
-    static REGISTRY: LazyLock<Registry> =
-        LazyLock::new(|| aggregates::registry().unwrap().with::<Bell>().expect("its names are valid"));
+    static REGISTRY: LazyLock<Registry> = LazyLock::new(|| of_bells().with::<Visit<2>>().expect("its names are valid"));
     REGISTRY.clone()
+}
+
+/// Those of an earlier release, whose visits have another state.
+pub(crate) fn earlier_registry() -> &'static Registry {
+    static REGISTRY: LazyLock<Registry> = LazyLock::new(|| of_bells().with::<Visit<1>>().expect("its names are valid"));
+    &REGISTRY
+}
+
+fn of_bells() -> Registry {
+    aggregates::registry().unwrap().with::<Bell>().expect("its names are valid")
 }
 
 /// The bell.

@@ -1,5 +1,6 @@
 //! The table, in this process, behind a simulated network that loses calls and responses.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -29,9 +30,12 @@ const ROUND_TRIP: Duration = Duration::from_millis(20);
 /// The time until the table refuses a call.
 const REFUSAL_TIME: Duration = Duration::from_millis(5);
 
+/// The time of a slow call of KMS, for which its callers wait.
+const KMS_TIME: Duration = Duration::from_millis(2_500);
+
 pub(crate) const TABLE: &str = "daybook-campaign";
 
-const KEYS_TABLE: &str = "daybook-campaign-keys";
+pub(crate) const KEYS_TABLE: &str = "daybook-campaign-keys";
 
 /// The fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +156,7 @@ impl Database {
         network::config(Connection { database: self.clone(), process })
     }
 
-    /// The store of a process. KMS is at the same endpoint, and never fails.
+    /// The store of a process. KMS is at the same endpoint.
     pub(crate) fn store(&self, process: Arc<Process>, settings: StoreSettings) -> EventStore {
         let config = self.config(process);
         let keys = [("KEYS_TABLE_NAME", KEYS_TABLE), ("PERSONAL_DATA_KEY", "campaign")].into_iter().collect();
@@ -173,18 +177,33 @@ impl Database {
     /// The rows of a partition, in DynamoDB's JSON, by their sort keys.
     pub(crate) fn rows(&self, pk: &str) -> Vec<Value> {
         let query = json!({"KeyConditionExpression": "pk = :pk", "ExpressionAttributeValues": {":pk": {"S": pk}}});
-        self.read("Query", query)
+        self.read(TABLE, "Query", query)
     }
 
     /// The claims of all rows, as they are stored.
     pub(crate) fn claims(&self) -> Vec<Claim> {
-        let rows = self.read("Scan", json!({}));
+        let rows = self.all_rows(TABLE);
         rows.iter().filter_map(|row| keys::claim_of_pk(row["pk"]["S"].as_str()?)).collect()
     }
 
+    pub(crate) fn all_rows(&self, table: &str) -> Vec<Value> {
+        self.read(table, "Scan", json!({}))
+    }
+
+    /// Replaces all rows of a table, as a restore does.
+    pub(crate) fn replace_rows(&self, table: &str, rows: &[Value]) {
+        for row in self.all_rows(table) {
+            let key: BTreeMap<_, _> = ["pk", "sk"].iter().filter_map(|name| Some((*name, row.get(*name)?))).collect();
+            self.call("DeleteItem", &json!({"TableName": table, "Key": key}));
+        }
+        for row in rows {
+            self.call("PutItem", &json!({"TableName": table, "Item": row}));
+        }
+    }
+
     /// The rows of all pages.
-    fn read(&self, operation: &str, mut request: Value) -> Vec<Value> {
-        (request["TableName"], request["ConsistentRead"]) = (TABLE.into(), true.into());
+    fn read(&self, table: &str, operation: &str, mut request: Value) -> Vec<Value> {
+        (request["TableName"], request["ConsistentRead"]) = (table.into(), true.into());
         let mut rows = Vec::new();
         loop {
             let mut page = self.call(operation, &request);
@@ -238,8 +257,8 @@ impl Service for Connection {
     fn serve(&self, call: AwsCall) -> BoxFuture<'static, Result<Reply, ConnectionLost>> {
         let (database, process) = (Arc::clone(&self.database.0), Arc::clone(&self.process));
         async move {
-            if let Some(reply) = kms(&call) {
-                return Ok(reply);
+            if let "Encrypt" | "Decrypt" = &*call.operation {
+                return Ok(database.kms(&call).await);
             }
             let (crashes_before, crashes_after) = process.call();
             if crashes_before {
@@ -280,13 +299,13 @@ impl Service for Connection {
             let service = Arc::clone(&database);
             let effect = tokio::spawn(async move {
                 sleep(arrives).await;
+                service.check_sealed(&call);
                 let response = match service.torn.get() {
                     Some(tables) => tables.execute(&service.engine, &call).await,
                     None => service.engine.call(&call.operation, &call.body),
                 };
                 if response.status == 200 && service.torn.get().is_none() && arrives <= CALL_TIMEOUT + ARRIVAL_TIME {
                     service.check_visibility(&call);
-                    service.check_sealed(&call);
                 }
                 service.log.line(|| format!("{} done: {}", call.operation, response.status));
                 Reply { status: response.status, body: response.body }
@@ -310,18 +329,30 @@ impl Service for Connection {
     }
 }
 
-/// The response of KMS, whose ciphertext is the plain text.
-fn kms(call: &AwsCall) -> Option<Reply> {
-    let request = || serde_json::from_str::<Value>(&call.body).unwrap();
-    let response = match &*call.operation {
-        "Encrypt" => json!({ "CiphertextBlob": request()["Plaintext"] }),
-        "Decrypt" => json!({ "Plaintext": request()["CiphertextBlob"] }),
-        _ => return None,
-    };
-    Some(Reply { status: 200, body: response.to_string() })
-}
-
 impl Inner {
+    /// The response of KMS, whose ciphertext is the plain text. Its errors are such that the SDK does not retry.
+    async fn kms(&self, call: &AwsCall) -> Reply {
+        let request: Value = serde_json::from_str(&call.body).unwrap();
+        self.log.expect(request["EncryptionContext"] == json!({"daybook:table": KEYS_TABLE}), || call.body.clone());
+        let (fails, is_slow) = {
+            let State { dice, rate, .. } = &mut *self.state.lock().unwrap();
+            (dice.chance(*rate / 2.0), dice.chance(*rate / 2.0))
+        };
+        if is_slow {
+            self.log.count("KMS Slow");
+            sleep(KMS_TIME).await;
+        }
+        if fails {
+            self.log.count("KMS Failed");
+            return error_reply(400, "KMSInvalidStateException", None);
+        }
+        let body = match &*call.operation {
+            "Encrypt" => json!({ "CiphertextBlob": request["Plaintext"] }),
+            _ => json!({ "Plaintext": request["CiphertextBlob"] }),
+        };
+        Reply { status: 200, body: body.to_string() }
+    }
+
     fn draw(&self, operation: &str) -> Option<InjectedFault> {
         let mut state = self.state.lock().unwrap();
         let State { dice, rate, kinds, reads_failed, outage } = &mut *state;
@@ -363,8 +394,12 @@ impl Inner {
         self.state.lock().unwrap().dice.milliseconds(1..=longest.as_millis().try_into().unwrap())
     }
 
-    /// No call contains a personal value in plain text: neither those that write, nor those that look for a claim.
+    /// No call contains a personal value in plain text: neither those that write, nor those that look for a claim. A key is
+    /// read consistently, so that one that has ended is not read any more.
     fn check_sealed(&self, call: &AwsCall) {
+        let reads_key = call.operation.contains("Get") && call.body.contains(KEYS_TABLE);
+        let is_consistent = !reads_key || call.body.contains("\"ConsistentRead\":true");
+        self.log.expect(is_consistent, || format!("{}: {}", call.operation, call.body));
         self.log.expect(!call.body.contains(PERSONAL), || format!("{}: {}", call.operation, call.body));
     }
 

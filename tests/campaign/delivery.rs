@@ -19,7 +19,7 @@ use crate::services::{Rejections, Services};
 use crate::shard::StreamReader;
 use crate::snapshots::SnapshotFunction;
 use crate::stream::{CampaignMessage, MessageKind, Stream, StreamShape, build_stream};
-use crate::writers::Work;
+use crate::writers::{PERSONAL, Work};
 
 /// The maximum time of a schedule after the end of all faults.
 const PATIENCE: Duration = Duration::from_secs(60 * 60);
@@ -88,6 +88,10 @@ pub(crate) async fn deliver(
     check_messages(&stream, &services.effects(), guarantees, log);
     operator.finish().await;
     check_bytes(&messages, &services.effects(), services.bus(), log);
+    if !work.is_large() {
+        let sent = format!("{:?} {:?}", services.bus().delivered(), services.bus().dead_letters());
+        log.expect(!sent.contains(PERSONAL), || format!("a message has a personal value: {sent}"));
+    }
     log.line(|| format!("{} invocations", relay.function.invocations()));
     messages
 }

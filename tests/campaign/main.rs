@@ -49,6 +49,7 @@
 //! - Read models: [`read_models`] has a schedule of its own for some of the seeds, with its guarantees.
 //! - Deadlines: [`deadlines`] has a schedule of its own for some of the seeds, with its guarantees.
 //! - Processes: [`processes`] has a schedule of its own for some of the seeds, with its guarantees.
+//! - Erasure: [`erasure`] has a schedule of its own for some of the seeds, with its guarantees.
 //!
 //! In reading order:
 //! - [`schedule`]: the schedule of a seed; [`dice`], [`clock`], [`log`]: random numbers, time and log.
@@ -81,6 +82,7 @@ mod deadlines;
 mod delivery;
 mod dice;
 mod early_republish;
+mod erasure;
 mod evidence;
 mod expiry;
 mod faults;

@@ -15,6 +15,7 @@ use jiff::SignedDuration;
 use tokio::time::Instant;
 use ulid::Ulid;
 
+use crate::bell::earlier_registry;
 use crate::dice::Dice;
 use crate::writers::Work;
 
@@ -95,14 +96,15 @@ pub(crate) struct Request {
     pub(crate) dice: Mutex<Dice>,
 }
 
-/// Executes a request, and records the result of each decision on it. Returns whether there is an answer.
+/// Executes a request in a process, which may have an earlier release, and records the result of each decision on it. Returns whether there is an answer.
 pub(crate) async fn execute(
     work: Arc<Work>,
-    store: Arc<EventStore>,
+    (store, is_earlier): (Arc<EventStore>, bool),
     written: Arc<Mutex<Written>>,
     request: Arc<Request>,
 ) -> bool {
-    let model: &dyn Model = work.registry.get(&request.key.aggregate_type).unwrap();
+    let registry = if is_earlier { earlier_registry() } else { &work.registry };
+    let model: &dyn Model = registry.get(&request.key.aggregate_type).unwrap();
     let idempotency =
         request.idempotency.as_deref().map(|key| IdempotencyKey { key, digest: key, ttl: IDEMPOTENCY_TTL });
     let options = TransactOptions {
@@ -210,6 +212,10 @@ impl Decisions<'_> {
             }
             Err(TransactError::OutcomeUnknown { .. }) => None,
             Err(TransactError::Decide(_) | TransactError::Contended | TransactError::ClaimTaken { .. }) => Some(""),
+            Err(TransactError::Forgotten { .. }) => {
+                work.log.count("subject forgotten before");
+                Some("")
+            }
             Err(TransactError::Store(StoreError::Unavailable { .. })) => Some(""),
             Ok(Transacted::Replayed(_)) | Err(_) => {
                 work.log.violation(format!("an append to {}: {outcome:?}", request.key));

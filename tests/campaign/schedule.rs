@@ -30,21 +30,26 @@ pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
     in_virtual_time(async {
         let mut dice = Dice::new(seed, "schedule");
         let work = Arc::new(work(seed, verbose, &mut dice));
-        let snapshotter = dice.chance(0.25).then(|| SnapshotFunction::new(Arc::clone(&work)));
-        let written = write(&work, &mut dice, snapshotter.as_ref()).await;
-        let messages = deliver(&work, &mut dice, &written.attempts, snapshotter.as_ref()).await;
-        let expires = dice.chance(0.08);
-        if expires {
-            check_expiry(&work, &mut dice, &messages).await;
-        }
-        if expires || snapshotter.is_some() {
-            verify(&work, &store(&work.database), &work.keys).await;
-        }
-        if let Some(snapshotter) = snapshotter {
-            snapshotter.check().await;
-        }
+        write_and_deliver(&work, &mut dice).await;
         work.log.contents()
     })
+}
+
+/// Runs the writers, and then everything that reads what they have written.
+pub(crate) async fn write_and_deliver(work: &Arc<Work>, dice: &mut Dice) {
+    let snapshotter = dice.chance(0.25).then(|| SnapshotFunction::new(Arc::clone(work)));
+    let written = write(work, dice, snapshotter.as_ref()).await;
+    let messages = deliver(work, dice, &written.attempts, snapshotter.as_ref()).await;
+    let expires = dice.chance(0.08);
+    if expires {
+        check_expiry(work, dice, &messages).await;
+    }
+    if expires || snapshotter.is_some() {
+        verify(work, &store(&work.database), &work.keys).await;
+    }
+    if let Some(snapshotter) = snapshotter {
+        snapshotter.check().await;
+    }
 }
 
 /// The aggregates of a schedule.
@@ -114,7 +119,7 @@ pub(crate) async fn verify(work: &Work, store: &EventStore, keys: &[AggregateKey
 }
 
 /// Checks that the customer of each claim has it in its state, and that each customer has the claims of its state.
-async fn check_claims(work: &Work) {
+pub(crate) async fn check_claims(work: &Work) {
     let store = store(&work.database);
     let mut claimed = BTreeMap::new();
     for key in work.keys.iter().filter(|key| key.aggregate_type == "customer") {

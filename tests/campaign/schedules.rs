@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::log::LogContents;
-use crate::{deadlines, joint, processes, read_models, schedule};
+use crate::{deadlines, erasure, joint, processes, read_models, schedule};
 
 /// The number of schedules in a normal run.
 const SCHEDULES: u64 = 120;
@@ -18,12 +18,13 @@ const COVERING_SCHEDULES: u64 = 1_000;
 type Part = fn(seed: u64, verbose: bool) -> LogContents;
 
 /// The parts, each with its name, and the seeds that it has a schedule for: those with a remainder of a division.
-const PARTS: [(&str, Part, (u64, u64)); 5] = [
+const PARTS: [(&str, Part, (u64, u64)); 6] = [
     ("messages", schedule::run, (1, 0)),
     ("read models", read_models::run, (2, 0)),
     ("joint", joint::run, (2, 1)),
     ("deadlines", deadlines::run, (4, 2)),
     ("processes", processes::run, (4, 0)),
+    ("erasure", erasure::run, (8, 3)),
 ];
 
 /// The number of schedules from which the share of each required kind is checked.

@@ -24,7 +24,7 @@ pub(crate) const CLOCK_ERROR: Duration = Duration::from_secs(3);
 /// The e-mail addresses of all customers: few, so that they collide.
 pub(crate) const EMAILS: [&str; 3] = ["a@personal.example", "B@personal.example", "b@personal.example"];
 
-/// The name of each customer, and a part of each e-mail address: no call has it in plain text.
+/// A part of the name and of each e-mail address of all customers: no call has it in plain text.
 pub(crate) const PERSONAL: &str = "personal.example";
 
 /// The work of a schedule's writers.
@@ -83,6 +83,8 @@ impl Work {
 struct Writer {
     work: Arc<Work>,
     number: u64,
+    /// Whether its processes have the earlier release.
+    is_earlier: bool,
     clock_error: SignedDuration,
     dice: Dice,
     written: Arc<Mutex<Written>>,
@@ -106,7 +108,8 @@ impl Writer {
         let (process, store) = new_process(&work, &mut dice, slowness);
         let milliseconds = i64::try_from(dice.number(0..=CLOCK_ERROR.as_millis().try_into().unwrap())).unwrap();
         let clock_error = SignedDuration::from_millis(if dice.chance(0.5) { milliseconds } else { -milliseconds });
-        Self { work, number, clock_error, dice, written, used, slowness, process, store, together: 0 }
+        let is_earlier = number % 2 == 1;
+        Self { work, number, is_earlier, clock_error, dice, written, used, slowness, process, store, together: 0 }
     }
 
     /// Creates its share of the aggregates, and then sends requests to any aggregate.
@@ -168,7 +171,7 @@ impl Writer {
             self.work.log.count("request sent twice at the same time");
             let (_, store) = new_process(&self.work, &mut self.dice, self.slowness);
             let (work, written) = (Arc::clone(&self.work), Arc::clone(&self.written));
-            let second = execute(work, store, written, Arc::clone(request));
+            let second = execute(work, (store, self.is_earlier), written, Arc::clone(request));
             let (first, second) = tokio::join!(self.send_once(request), second);
             return first || second;
         }
@@ -198,7 +201,8 @@ impl Writer {
         }
         let with_keys = requests.iter().filter(|request| request.idempotency.is_some()).cloned();
         self.used.lock().unwrap().extend(with_keys);
-        let execute = |request| execute(Arc::clone(&work), Arc::clone(&store), Arc::clone(&self.written), request);
+        let process = || (Arc::clone(&store), self.is_earlier);
+        let execute = |request| execute(Arc::clone(&work), process(), Arc::clone(&self.written), request);
         let executing = join_all(requests.into_iter().map(execute)).map(|answered| answered[0]);
         let done = self.process.run(executing).await;
         if done.is_none() {
@@ -229,7 +233,7 @@ impl Writer {
         let commands = (0..count)
             .map(|number| {
                 let creates = creates && number == 0;
-                command(&mut self.dice, &key.aggregate_type, creates, self.work.volume)
+                command(&mut self.dice, &self.work, &key.aggregate_type, creates)
             })
             .collect();
         Request {
@@ -256,7 +260,8 @@ fn new_process(work: &Work, dice: &mut Dice, slowness: u32) -> (Arc<Process>, Ar
 }
 
 /// A command that the aggregate may accept, depending on its state.
-fn command(dice: &mut Dice, aggregate_type: &str, creates: bool, volume: usize) -> CommandRequest {
+fn command(dice: &mut Dice, work: &Work, aggregate_type: &str, creates: bool) -> CommandRequest {
+    let volume = work.volume;
     let text = format!("text {}", dice.number(0..=9));
     // Sometimes, an existing aggregate is created again.
     let choice = if creates { 0 } else { dice.number(0..=20) };
@@ -275,14 +280,25 @@ fn command(dice: &mut Dice, aggregate_type: &str, creates: bool, volume: usize) 
         ("order", 7..=12) => ("ShipOrder", json!({"trackingNumber": text})),
         ("order", 13..=18) => ("DeliverOrder", json!({})),
         ("order", _) => ("RefundOrder", json!({"amount": 100})),
-        ("customer", 0) => ("RegisterCustomer", json!({"email": dice.one_of(&EMAILS), "name": PERSONAL})),
+        ("customer", 0) => ("RegisterCustomer", json!({"email": dice.one_of(&EMAILS), "name": name(dice)})),
         ("customer", 1) => ("DeleteCustomer", json!({})),
         ("customer", 2) => ("ForgetCustomer", json!({})),
         ("customer", _) => ("ChangeEmail", json!({"email": dice.one_of(&EMAILS)})),
+        ("visit", 0) => {
+            let customers: Vec<_> = work.keys.iter().filter(|key| key.aggregate_type == "customer").collect();
+            ("Visit", json!({"customer": dice.one_of(&customers).id, "host": name(dice)}))
+        }
+        ("visit", 1..=5) => ("Bring", json!({"guest": text})),
+        ("visit", _) => ("Leave", json!({})),
         ("bell", 0) => ("Hang", json!({})),
         ("bell", _) if volume > 1_000 => ("Ring", json!({"strokes": 1, "volume": volume})),
         ("bell", _) => ("Ring", json!({"strokes": dice.number(0..=3), "volume": volume})),
         (other, _) => panic!("no commands for {other}"),
     };
     CommandRequest { command: command.to_owned(), data: Json::of(&data).unwrap() }
+}
+
+/// The name of a customer. Some are so long that a snapshot with one is compressed.
+pub(crate) fn name(dice: &mut Dice) -> String {
+    PERSONAL.repeat(if dice.chance(0.1) { 600 } else { 1 })
 }

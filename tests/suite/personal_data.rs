@@ -3,19 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use aggregates::Customer;
-use aggregates::customer::Event;
 use aws_sdk_dynamodb::types::AttributeValue;
 use axum::Router;
 use axum::http::Method;
 use daybook_command_handler::{Api, router};
-use daybook_decider::Personal;
-use daybook_projection::{FollowedEvent, Follows, Projection, Projections, Source};
+use daybook_projection::Projections;
 use daybook_projector::{EventRange, Projecting};
 use daybook_table::AggregateKey;
+use daybook_test_support::names::Names;
 use daybook_test_support::table::KEYS_TABLE;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use suite_tests::ApiResponse;
 
@@ -97,54 +93,6 @@ async fn stored_response_is_sealed_and_forgotten_too() {
     assert_eq!(instance.ask(request()).await.expect(201).body["state"]["name"], NAME);
     instance.post("/customer/7/commands", json!({"command": "ForgetCustomer"})).await.expect(200);
     assert_eq!(instance.ask(request()).await.expect(201).body["state"]["name"], Value::Null);
-}
-
-/// The names of customers by id.
-struct Names;
-
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-struct Name {
-    name: Personal<String>,
-}
-
-/// What the projection knows of a customer.
-#[derive(Clone, Default, Serialize, Deserialize)]
-struct Known {
-    never_set: Personal<String>,
-    email: Personal<String>,
-}
-
-impl Projection for Names {
-    const NAME: &'static str = "names";
-    const VERSION: u32 = 1;
-    type Row = Name;
-    type Change = Personal<String>;
-
-    fn sources() -> Vec<Source<Self>> {
-        vec![Source::of::<Customer>()]
-    }
-
-    fn apply(_: Option<Name>, name: &Personal<String>) -> Option<Name> {
-        Some(Name { name: name.clone() })
-    }
-}
-
-impl Follows<Customer> for Names {
-    type State = Known;
-
-    fn advance(known: Known, event: &FollowedEvent<'_, Event>) -> Known {
-        match event.event {
-            Event::Registered { email, .. } => Known { email: email.clone(), ..known },
-            _ => known,
-        }
-    }
-
-    fn changes(_: &Known, event: &FollowedEvent<'_, Event>, _: &Known) -> Vec<(String, Personal<String>)> {
-        match event.event {
-            Event::Registered { name, .. } => vec![(event.aggregate_id.to_owned(), name.clone())],
-            _ => Vec::new(),
-        }
-    }
 }
 
 /// An instance with the view, and another router over the same tables.

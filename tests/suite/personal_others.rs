@@ -6,71 +6,15 @@ use aggregates::Customer;
 use axum::Router;
 use axum::http::Method;
 use daybook_command_handler::{Api, router};
-use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Personal, Registry};
+use daybook_decider::Registry;
 use daybook_local_aws::dynamodb::LocalDynamoDb;
+use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::table::KEYS_TABLE;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use daybook_test_support::visit::Visit;
 use serde_json::{Value, json};
 use tokio::time::{advance, pause, resume};
 
 use crate::instance::{Instance, request, send, settings};
-
-struct Visit;
-
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
-struct State {
-    host: Personal<String>,
-    guest: Personal<String>,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", deny_unknown_fields)]
-enum Command {
-    Visit { customer: String, host: Personal<String> },
-    Bring { guest: Personal<String> },
-    Leave {},
-}
-
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data")]
-enum Event {
-    Visited { host: Personal<String> },
-    Brought { guest: Personal<String> },
-    Left {},
-}
-
-fn about(of: &str, id: &str, value: &Personal<String>) -> Personal<String> {
-    Personal::about(of, id, value.get().cloned().unwrap_or_default())
-}
-
-impl Aggregate for Visit {
-    const TYPE: &'static str = "visit";
-    const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Commands { create: "Visit", update: Some("Bring"), delete: None };
-    const EVENTS: &'static [EventType] =
-        &[EventType::new("Visited", 1), EventType::new("Brought", 1), EventType::new("Left", 1)];
-
-    type State = State;
-    type Command = Command;
-    type Event = Event;
-
-    fn decide(_: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
-        Ok(vec![match command {
-            Command::Visit { customer, host } => Event::Visited { host: about("customer", &customer, &host) },
-            Command::Bring { guest } => Event::Brought { guest: about("guest", &context.new_id().to_string(), &guest) },
-            Command::Leave {} => Event::Left {},
-        }])
-    }
-
-    fn evolve(state: State, event: &Event) -> State {
-        match event.clone() {
-            Event::Visited { host } => State { host, ..state },
-            Event::Brought { guest } => State { guest, ..state },
-            Event::Left {} => state,
-        }
-    }
-}
 
 fn registry() -> Registry {
     Registry::new().with::<Customer>().unwrap().with::<Visit>().unwrap()
@@ -139,4 +83,15 @@ async fn repeated_request_gets_its_response_and_a_new_one_an_error_once_the_subj
         ask(router, "3", "b").await.expect_problem(409, "subject-forgotten");
     }
     instance.get("/visit/3").await.expect(404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn process_that_forgot_forgets_at_once_if_the_response_of_the_table_is_lost() {
+    let (instance, _) = start().await;
+    assert_eq!(leave(&instance.router).await, "Ann");
+    instance.table.proxy.fail_next("TransactWriteItems", InjectedFault::BreakAfter);
+    let forget = json!({"command": "ForgetCustomer"});
+    let forget = request(Method::POST, "/customer/7/commands", &[("idempotency-key", "k")], Some(forget));
+    instance.ask(forget).await.expect(200);
+    assert_eq!(leave(&instance.router).await, Value::Null);
 }

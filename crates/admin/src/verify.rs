@@ -172,7 +172,7 @@ impl<'a> Rows<'a> {
             metadata: None,
             events: Events::new(model, shards, now),
             messages: Messages::new(now, epoch),
-            snapshots: Snapshots::new(model),
+            snapshots: Snapshots::new(model, key),
             deadlines: Deadlines::default(),
             positions: Positions::default(),
             responses: 0,

@@ -7,6 +7,10 @@ use std::sync::Once;
 
 use serde_json::Value;
 use tracing::Level;
+use tracing::subscriber::Interest;
+use tracing_subscriber::filter::dynamic_filter_fn;
+use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::layer::SubscriberExt;
 
 thread_local! {
     /// The lines since the thread last took them; `None` until it first takes them.
@@ -38,12 +42,29 @@ pub fn take(target: &str) -> Vec<Value> {
 pub fn take_all() -> Vec<Value> {
     static CAPTURE: Once = Once::new();
     CAPTURE.call_once(|| {
-        let log = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(Level::INFO);
+        let log = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(Level::DEBUG);
+        let log = log.with_span_events(FmtSpan::CLOSE).with_writer(|| ThreadLines).finish();
+        let of_thread = dynamic_filter_fn(|_, _| LINES.with_borrow(Option::is_some));
+        let log = log.with(of_thread.with_callsite_filter(|metadata| {
+            let is_written = *metadata.level() <= Level::INFO || metadata.target().starts_with("daybook");
+            if is_written { Interest::sometimes() } else { Interest::never() }
+        }));
         // One subscriber for the whole process: a call site caches for all threads whether a subscriber is interested.
-        tracing::subscriber::set_global_default(log.with_writer(|| ThreadLines).finish()).unwrap();
+        tracing::subscriber::set_global_default(log).unwrap();
         tracing::callsite::rebuild_interest_cache();
     });
     let written = LINES.replace(Some(Vec::new())).unwrap_or_default();
     let written = String::from_utf8(written).unwrap();
-    written.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let mut lines: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    lines.retain(|line| line["level"] != "DEBUG");
+    for line in lines.iter_mut().filter_map(Value::as_object_mut) {
+        line.retain(|name, _| name != "span" && name != "spans");
+    }
+    lines
+}
+
+/// The text of all lines since [`take_all`], also those of `DEBUG` of this workspace, and its spans with their fields. The capture
+/// ends.
+pub fn take_everything() -> String {
+    String::from_utf8(LINES.take().unwrap_or_default()).unwrap()
 }

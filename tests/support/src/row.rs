@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use aws_smithy_types::base64;
+use daybook_event_store::internal::unpack;
+use daybook_table::StoredText;
 use serde_json::Value;
 
 /// A row.
@@ -26,4 +29,12 @@ pub fn sealed(row: Item) -> Item {
 /// A row in the notation of DynamoDB's own documents: `{"seqNum": {"N": "1"}}`.
 pub fn notation(row: &Item) -> Value {
     serde_json::to_value(serde_dynamo::Item::from(row.clone())).unwrap()
+}
+
+/// A row in that notation, as text, with what is compressed in it.
+pub fn uncompressed(row: &Value) -> String {
+    let bytes =
+        row.as_object().into_iter().flatten().filter_map(|(_, value)| base64::decode(value["B"].as_str()?).ok());
+    let texts = bytes.filter_map(|bytes| unpack(StoredText::Compressed(bytes.into())).ok());
+    texts.fold(row.to_string(), |all, text| all + &text)
 }

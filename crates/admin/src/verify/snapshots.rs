@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use daybook_decider::{Folded, Json, Model, personal};
 use daybook_event_store::internal::{Item, unpack};
 use daybook_function_runtime::shortened;
-use daybook_table::{SnapshotItem, attributes};
+use daybook_table::{AggregateKey, SnapshotItem, attributes};
 use serde_json::Value;
 
 use super::finding::{Discrepancy, Report};
@@ -14,13 +14,14 @@ const SHOWN: usize = 80;
 
 pub(super) struct Snapshots<'a> {
     model: &'a dyn Model,
+    key: &'a AggregateKey,
     /// Snapshots that are still to be compared, by version.
     pending: BTreeMap<u64, Vec<(String, Folded)>>,
 }
 
 impl<'a> Snapshots<'a> {
-    pub(super) fn new(model: &'a dyn Model) -> Self {
-        Self { model, pending: BTreeMap::new() }
+    pub(super) fn new(model: &'a dyn Model, key: &'a AggregateKey) -> Self {
+        Self { model, key, pending: BTreeMap::new() }
     }
 
     pub(super) fn row(&mut self, sk: String, row: Item, report: &mut Report<'_>) {
@@ -82,8 +83,11 @@ impl<'a> Snapshots<'a> {
         }
     }
 
+    /// The state with a subject for each personal value: a decision gives one also to those that were never set.
     fn state(&self, folded: &Folded) -> Result<Value, String> {
-        self.model.state(folded).and_then(|state| Ok(state.read()?)).map_err(|error| format!("state: {error}"))
+        let state = self.model.state(folded).map_err(|error| format!("state: {error}"))?;
+        let state = personal::attributed(state, (&self.key.aggregate_type, &self.key.id))?;
+        state.read().map_err(|error| format!("state: {error}"))
     }
 }
 

@@ -11,6 +11,7 @@ use daybook_test_support::clock::{next_input, now};
 use daybook_test_support::notebook::Notebook;
 use daybook_test_support::row::{Item, sealed, text};
 use daybook_test_support::table::{TestTable, settings};
+use daybook_test_support::visit::Visit;
 use jiff::SignedDuration;
 use serde_json::json;
 
@@ -66,6 +67,15 @@ async fn verify_of_an_intact_aggregate_finds_nothing_and_takes_two_queries() {
     todo.command(&store, "CreateTodo", json!({"title": "A", "message": ""})).await;
     todo.command(&store, "DeleteTodo", json!({})).await;
     assert_eq!(lines(&verify(&store, &todo).await), [""; 0]);
+}
+
+#[tokio::test]
+async fn verify_of_a_snapshot_with_a_personal_value_that_was_never_set_finds_nothing() {
+    let table = TestTable::new().await;
+    let (store, visit) = (table.store(), Subject::of::<Visit>("1"));
+    visit.command(&store, "Visit", json!({"customer": "7", "host": "Ann"})).await;
+    store.take_snapshot(visit.model(), &visit.key, now()).await.unwrap();
+    assert_eq!(lines(&verify(&store, &visit).await), [""; 0]);
 }
 
 #[tokio::test]

@@ -38,9 +38,9 @@ impl InDoubt {
         with_events.into_iter().find(|append| append.first.as_ref().is_some_and(|first| first.id == stored))
     }
 
-    /// Resolves all appends, by the response that is stored under their idempotency key. Returns whether it equals that of one.
-    pub(super) fn resolve_by_response(&mut self, stored: &CommandResponse) -> bool {
-        std::mem::take(&mut self.0).iter().any(|append| append.outcome.response == *stored)
+    /// Resolves all appends, by the response that is stored under their idempotency key. Returns one that has the same.
+    pub(super) fn resolve_by_response(&mut self, stored: &CommandResponse) -> Option<AppendInDoubt> {
+        std::mem::take(&mut self.0).into_iter().find(|append| append.outcome.response == *stored)
     }
 
     /// Resolves all appends: a later append on the same version is stored, so none of these ever will be.

@@ -79,12 +79,14 @@ impl<D: Decide> Transaction<'_, D> {
     /// response under the same key. Another process may have stored an equal one with other events, so none of their states is
     /// cached.
     pub(super) fn replay(&mut self, stored: StoredResponse) -> End<D::Error> {
-        let is_own = self.in_doubt.resolve_by_response(&stored.response);
+        let own = self.in_doubt.resolve_by_response(&stored.response);
+        let forgotten = own.iter().flat_map(|own| &own.outcome.forgotten);
+        forgotten.for_each(|key| self.stream.store.forget(key));
         match self.options.idempotency {
             Some(idempotency) if idempotency.digest != stored.digest => Err(TransactError::KeyReused),
             None => Err(TransactError::KeyReused),
             // An earlier attempt of this call was stored, and only DynamoDB's response to it was lost.
-            Some(_) if is_own => Ok(Transacted::Decided(stored.response)),
+            Some(_) if own.is_some() => Ok(Transacted::Decided(stored.response)),
             Some(_) => Ok(Transacted::Replayed(stored.response)),
         }
     }

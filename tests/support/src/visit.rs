@@ -1,0 +1,88 @@
+//! An aggregate with personal values about others: a visit has the name of a customer, and of a guest who has no aggregate.
+
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Personal};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A visit whose state has the version `STATE_VERSION`.
+#[derive(Debug)]
+pub struct Visit<const STATE_VERSION: u32 = 1>;
+
+/// The state of a visit.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct State {
+    /// The name of the customer.
+    pub host: Personal<String>,
+    /// The name of the guest.
+    pub guest: Personal<String>,
+}
+
+/// The commands of a visit.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+pub enum Command {
+    /// Begins it.
+    Visit {
+        /// The id of the customer.
+        customer: String,
+        /// The name of the customer.
+        host: Personal<String>,
+    },
+    /// Adds a guest.
+    Bring {
+        /// The name of the guest.
+        guest: Personal<String>,
+    },
+    /// Records an event without personal values.
+    Leave {},
+}
+
+/// The events of a visit.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+pub enum Event {
+    /// It has begun.
+    Visited {
+        /// The name of the customer.
+        host: Personal<String>,
+    },
+    /// A guest was added.
+    Brought {
+        /// The name of the guest.
+        guest: Personal<String>,
+    },
+    /// It has ended.
+    Left {},
+}
+
+fn about(of: &str, id: &str, value: &Personal<String>) -> Personal<String> {
+    Personal::about(of, id, value.get().cloned().unwrap_or_default())
+}
+
+impl<const STATE_VERSION: u32> Aggregate for Visit<STATE_VERSION> {
+    const TYPE: &'static str = "visit";
+    const STATE_VERSION: u32 = STATE_VERSION;
+    const COMMANDS: Commands = Commands { create: "Visit", update: Some("Bring"), delete: None };
+    const EVENTS: &'static [EventType] =
+        &[EventType::new("Visited", 1), EventType::new("Brought", 1), EventType::new("Left", 1)];
+
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn decide(_: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
+        Ok(vec![match command {
+            Command::Visit { customer, host } => Event::Visited { host: about("customer", &customer, &host) },
+            Command::Bring { guest } => Event::Brought { guest: about("guest", &context.new_id().to_string(), &guest) },
+            Command::Leave {} => Event::Left {},
+        }])
+    }
+
+    fn evolve(state: State, event: &Event) -> State {
+        match event.clone() {
+            Event::Visited { host } => State { host, ..state },
+            Event::Brought { guest } => State { guest, ..state },
+            Event::Left {} => state,
+        }
+    }
+}
