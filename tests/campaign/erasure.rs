@@ -25,7 +25,7 @@ use daybook_projection::Projections;
 use daybook_projector::{EventRange, Projecting};
 use daybook_settings::Environment;
 use daybook_table::AggregateKey;
-use daybook_test_support::log::{take_all, take_everything};
+use daybook_test_support::log::{capture_everything, take_everything};
 use daybook_test_support::names::Names;
 use daybook_test_support::row::uncompressed;
 use daybook_view_store::ViewStore;
@@ -52,7 +52,7 @@ const CRASHES: usize = 4;
 /// Runs the schedule of a seed and returns its log.
 pub(crate) fn run(seed: u64, verbose: bool) -> LogContents {
     in_virtual_time(async {
-        take_all();
+        capture_everything();
         let mut dice = Dice::new(seed, "erasure");
         let types = ["customer", "visit", "customer", "visit", "order"];
         let mut keys: Vec<_> = types.iter().zip(0..).map(|(of, id)| AggregateKey::new(*of, format!("{id}"))).collect();

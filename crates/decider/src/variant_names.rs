@@ -199,7 +199,6 @@ mod tests {
     }
 
     #[derive(Deserialize, JsonSchema)]
-    #[expect(dead_code, reason = "only its schema is read")]
     enum Colour {
         Red,
         /// With a description, its variants are a choice in the schema.
@@ -207,6 +206,7 @@ mod tests {
     }
 
     #[derive(Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is read")]
     struct Content {
         next: Option<Box<Content>>,
     }

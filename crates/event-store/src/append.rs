@@ -15,7 +15,7 @@ mod transaction;
 
 pub(crate) use self::batch::{Batch, FirstEvent};
 pub(crate) use self::call::AppendCall;
-pub(crate) use self::claims::ClaimHolders;
+pub(crate) use self::claims::{ClaimHolders, read_claim};
 pub use self::error::AppendError;
 pub(crate) use self::joint::NotBuilt;
 pub use self::transaction::{ImportWrite, NewEvents};

@@ -16,9 +16,9 @@
 //!   the same aggregate, and the transactions that they share; `contention`: races with other processes;
 //!   `in_flight`: the decisions whose events are not visible yet, and how long that can last.
 //! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events.
-//! - `append`: the transaction, and the meaning of its failures.
+//! - `append`: the transaction, and the meaning of its failures. `claim`: the aggregate that has a unique value.
 //! - `deadlines`: the commands that aggregates get at a time. `positions`: how far processes have handled the events of others.
-//! - `idempotency`: responses that are stored in the transaction of their command.
+//! - `idempotency`: responses that are stored in the transaction of their command; `stored_response`: their form.
 //! - `snapshot`: taking and reading snapshots.
 //! - `subject_keys`: the keys under which personal values are sealed; `opened`: the rows that contain such values.
 //! - `feed`: events of one aggregate, events of a type; `page`: their pages; `unreadable_row`: the rows that they leave
@@ -35,6 +35,7 @@ mod backoff;
 mod batch_get;
 pub mod cache;
 mod checksum;
+mod claim;
 mod contention;
 mod deadlines;
 mod error;
@@ -53,6 +54,7 @@ mod page;
 mod positions;
 mod snapshot;
 mod store;
+mod stored_response;
 mod subject_keys;
 mod transact;
 mod turns;
@@ -76,13 +78,14 @@ pub use cache::Loaded;
 pub use deadlines::{DeadlineMark, FoundDeadlines, StoredDeadline};
 pub use error::{Cause, StoreError};
 pub use feed::FeedEvent;
-pub use idempotency::{CommandResponse, IdempotencyKey, StoredResponse};
+pub use idempotency::IdempotencyKey;
 pub use in_flight::{ARRIVAL_TIME, CALL_TIMEOUT, SEND_WINDOW, SETTLE_WRITES};
 pub use load::{LoadOptions, LoadPolicy};
 pub use page::Page;
 pub use positions::{FoundPositions, PositionMove, StoredPosition};
 pub use snapshot::SnapshotOutcome;
 pub use store::{EventStore, StoreSettings, dynamodb_client, without_retries};
+pub use stored_response::{CommandResponse, StoredResponse};
 pub use subject_keys::{Sealing, SubjectKeys};
 pub use transact::{Decide, ResponseDetail, TransactError, TransactOptions, Transacted, Undecided};
 pub use unreadable_row::UnreadableRow;

@@ -1,7 +1,7 @@
 //! Captured log lines of the current thread. Each test has its own thread, so these are the lines of one test, even if
 //! several run concurrently.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
 use std::sync::Once;
 
@@ -15,6 +15,8 @@ use tracing_subscriber::layer::SubscriberExt;
 thread_local! {
     /// The lines since the thread last took them; `None` until it first takes them.
     static LINES: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+    /// Whether the lines of `DEBUG` of this workspace are captured too, and its spans.
+    static IS_EVERYTHING: Cell<bool> = const { Cell::new(false) };
 }
 
 struct ThreadLines;
@@ -44,7 +46,9 @@ pub fn take_all() -> Vec<Value> {
     CAPTURE.call_once(|| {
         let log = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(Level::DEBUG);
         let log = log.with_span_events(FmtSpan::CLOSE).with_writer(|| ThreadLines).finish();
-        let of_thread = dynamic_filter_fn(|_, _| LINES.with_borrow(Option::is_some));
+        let of_thread = dynamic_filter_fn(|metadata, _| {
+            (*metadata.level() <= Level::INFO || IS_EVERYTHING.get()) && LINES.with_borrow(Option::is_some)
+        });
         let log = log.with(of_thread.with_callsite_filter(|metadata| {
             let is_written = *metadata.level() <= Level::INFO || metadata.target().starts_with("daybook");
             if is_written { Interest::sometimes() } else { Interest::never() }
@@ -56,15 +60,20 @@ pub fn take_all() -> Vec<Value> {
     let written = LINES.replace(Some(Vec::new())).unwrap_or_default();
     let written = String::from_utf8(written).unwrap();
     let mut lines: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    lines.retain(|line| line["level"] != "DEBUG");
     for line in lines.iter_mut().filter_map(Value::as_object_mut) {
         line.retain(|name, _| name != "span" && name != "spans");
     }
     lines
 }
 
-/// The text of all lines since [`take_all`], also those of `DEBUG` of this workspace, and its spans with their fields. The capture
-/// ends.
+/// Begins a capture of all lines, also those of `DEBUG` of this workspace, and of its spans with their fields.
+pub fn capture_everything() {
+    take_all();
+    IS_EVERYTHING.set(true);
+}
+
+/// The text since [`capture_everything`]. The capture ends.
 pub fn take_everything() -> String {
+    IS_EVERYTHING.set(false);
     String::from_utf8(LINES.take().unwrap_or_default()).unwrap()
 }

@@ -209,7 +209,11 @@ fn add_completes_what_is_missing() {
     let (_parent, shop) = shop();
     run(&shop, &["add", "aggregate", "payment", "refund"]);
     let complete = files(&shop);
-    assert!(complete[LIB].contains("payment::Payment") && complete[LIB].contains("refund::Refund"), "{}", complete[LIB]);
+    assert!(
+        complete[LIB].contains("payment::Payment") && complete[LIB].contains("refund::Refund"),
+        "{}",
+        complete[LIB]
+    );
     fs::remove_file(shop.join("app/aggregates/golden/payment.json")).unwrap();
     let printed = run(&shop, &["add", "aggregate", "payment", "refund"]);
     let written: Vec<_> = printed.lines().filter(|line| line.starts_with("wrote ")).collect();

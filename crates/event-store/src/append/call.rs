@@ -14,8 +14,8 @@ use super::batch::Batch;
 use super::claims::failed_claims;
 use super::error::AppendError;
 use crate::error::{Cause, StoreError, cause, is_throttling};
-use crate::idempotency::{self, StoredResponse};
 use crate::in_flight::CALL_TIMEOUT;
+use crate::stored_response::{self, StoredResponse};
 use crate::subject_keys::Sealing;
 
 /// The call of an append after one version. It owns what it needs, so that several requests can wait for it.
@@ -167,7 +167,7 @@ fn of_reasons(key: &AggregateKey, items: &Items, reasons: &[CancellationReason])
 /// The response that is stored under a key that was used before.
 fn stored_response(key: &AggregateKey, reason: &CancellationReason) -> Result<Option<StoredResponse>, StoreError> {
     let used = reason.item().filter(|_| reason.code() == Some("ConditionalCheckFailed"));
-    used.map(|item| Ok(idempotency::read(key, item.clone())?.0)).transpose()
+    used.map(|item| Ok(stored_response::read(key, item.clone())?.0)).transpose()
 }
 
 /// The conflict, with the version that the failed condition returned; 0 when there is no metadata.

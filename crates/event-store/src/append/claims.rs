@@ -1,4 +1,8 @@
-//! The claims of an append, and the aggregate that has a claim.
+//! The rows of claims: items of the transaction by the difference of claims, each on condition of its holder, and the meaning
+//! of their failed conditions.
+//!
+//! Invariant: the row of a claim has one holder, and exists exactly while the state of that aggregate has the claim. After a
+//! change of `Aggregate::claims`, that holds again when `daybook claims rebuild` has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +17,6 @@ use super::error::AppendError;
 use crate::checksum::seal;
 use crate::error::{Cause, StoreError};
 use crate::item::{Item, row_key};
-use crate::store::EventStore;
 use crate::subject_keys::Sealing;
 
 /// What is known about claims of several aggregates.
@@ -141,21 +144,9 @@ pub(super) fn failed_claims(claims: &[(Claim, bool)], reasons: &[CancellationRea
 }
 
 /// The row of a claim.
-fn read_claim(claim: &Claim, row: Item) -> Result<ClaimItem, StoreError> {
+pub(crate) fn read_claim(claim: &Claim, row: Item) -> Result<ClaimItem, StoreError> {
     serde_dynamo::from_item(row).map_err(|error| StoreError::Corrupt {
         item: format!("a claim of the name {}", claim.name()),
         source: error.into(),
     })
-}
-
-impl EventStore {
-    /// The row of a claim, with a strongly consistent read.
-    pub async fn claim(&self, claim: &Claim) -> Result<Option<ClaimItem>, StoreError> {
-        let stored = self.sealing.stored_claim(claim).await?;
-        let key = row_key(keys::claim_pk(&stored), keys::CLAIM.to_owned());
-        let get = self.client.get_item().table_name(&self.settings.table_name).set_key(Some(key));
-        let output = get.consistent_read(true).send().await;
-        let output = output.map_err(|error| StoreError::of_call("read a claim", error))?;
-        output.item.map(|row| read_claim(claim, row)).transpose()
-    }
 }

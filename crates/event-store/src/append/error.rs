@@ -3,8 +3,8 @@
 use daybook_decider::{AggregateKey, Claim, Need};
 
 use crate::error::{Cause, StoreError};
-use crate::idempotency::StoredResponse;
 use crate::limits::TooLarge;
+use crate::stored_response::StoredResponse;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {

@@ -10,9 +10,10 @@ use crate::append::{Batch, ClaimHolders, NotBuilt};
 use crate::cache::Loaded;
 use crate::error::StoreError;
 use crate::event_stream::EventStream;
-use crate::idempotency::{CommandResponse, ResponseToStore};
+use crate::idempotency::ResponseToStore;
 use crate::in_flight::DecisionInFlight;
 use crate::limits::TooLarge;
+use crate::stored_response::CommandResponse;
 use crate::subject_keys::{Keys, MAX_SUBJECTS, SubjectKey, stack_key_for};
 
 /// A decision that is ready to be appended.

@@ -12,8 +12,8 @@ use crate::append::FirstEvent;
 use crate::backoff::Backoff;
 use crate::error::StoreError;
 use crate::fold::COMMIT_TIME;
-use crate::idempotency::StoredResponse;
 use crate::item::event_item;
+use crate::stored_response::StoredResponse;
 
 impl<D: Decide> Transaction<'_, D> {
     /// The result of the append in doubt that is stored, if one is. Makes no call if no append with events is in doubt.
