@@ -52,6 +52,7 @@ impl Follows<Customer> for Names {
     fn changes(_: &Known, event: &FollowedEvent<'_, Event>, _: &Known) -> Vec<(String, Personal<String>)> {
         match event.event {
             Event::Registered { name, .. } => vec![(event.aggregate_id.to_owned(), name.clone())],
+            Event::Forgotten {} => vec![(event.aggregate_id.to_owned(), Personal::forgotten())],
             _ => Vec::new(),
         }
     }
