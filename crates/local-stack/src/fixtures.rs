@@ -32,6 +32,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The end of the name of an event that creates an aggregate: no other response to it is recorded than that it does.
 const CREATION: &str = "-create.json";
 
+/// The types of the problems of a request whose aggregate type or command has changed.
+const OUTDATED: [&str; 4] = ["unknown-type", "unknown-command", "invalid-command", "bad-body"];
+
 const LEFT_OUT: &str = "no request was written, because `authorize` denies the creation to anonymous callers, and to those without \
      groups. If others may create one, copy the request of another type, and add a caller to its `requestContext`, such as \
      \"authorizer\": {\"jwt\": {\"claims\": {\"sub\": \"ann\", \"cognito:groups\": \"[staff]\"}}}";
@@ -136,7 +139,8 @@ async fn delete_creations(sender: &Sender, folder: &Path) -> Result<(), Box<dyn 
     for path in events(folder)? {
         let response = sender.send(&read(&path)?).await?;
         let answer = path.with_extension("answer.json");
-        let is_outdated = response["statusCode"] == 400 || response["statusCode"] == 404;
+        let body = response["body"].as_str().unwrap_or_default();
+        let is_outdated = OUTDATED.iter().any(|problem| body.contains(&format!("urn:daybook:problem:{problem}\"")));
         if is_outdated && path.to_string_lossy().ends_with(CREATION) && answer.exists() {
             fs::remove_file(&path)?;
             fs::remove_file(answer)?;

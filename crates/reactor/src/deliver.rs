@@ -44,7 +44,11 @@ impl Reactor {
 
     /// A command of a process, or to it. Its personal values without a subject are about the process, and it has none about
     /// subjects that are forgotten, so that it is decided without them.
-    pub(crate) async fn known(&self, process: &AggregateKey, command: CommandRequest) -> Result<CommandRequest, Failure> {
+    pub(crate) async fn known(
+        &self,
+        process: &AggregateKey,
+        command: CommandRequest,
+    ) -> Result<CommandRequest, Failure> {
         let data = personal::attributed(command.data, (&process.aggregate_type, &process.id));
         let data = self.store.without_forgotten(data.map_err(Failure::Permanent)?).await?;
         Ok(CommandRequest { data, ..command })

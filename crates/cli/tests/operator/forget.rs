@@ -6,14 +6,14 @@ use std::time::Duration;
 use aggregates::customer::{self, Customer};
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_cli::operator::Exit;
+use daybook_consumer::{BusMessage, Changes, Consumer, ConsumerFunction, HandleError, RowKey, Rows};
 use daybook_decider::{
     Access, Aggregate, Authorization, Caller, Claim, Commands, Context, Decision, EventType, Registry,
 };
-use daybook_table::AggregateKey;
-use daybook_consumer::{BusMessage, Changes, Consumer, ConsumerFunction, HandleError, RowKey, Rows};
 use daybook_function_runtime::aws_config_at;
 use daybook_projection::Projections;
 use daybook_projector::{EventRange, Projecting};
+use daybook_table::AggregateKey;
 use daybook_test_support::names::Names;
 use daybook_test_support::row::{sealed, text};
 use daybook_test_support::table::{KEYS_TABLE, TABLE};

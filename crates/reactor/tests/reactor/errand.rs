@@ -209,6 +209,7 @@ impl Reacts<Postbox> for Errand {
             _ => "open".to_owned(),
         };
         let outcome = answer.rejection.map_or("accepted", |rejection| &*rejection.name);
-        (!name.starts_with("quiet")).then(|| Command::Hear { text: format!("{name}: {outcome}"), by: Personal::default() })
+        (!name.starts_with("quiet"))
+            .then(|| Command::Hear { text: format!("{name}: {outcome}"), by: Personal::default() })
     }
 }

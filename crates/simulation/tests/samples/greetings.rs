@@ -61,10 +61,13 @@ fn process_is_not_handed_the_name_of_somebody_who_was_forgotten() {
     simulate(Registry::new().with::<Customer>().and_then(Registry::with::<Greeting>))
         .clients(2, |random| {
             let [email, name] = ["ann@example.com", "Ann"].map(|text| Personal::new(text.to_owned()));
-            Request::to::<Customer>("1", &match random.below(2) {
-                0 => customer::Command::RegisterCustomer { email, name },
-                _ => customer::Command::ForgetCustomer {},
-            })
+            Request::to::<Customer>(
+                "1",
+                &match random.below(2) {
+                    0 => customer::Command::RegisterCustomer { email, name },
+                    _ => customer::Command::ForgetCustomer {},
+                },
+            )
         })
         .finally(|world| world.states::<Greeting>().all(|is_late| !is_late))
         .seeds(300);
