@@ -10,8 +10,9 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::value::RawValue;
 
-use super::texts::NO_KEYS;
 use crate::error::{Cause, StoreError};
+
+pub(super) const NO_KEYS: &str = "this process has no keys; set KEYS_TABLE_NAME and PERSONAL_DATA_KEY";
 
 /// The keys of subjects by name: those that a text needs.
 pub(crate) type Keys = BTreeMap<String, SubjectKey>;

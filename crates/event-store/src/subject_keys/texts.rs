@@ -12,8 +12,6 @@ use crate::cache::Loaded;
 use crate::error::{Cause, StoreError};
 use crate::moment::Moment;
 
-pub(super) const NO_KEYS: &str = "this process has no keys; set KEYS_TABLE_NAME and PERSONAL_DATA_KEY";
-
 /// Opens and seals the personal values of texts, with the keys of a stack if it has some.
 #[derive(Clone, Debug, Default)]
 pub struct Sealing {
@@ -113,7 +111,7 @@ impl Sealing {
         match (&self.keys, subjects.first()) {
             (_, None) => Ok((Keys::new(), subjects)),
             (_, Some(none)) if none.is_empty() => Err(rejected("a personal value has no subject".to_owned())),
-            (None, Some(_)) => Err(rejected(NO_KEYS.to_owned())),
+            (None, Some(_)) => Err(rejected(sealing::NO_KEYS.to_owned())),
             (Some(subject_keys), Some(_)) => Ok(subject_keys.in_memory(subjects)),
         }
     }
@@ -128,7 +126,7 @@ impl Sealing {
 
     /// The write that forgets an aggregate.
     pub(crate) fn forget(&self, key: &AggregateKey, now: Timestamp) -> Result<TransactWriteItem, StoreError> {
-        let source = || StoreError::InvalidRequest { doing: "forget personal data", source: NO_KEYS.into() };
+        let source = || StoreError::InvalidRequest { doing: "forget personal data", source: sealing::NO_KEYS.into() };
         Ok(self.keys.as_ref().ok_or_else(source)?.forget(&key.to_string(), now))
     }
 }
