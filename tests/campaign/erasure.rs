@@ -216,7 +216,7 @@ impl Erasure {
     /// Forgets each customer again after these tables were restored to the time before it was forgotten.
     async fn forget_again(&mut self, tables: &[&str], live: &BTreeSet<AggregateKey>) {
         let (work, store) = (Arc::clone(&self.work), self.store(Arc::default()));
-        work.log.count(&format!("restored {tables:?}"));
+        work.log.count(&format!("restored {}", tables.join(" and ")));
         if !tables.contains(&KEYS_TABLE) {
             self.check_answers(&self.instance(0)).await;
         }

@@ -39,7 +39,9 @@ const MIN_SHARE: f64 = 0.021;
 const MAX_REPORTED_FAILURES: usize = 3;
 
 /// The kinds that must occur in a thousand schedules; otherwise the campaign does not cover them.
-const REQUIRED_KINDS: [&str; 148] = [
+const REQUIRED_KINDS: [&str; 163] = [
+    "KMS Failed",
+    "KMS Slow",
     "aggregate goes on in another shard",
     "aggregate resumed",
     "aggregate suspended",
@@ -76,6 +78,8 @@ const REQUIRED_KINDS: [&str; 148] = [
     "change returned to the queue",
     "claim held",
     "claim taken",
+    "customer forgotten",
+    "customer forgotten by a request",
     "damaged row Unreadable",
     "damaged row Unsendable",
     "database Conflict",
@@ -103,6 +107,14 @@ const REQUIRED_KINDS: [&str; 148] = [
     "dispatch accepted",
     "dispatch failed",
     "dispatch withdrawn",
+    "forgetting crash AfterCall(0)",
+    "forgetting crash AfterCall(1)",
+    "forgetting crash AfterCall(2)",
+    "forgetting crash AfterCall(3)",
+    "forgetting crash BeforeCall(0)",
+    "forgetting crash BeforeCall(1)",
+    "forgetting crash BeforeCall(2)",
+    "forgetting crash BeforeCall(3)",
     "function throttled",
     "input Missing",
     "input accepted",
@@ -168,6 +180,9 @@ const REQUIRED_KINDS: [&str; 148] = [
     "response lost",
     "response of the reactor lost",
     "response replayed",
+    "restored daybook-campaign",
+    "restored daybook-campaign and daybook-campaign-keys",
+    "restored daybook-campaign-keys",
     "ring that fails",
     "ringing relay crash",
     "row expired",
