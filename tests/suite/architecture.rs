@@ -219,6 +219,7 @@ const ARROWS: [(&str, &[&str]); 39] = [
             "daybook-event-store",
             "daybook-function-runtime",
             "daybook-local-aws",
+            "daybook-projection",
             "daybook-table",
             "daybook-view-store",
         ],

@@ -299,7 +299,8 @@ async fn messages_of_each_release_are_published_and_its_rows_verified() {
         assert_eq!(sorted(relayed(&outbox).await), sorted(published(&outbox)), "{release}");
 
         let (registry, store) = (aggregates::registry().unwrap(), instance.table.direct_store());
-        for of in ["account/1", "account/large", "todo/gone", "order/1", "reservation/1", "reservation/2"] {
+        for of in ["account/1", "account/large", "todo/gone", "order/1", "reservation/1", "reservation/2", "customer/1"]
+        {
             let model = registry.get(&key(of).aggregate_type).unwrap();
             let verified = store.admin().verify(model, &key(of), Timestamp::now()).await.unwrap();
             assert_eq!(verified.findings, vec![], "{release} {of}");

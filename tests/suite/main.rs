@@ -43,6 +43,7 @@ mod outages;
 mod panics;
 mod performance;
 mod personal_data;
+mod personal_history;
 mod personal_others;
 mod processes;
 mod races;

@@ -124,9 +124,6 @@ impl EventStore {
         page: &mut Page<T, C>,
         event: impl Fn(&mut T) -> (AggregateKey, &mut RecordedEvent),
     ) -> Result<(), StoreError> {
-        if self.sealing.0.is_none() {
-            return Ok(());
-        }
         let subjects = page.items.iter_mut().flat_map(|item| personal::subjects(event(item).1.data.text()));
         self.sealing.prepare(subjects.collect()).await?;
         let mut index = 0;

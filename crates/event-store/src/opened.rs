@@ -13,7 +13,7 @@ use crate::subject_keys::{Sealing, SubjectKey};
 impl EventStore {
     /// Opens the personal values of a row of an aggregate: an event, or a snapshot.
     pub async fn open_row(&self, key: &AggregateKey, row: &mut Item) -> Result<(), StoreError> {
-        if self.sealing.0.is_none() {
+        if self.sealing.keys.is_none() {
             return Ok(());
         }
         for name in ["data", "state"] {
@@ -31,21 +31,31 @@ impl EventStore {
     /// The same store without the keys: it reads and writes personal values as they are stored.
     #[must_use]
     pub fn sealed(self) -> Self {
-        Self { sealing: Sealing::default(), ..self }
+        Self { sealing: Sealing::leaving(), ..self }
     }
 
     /// Whether the personal data of an aggregate is forgotten; `None` if it has no key.
     pub async fn is_forgotten(&self, key: &AggregateKey) -> Result<Option<bool>, StoreError> {
-        match &self.sealing.0 {
+        match &self.sealing.keys {
             Some(keys) => keys.is_forgotten(&key.to_string()).await,
             None => Ok(None),
         }
     }
 
+    /// JSON in which each personal value has a subject, without the values about those that are forgotten.
+    pub async fn without_forgotten(&self, json: Json) -> Result<Json, StoreError> {
+        let subjects = personal::subjects(json.text());
+        let Some(subject_keys) = self.sealing.keys.as_ref().filter(|_| !subjects.is_empty()) else { return Ok(json) };
+        let (mut keys, missing) = subject_keys.in_memory(subjects);
+        keys.extend(subject_keys.fetch(&missing).await?);
+        let forgotten = keys.into_iter().filter(|(_, key)| matches!(key, SubjectKey::Forgotten));
+        Ok(forgotten.fold(json, |json, (subject, _)| personal::forgotten(json, &subject)))
+    }
+
     /// Ends the key of the personal data of an aggregate that is forgotten, as the append of the event has done, if a restore has
     /// brought it back.
     pub async fn end_key(&self, key: &AggregateKey) -> Result<(), StoreError> {
-        if let Some(keys) = &self.sealing.0 {
+        if let Some(keys) = &self.sealing.keys {
             keys.end(&key.to_string(), self.now()).await?;
         }
         self.forget(key);
@@ -54,7 +64,7 @@ impl EventStore {
 
     /// Forgets in memory what an append has forgotten. Cached states with such values are not current any more.
     pub(crate) fn forget(&self, key: &AggregateKey) {
-        if let Some(keys) = &self.sealing.0 {
+        if let Some(keys) = &self.sealing.keys {
             keys.remember(&key.to_string(), SubjectKey::Forgotten);
         }
         // It may have its history.

@@ -118,7 +118,7 @@ impl SubjectKeys {
 
     /// The keys of these subjects, of which those that do not exist are made. That of the stack is in memory then.
     pub(crate) async fn provide(&self, subjects: &BTreeSet<String>) -> Result<Keys, StoreError> {
-        self.stack_key().await?;
+        self.stack_key(Some(&self.kms_key)).await?;
         let subjects = &subjects.iter().filter(|subject| *subject != STACK_KEY).cloned().collect();
         let mut keys = self.fetch(subjects).await?;
         let new: Vec<_> = subjects.iter().filter(|subject| !keys.contains_key(*subject)).collect();
@@ -142,7 +142,7 @@ impl SubjectKeys {
             let subject = text(&row, attributes::PK).to_owned();
             let key = match row.get(KEY).and_then(|key| key.as_b().ok()) {
                 Some(sealed) => {
-                    self.stack_key().await?.open(&subject, sealed.as_ref()).map(Arc::new).map(SubjectKey::Live)
+                    self.stack_key(None).await?.open(&subject, sealed.as_ref()).map(Arc::new).map(SubjectKey::Live)
                 }
                 None if row.contains_key(FORGOTTEN_AT) => Ok(SubjectKey::Forgotten),
                 None => {
@@ -164,7 +164,7 @@ impl SubjectKeys {
     /// Makes the key of a subject, unless it has one.
     async fn make(&self, subject: &str) -> Result<Option<(String, SubjectKey)>, StoreError> {
         let (mut row, bytes) = (row_of(subject), random());
-        let sealed = self.stack_key().await?.seal(subject, &bytes);
+        let sealed = self.stack_key(None).await?.seal(subject, &bytes);
         row.insert(KEY.to_owned(), AttributeValue::B(Blob::new(sealed)));
         if !put_new(&self.client, &self.table_name, row).await? {
             return Ok(None);
@@ -184,8 +184,9 @@ impl SubjectKeys {
         in_memory.put(subject.to_owned(), (key, Moment::now()));
     }
 
-    async fn stack_key(&self) -> Result<&StackKey, StoreError> {
-        let read = || StackKey::read(&self.client, &self.table_name, &self.kms, &self.kms_key);
+    /// The key of the stack, which is made under a key of KMS if a stack has none yet.
+    async fn stack_key(&self, kms_key: Option<&str>) -> Result<&StackKey, StoreError> {
+        let read = || StackKey::read(&self.client, &self.table_name, &self.kms, kms_key);
         self.stack_key.get_or_try_init(read).await
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use daybook_console::is_of_this_machine;
 use daybook_decider::{Model, Registry};
-use daybook_event_store::{EventStore, StoreSettings};
+use daybook_event_store::{EventStore, Sealing, StoreSettings};
 use daybook_function_runtime::SdkConfig;
 use daybook_local_stack::CallMeter;
 use daybook_local_stack::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT, service_config};
@@ -155,7 +155,8 @@ impl Stack {
 
     pub async fn views(&self) -> Result<ViewStore, OperatorError> {
         let name = self.required("VIEWS_TABLE_NAME")?;
-        Ok(ViewStore::new(&self.config(DYNAMODB_ENDPOINT).await?, name))
+        // An operation reads how far the views are, and no values.
+        Ok(ViewStore::new(&self.config(DYNAMODB_ENDPOINT).await?, name).with_sealing(&Sealing::leaving()))
     }
 
     /// Whether the stack has processes, whose reactor also gets changed aggregates.

@@ -84,10 +84,11 @@ const GRANTS: [(&str, &[&str]); 4] = [
 ];
 
 /// The further permissions of each function that seals and opens personal data, with a key.
-const GRANTS_WITH_KEY: [&str; 6] = [
+const GRANTS_WITH_KEY: [&str; 7] = [
     "dynamodb:BatchGetItem on SubjectKeys.Arn",
     "dynamodb:GetItem on SubjectKeys.Arn",
     "dynamodb:PutItem on SubjectKeys.Arn",
+    "dynamodb:Scan on SubjectKeys.Arn",
     "dynamodb:UpdateItem on SubjectKeys.Arn",
     "kms:Decrypt on KmsKeyArn, arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/* if \
      StringEquals kms:EncryptionContext:daybook:table SubjectKeys",

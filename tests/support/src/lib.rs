@@ -12,6 +12,7 @@ pub mod fault_proxy;
 pub mod fragile;
 pub mod golden_rows;
 pub mod log;
+pub mod names;
 pub mod network;
 pub mod node;
 pub mod notebook;

@@ -37,8 +37,10 @@ pub struct TestTable {
     pub engine: LocalDynamoDb,
     /// A client of the engine. The proxy does not record its calls.
     pub raw: Client,
+    /// The KMS of its stores, which records calls too.
+    pub kms: FaultProxy,
     settings: StoreSettings,
-    kms: Server,
+    _kms: Server,
 }
 
 /// The KMS of all tests, whose key is always the same, so that each table can be opened again, also that of a release.
@@ -47,6 +49,12 @@ static KMS: LazyLock<Bus> = LazyLock::new(|| {
     bus.set_kms_key([7; 32]).unwrap();
     bus
 });
+
+/// A store with the keys of personal data, and the KMS at this URL.
+pub fn with_keys(store: EventStore, kms: &str) -> EventStore {
+    let environment = [("KEYS_TABLE_NAME", KEYS_TABLE), ("PERSONAL_DATA_KEY", "local")].into_iter().collect();
+    store.with_keys(&environment, &aws_config_at(kms)).unwrap()
+}
 
 impl TestTable {
     /// An empty table in memory.
@@ -64,8 +72,9 @@ impl TestTable {
         let proxy = FaultProxy::to(engine.url()).await.unwrap();
         let raw = Client::new(&aws_config_at(engine.url()));
         engine.create_table(KEYS_TABLE, "pk").unwrap();
-        let kms = Server::start(KMS.router()).await.unwrap();
-        let table = Self { proxy, engine, raw, settings, kms };
+        let server = Server::start(KMS.router()).await.unwrap();
+        let kms = FaultProxy::to(server.url()).await.unwrap();
+        let table = Self { proxy, engine, raw, kms, settings, _kms: server };
         table.direct_store().admin().create_table().await.unwrap();
         table
     }
@@ -81,19 +90,12 @@ impl TestTable {
     }
 
     fn store_at(&self, url: &str, settings: StoreSettings) -> EventStore {
-        let environment = [("KEYS_TABLE_NAME", KEYS_TABLE), ("PERSONAL_DATA_KEY", "local")].into_iter().collect();
-        let store = EventStore::new(&aws_config_at(url), settings);
-        store.with_keys(&environment, &aws_config_at(self.kms.url())).unwrap()
+        with_keys(EventStore::new(&aws_config_at(url), settings), self.kms.url())
     }
 
     /// A store with an empty cache, whose calls the proxy neither records nor fails.
     pub fn direct_store(&self) -> EventStore {
         self.store_at(self.engine.url(), self.settings.clone())
-    }
-
-    /// The URL of the KMS of its stores.
-    pub fn kms_url(&self) -> &str {
-        self.kms.url()
     }
 
     /// A view store whose calls go through the proxy. Creates its table if it does not exist.

@@ -117,7 +117,7 @@ impl Setup {
             ("TABLE_NAME", TABLE.to_owned()),
             ("KEYS_TABLE_NAME", KEYS_TABLE.to_owned()),
             ("PERSONAL_DATA_KEY", "local".to_owned()),
-            ("AWS_ENDPOINT_URL_KMS", self.table.kms_url().to_owned()),
+            ("AWS_ENDPOINT_URL_KMS", self.table.kms.url().to_owned()),
             ("EVENT_BUS_NAME", "main".to_owned()),
             ("EVENT_SOURCE", "daybook".to_owned()),
             ("DLQ_URL", self.queue_url()),

@@ -10,6 +10,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::value::RawValue;
 
+use super::texts::NO_KEYS;
 use crate::error::{Cause, StoreError};
 
 /// The keys of subjects by name: those that a text needs.
@@ -94,7 +95,7 @@ pub(super) fn open(text: &str, partition: &str, keys: &Keys) -> Result<Option<St
                 Some(RawValue::from_string(String::from_utf8(opened)?)?)
             }
             Some(SubjectKey::Forgotten) => None,
-            None => return Err(format!("the key of {subject} is missing").into()),
+            None => return Err(format!("a value about {subject} is sealed: {NO_KEYS}").into()),
         };
         Ok(Form { of, value, sealed: None }.text())
     })

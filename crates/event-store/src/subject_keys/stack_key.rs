@@ -56,15 +56,16 @@ impl StackKey {
         })
     }
 
-    /// The key of the stack, which the first process makes.
+    /// The key of the stack. Before there is any other row, the first process that writes makes it, under this key of KMS.
     pub(super) async fn read(
         client: &DynamoDb,
         table_name: &str,
         kms: &SdkConfig,
-        kms_key: &str,
+        kms_key: Option<&str>,
     ) -> Result<Self, StoreError> {
         let timeout = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build();
         let kms = Client::from_conf(aws_sdk_kms::config::Builder::from(kms).timeout_config(timeout).build());
+        let mut has_subjects = false;
         loop {
             let get = client.get_item().table_name(table_name).set_key(Some(row_of(STACK_KEY)));
             let row = get.consistent_read(true).send().await;
@@ -79,6 +80,16 @@ impl StackKey {
             }
             if row.is_some() {
                 return Err(damaged("its row has no key".into()));
+            }
+            let Some(kms_key) = kms_key.filter(|_| !has_subjects) else {
+                return Err(damaged(format!("{table_name} has keys of subjects, and no row {STACK_KEY}").into()));
+            };
+            let rows = client.scan().table_name(table_name).limit(1).consistent_read(true).into_paginator().items();
+            if let Some(found) = rows.send().next().await {
+                found.map_err(|error| StoreError::of_call("look for keys of personal data", error))?;
+                // Another process may have made it meanwhile.
+                has_subjects = true;
+                continue;
             }
             let bytes: [u8; KEY_BYTES] = random();
             let encrypt = kms.encrypt().key_id(kms_key).plaintext(Blob::new(bytes));

@@ -12,27 +12,42 @@ use crate::error::{Cause, StoreError};
 use crate::loaded::Loaded;
 use crate::moment::Moment;
 
-const NO_KEYS: &str = "this process has no keys; set KEYS_TABLE_NAME and PERSONAL_DATA_KEY";
+pub(super) const NO_KEYS: &str = "this process has no keys; set KEYS_TABLE_NAME and PERSONAL_DATA_KEY";
 
 /// Opens and seals the personal values of texts, with the keys of a stack if it has some.
 #[derive(Clone, Debug, Default)]
-pub struct Sealing(pub(crate) Option<Arc<SubjectKeys>>);
+pub struct Sealing {
+    pub(crate) keys: Option<Arc<SubjectKeys>>,
+    /// Whether values are read as they are stored. Otherwise a sealed one is an error without the keys.
+    leaves: bool,
+}
 
 impl Sealing {
-    /// Opens the personal values of texts, each in a partition. Without keys, they stay sealed, and who reads one gets an error.
+    pub(crate) fn with(keys: Option<Arc<SubjectKeys>>) -> Self {
+        Self { keys, leaves: false }
+    }
+
+    /// What leaves personal values as they are stored, for a reader that does not show them.
+    pub fn leaving() -> Self {
+        Self { keys: None, leaves: true }
+    }
+
+    /// Opens the personal values of texts, each in a partition.
     pub async fn open<'a>(&self, texts: impl Iterator<Item = (String, &'a mut Json)>) -> Result<(), StoreError> {
-        let Some(subject_keys) = &self.0 else { return Ok(()) };
+        if self.leaves {
+            return Ok(());
+        }
         let sealed: Vec<_> = texts.filter(|(_, json)| personal::contains(json.text())).collect();
         match sealed.is_empty() {
             true => Ok(()),
             // Boxed, so that calls without personal values are as small as before.
-            false => Box::pin(open_all(subject_keys, sealed)).await,
+            false => Box::pin(open_all(self.keys.as_deref(), sealed)).await,
         }
     }
 
     /// Takes keys into memory, as far as they exist.
     pub(crate) async fn prepare(&self, subjects: BTreeSet<String>) -> Result<(), StoreError> {
-        let Some(subject_keys) = &self.0 else { return Ok(()) };
+        let Some(subject_keys) = &self.keys else { return Ok(()) };
         let (_, missing) = subject_keys.in_memory(subjects);
         match missing.is_empty() {
             true => Ok(()),
@@ -47,7 +62,7 @@ impl Sealing {
     /// Whether a cached state may be used: the keys of all its values are in memory, so none of them was forgotten for longer than
     /// these keys live. A history has no text to check, so it is used only for as long after it was first cached, at `since`.
     pub(crate) fn is_current(&self, loaded: &Loaded, since: Option<Moment>) -> bool {
-        let Some(subject_keys) = &self.0 else { return true };
+        let Some(subject_keys) = &self.keys else { return true };
         if since.is_some_and(|since| !since.is_within(SubjectKeys::LIFETIME)) {
             return false;
         }
@@ -83,7 +98,7 @@ impl Sealing {
 
     /// A claim as it is stored, after [`keys`](Self::keys) had the key of the stack.
     pub(crate) fn prepared_claim(&self, claim: &Claim) -> Claim {
-        match &self.0 {
+        match &self.keys {
             Some(subject_keys) if claim.is_plain() => {
                 subject_keys.hashed(claim).expect("the caller has provided the key")
             }
@@ -95,7 +110,7 @@ impl Sealing {
     pub(crate) fn keys(&self, subjects: BTreeSet<String>) -> Result<(Keys, BTreeSet<String>), StoreError> {
         let rejected =
             |reason: String| StoreError::InvalidRequest { doing: "seal personal data", source: reason.into() };
-        match (&self.0, subjects.first()) {
+        match (&self.keys, subjects.first()) {
             (_, None) => Ok((Keys::new(), subjects)),
             (_, Some(none)) if none.is_empty() => Err(rejected("a personal value has no subject".to_owned())),
             (None, Some(_)) => Err(rejected(NO_KEYS.to_owned())),
@@ -105,7 +120,7 @@ impl Sealing {
 
     /// The keys of these subjects from the table, of which those that do not exist are made.
     pub(crate) async fn provide(&self, subjects: &BTreeSet<String>) -> Result<Keys, StoreError> {
-        match &self.0 {
+        match &self.keys {
             Some(subject_keys) => Box::pin(subject_keys.provide(subjects)).await,
             None => Ok(Keys::new()),
         }
@@ -114,13 +129,16 @@ impl Sealing {
     /// The write that forgets an aggregate.
     pub(crate) fn forget(&self, key: &AggregateKey, now: Timestamp) -> Result<TransactWriteItem, StoreError> {
         let source = || StoreError::InvalidRequest { doing: "forget personal data", source: NO_KEYS.into() };
-        Ok(self.0.as_ref().ok_or_else(source)?.forget(&key.to_string(), now))
+        Ok(self.keys.as_ref().ok_or_else(source)?.forget(&key.to_string(), now))
     }
 }
 
-async fn open_all(subject_keys: &SubjectKeys, sealed: Vec<(String, &mut Json)>) -> Result<(), StoreError> {
+async fn open_all(subject_keys: Option<&SubjectKeys>, sealed: Vec<(String, &mut Json)>) -> Result<(), StoreError> {
     let subjects = sealed.iter().flat_map(|(_, json)| personal::subjects(json.text())).collect();
-    let keys = subject_keys.existing(subjects).await?;
+    let keys = match subject_keys {
+        Some(subject_keys) => subject_keys.existing(subjects).await?,
+        None => Keys::new(),
+    };
     for (partition, json) in sealed {
         let corrupt = |source: Cause| StoreError::Corrupt { item: format!("a row of {partition}"), source };
         if let Some(opened) = sealing::open(json.text(), &partition, &keys).map_err(corrupt)? {
