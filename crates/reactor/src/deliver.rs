@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use daybook_decider::{AggregateKey, CommandRejection, CommandRequest, DomainRejection, Meta, Model};
+use daybook_decider::{AggregateKey, CommandRejection, CommandRequest, DomainRejection, Meta, Model, personal};
 use daybook_event_store::{
     CommandResponse, IdempotencyKey, LoadPolicy, StoredDeadline, TransactError, TransactOptions, Transacted,
 };
@@ -40,6 +40,18 @@ impl Reactor {
     pub(crate) fn model(&self, key: &AggregateKey) -> Result<&dyn Model, Failure> {
         let unknown = || Failure::Permanent(format!("no aggregate type {} is registered", key.aggregate_type));
         self.registry.get(&key.aggregate_type).ok_or_else(unknown)
+    }
+
+    /// A command of a process, or to it, without the personal values about subjects that are forgotten: it is decided without
+    /// them. Those without a subject are about the process.
+    pub(crate) async fn without_forgotten(
+        &self,
+        process: &AggregateKey,
+        command: CommandRequest,
+    ) -> Result<CommandRequest, Failure> {
+        let data = personal::attributed(command.data, (&process.aggregate_type, &process.id));
+        let data = self.store.without_forgotten(data.map_err(Failure::Permanent)?).await?;
+        Ok(CommandRequest { data, ..command })
     }
 
     /// Delivers commands, unless an outcome is stored under the key. Returns the outcome: the response, and the rejection if the

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::slice;
 
-use daybook_decider::{AggregateKey, CommandRequest, DeclaredDeadline, Model, personal};
+use daybook_decider::{AggregateKey, CommandRequest, DeclaredDeadline, Model};
 use daybook_event_store::{DeadlineMark, LoadOptions, StoredDeadline};
 use daybook_function_runtime::with_causes;
 use daybook_table::{DeadlineState, DueDeadline};
@@ -109,9 +109,7 @@ impl Reactor {
             let changed = format!("its target was {first}, and is {target} in this release: give it another name");
             return Err(Failure::Permanent(changed));
         }
-        let unwritable = |reason| Failure::Permanent(format!("dispatch {name} of {process}: {reason}"));
-        let data = personal::attributed(command.data.clone(), (&process.aggregate_type, &process.id));
-        let command = &CommandRequest { command: command.command.clone(), data: data.map_err(unwritable)? };
+        let command = &self.without_forgotten(process, command.clone()).await?;
         let delivery = Delivery {
             to,
             commands: slice::from_ref(command),

@@ -131,7 +131,10 @@ impl Reactor {
             UnreadableKind::Newer => Failure::Transient(with_causes(&error)),
             UnreadableKind::Corrupt | UnreadableKind::Panicked => Failure::Permanent(with_causes(&error)),
         })?;
-        let Some(Input { process, commands }) = input else { return Ok(()) };
+        let Some(Input { process, mut commands }) = input else { return Ok(()) };
+        for command in &mut commands {
+            *command = self.without_forgotten(&process, command.clone()).await?;
+        }
         let delivery = Delivery {
             to: &process,
             commands: &commands,

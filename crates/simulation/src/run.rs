@@ -267,9 +267,10 @@ impl<'p> Run<'p> {
             self.detail("it was withdrawn meanwhile, so the append fails");
             return Ok(());
         }
+        let before = self.world.table.forgotten.len();
         let (answer, changes) = self.world.table.append(decision, key)?;
-        for subject in std::mem::take(&mut self.world.table.forgotten) {
-            self.world.views.iter_mut().for_each(|view| view.forget(&subject));
+        for subject in &self.world.table.forgotten[before..] {
+            self.world.views.iter_mut().for_each(|view| view.forget(subject));
         }
         changes.into_iter().for_each(|change| self.detail(change));
         if attempt == Attempt::LoseAnswer {

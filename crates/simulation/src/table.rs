@@ -44,7 +44,7 @@ pub(crate) struct Table {
     claims: BTreeMap<Claim, AggregateKey>,
     /// The answers by `Idempotency-Key`.
     pub(crate) answers: BTreeMap<String, Answer>,
-    /// The subjects of personal values that were forgotten since this was last emptied.
+    /// The subjects of personal values that were forgotten, in this order.
     pub(crate) forgotten: Vec<String>,
 }
 
@@ -111,7 +111,13 @@ impl Table {
     pub(crate) fn decide(&self, request: &Request, now: Timestamp, random: u64) -> Result<Decision, NotAppended> {
         let own = &request.commands[0].0;
         let before = self.load(own)?;
-        let commands = request.commands.iter().map(|(to, command)| Addressed::new(to, std::slice::from_ref(command)));
+        let mut commands = request.commands.clone();
+        // The reactor leaves out what was forgotten since a command was set.
+        let of_reactor = commands.iter_mut().filter(|_| request.cause.is_some());
+        of_reactor.for_each(|(_, command)| {
+            self.forgotten.iter().for_each(|subject| forget(&mut command.data, subject));
+        });
+        let commands = commands.iter().map(|(to, command)| Addressed::new(to, std::slice::from_ref(command)));
         let commands: Vec<_> = commands.collect();
         let seed = Ulid::from_parts(now.as_millisecond() as u64, u128::from(random) << 16);
         let meta = Meta { actor: request.caller.actor().map(str::to_owned), ..Meta::default() };

@@ -57,9 +57,13 @@ async fn value_about_a_forgotten_subject_is_left_out_of_the_event() {
     setup.notes("box", &["sign"]).await;
     let store = setup.table.direct_store();
     store.end_key(&AggregateKey::new("guest", "1")).await.unwrap();
-    setup.begin("1", &[("sign-again", "box")]).await;
+    setup.begin("1", &[("sign-again", "box"), ("by", "box")]).await;
     assert!(!setup.hint(&setup.processes(), "1", "sign-again").await);
-    assert_eq!(setup.texts(&errand("1")).await, ["sign-again: accepted"]);
+    // That of a command is left out before it is decided.
+    assert_eq!(setup.texts(&errand("1")).await, ["sign-again: accepted", "by: Forgotten"]);
+    setup.notes("box", &["1/guest", "1/end"]).await;
+    assert!(!setup.changed(&setup.processes(), "box").await);
+    assert_eq!(setup.texts(&errand("1")).await[2..], ["end"]);
     let events = store.events(&postbox("box"), 2, 1).await.unwrap().items;
     assert_eq!(events[0].data.text(), r#"{"by":{"$personal":{"of":"guest/1"}}}"#);
 }

@@ -27,6 +27,8 @@ pub(crate) enum PostboxCommand {
         /// Has another order each time.
         #[serde(default, skip_serializing_if = "HashMap::is_empty")]
         marks: HashMap<u32, u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Personal<String>>,
     },
     Remove {},
 }
@@ -59,6 +61,9 @@ impl Aggregate for Postbox {
         match command {
             PostboxCommand::Open {} => Ok(vec![PostboxEvent::Opened {}]),
             PostboxCommand::Remove {} => Ok(vec![PostboxEvent::Removed {}]),
+            PostboxCommand::Put { by: Some(by), .. } if by.is_forgotten() => {
+                Err(Rejection::new("Forgotten", "nobody knows who it is by"))
+            }
             PostboxCommand::Put { note, .. } if note.starts_with("full") => Err(Rejection::new("Full", "it is full")),
             PostboxCommand::Put { note, .. } if note.starts_with("boom") => panic!("{note} cannot be put"),
             PostboxCommand::Put { note, .. } if note.starts_with("sign") => {
@@ -115,6 +120,8 @@ pub(crate) enum Command {
     },
     Hear {
         text: String,
+        #[serde(default)]
+        by: Personal<String>,
     },
 }
 
@@ -145,10 +152,11 @@ impl Aggregate for Errand {
         match command {
             Command::Begin { asks } => Ok(vec![Event::Begun { asks }]),
             Command::Ask { asks } => Ok(vec![Event::Asked { asks }]),
-            Command::Hear { text } => {
+            Command::Hear { text, by } => {
                 assert!(context.caller().is_system(), "only the system tells");
                 match text.as_str() {
                     "panic" => panic!("it cannot be heard"),
+                    "guest" if by.is_forgotten() => Ok(vec![]),
                     "reject" => Err(Rejection::new("Rejected", "it is not heard")),
                     "after-x" if !state.heard.contains(&"x".to_owned()) => Ok(vec![]),
                     _ => Ok(vec![Event::Heard { text }]),
@@ -174,7 +182,8 @@ impl Aggregate for Errand {
         let dispatch = |(name, to): &(String, String)| {
             let open = name.starts_with("open");
             let marks = if name.starts_with("map") { (0..20).map(|n| (n, n)).collect() } else { HashMap::new() };
-            let put = PostboxCommand::Put { note: name.clone(), marks };
+            let by = name.starts_with("by").then(|| Personal::about("guest", "1", name.clone()));
+            let put = PostboxCommand::Put { note: name.clone(), marks, by };
             let command = if open { PostboxCommand::Open {} } else { put };
             Dispatch::new::<Postbox>(name.clone(), to.clone(), &command)
         };
@@ -188,7 +197,8 @@ impl Reacts<Postbox> for Errand {
         let PostboxEvent::Put { note } = event.event else { return None };
         let (errand, text) = note.split_once('/')?;
         assert!(text != "unreadable", "{note} cannot be read");
-        let hear = Command::Hear { text: text.to_owned() };
+        let by = if text == "guest" { Personal::about("guest", "1", note.clone()) } else { Personal::default() };
+        let hear = Command::Hear { text: text.to_owned(), by };
         Some((errand.to_owned(), if text == "begin" { Command::Begin { asks: vec![] } } else { hear }))
     }
 
@@ -199,6 +209,7 @@ impl Reacts<Postbox> for Errand {
             _ => "open".to_owned(),
         };
         let outcome = answer.rejection.map_or("accepted", |rejection| &*rejection.name);
-        (!name.starts_with("quiet")).then(|| Command::Hear { text: format!("{name}: {outcome}") })
+        (!name.starts_with("quiet"))
+            .then(|| Command::Hear { text: format!("{name}: {outcome}"), by: Personal::default() })
     }
 }

@@ -5,6 +5,7 @@
 mod box_office;
 mod errors;
 mod fulfilments;
+mod greetings;
 mod holds;
 mod refunds;
 mod switches;
