@@ -22,10 +22,11 @@ mod tests;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use daybook_decider::personal::{self, Form};
 use daybook_decider::{Folded, Model};
 use daybook_event_store::StoreError;
-use daybook_event_store::internal::{Item, is_valid_checksum, text};
-use daybook_table::{AggregateKey, attributes, keys};
+use daybook_event_store::internal::{Item, is_valid_checksum, text, unpack};
+use daybook_table::{AggregateKey, StoredText, attributes, keys};
 use jiff::Timestamp;
 
 use self::deadlines::Deadlines;
@@ -99,6 +100,9 @@ impl Admin<'_> {
             while let Some(row) = pages.next().await {
                 let mut row = row.map_err(|error| StoreError::of_call("read an aggregate's rows", error))?;
                 let is_intact = is_valid_checksum(&row);
+                if has_open_value(&row) {
+                    rows.report.warn(text(&row, attributes::SK), Discrepancy::PlainText);
+                }
                 match self.store.open_row(key, &mut row).await {
                     // Its values stay sealed, which is reported.
                     Ok(()) | Err(StoreError::Corrupt { .. }) => rows.read(row, is_intact),
@@ -150,6 +154,16 @@ impl Admin<'_> {
             metadata => Ok(metadata?.map(|metadata| metadata.current_seq_num)),
         }
     }
+}
+
+/// Whether a row contains a value that is marked as personal and was not sealed.
+fn has_open_value(row: &Item) -> bool {
+    let is_open = |form: Form| if form.value.is_some() { Err(()) } else { Ok(String::new()) };
+    let texts = ["data", "state", "body"].iter().filter_map(|name| {
+        let stored = serde_dynamo::from_attribute_value::<_, StoredText>(row.get(*name)?.clone());
+        unpack(stored.ok()?).ok()
+    });
+    texts.into_iter().any(|text| personal::replace(&text, is_open).is_err())
 }
 
 /// All rows of one read, in the order of their sort keys.

@@ -1,8 +1,11 @@
 //! The claims: an aggregate has those of its state, and no others.
 
+use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::slice::from_ref;
 
-use daybook_decider::{Claim, Folded, Model, Registry};
+use daybook_decider::personal::{self, Form};
+use daybook_decider::{Claim, Folded, Json, Model, Registry};
 use daybook_event_store::StoreError;
 use daybook_event_store::internal::is_valid_checksum;
 use daybook_table::{AggregateKey, keys};
@@ -30,6 +33,17 @@ impl Admin<'_> {
         let nobody = taken.into_iter().map(|claim| (claim, "no aggregate".to_owned()));
         for (claim, holder) in nobody.chain(elsewhere.into_iter().map(|(claim, of)| (claim, of.to_string()))) {
             report.add(keys::claim_pk(&claim), Discrepancy::ClaimMissing { holder });
+        }
+        let (state, mut values) = (model.state(folded), BTreeSet::new());
+        let replaced = personal::replace(state.as_ref().map_or("", Json::text), |Form { value, .. }| {
+            let text = value.and_then(|value| serde_json::from_str::<String>(value.get()).ok());
+            values.extend(text.map(|text| text.to_lowercase()));
+            Ok::<_, Infallible>(String::new())
+        });
+        if replaced.is_ok_and(|replaced| replaced.is_some()) {
+            let mut claims = model.claims(folded).unwrap_or_default();
+            claims.retain(|claim| !claim.is_plain() && values.contains(&claim.value().to_lowercase()));
+            claims.iter().for_each(|claim| report.warn(keys::claim_pk(claim), Discrepancy::PlainClaim));
         }
         Ok(())
     }

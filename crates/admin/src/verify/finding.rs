@@ -56,6 +56,8 @@ pub enum Discrepancy {
     DeadlineStale,
     #[error("a personal value is stored in plain text: it was stored before its field was personal")]
     PlainText,
+    #[error("a claim contains a personal value in plain text: begin its name with personal-")]
+    PlainClaim,
     #[error("the state is forgotten, and the key of its personal data is there again: run daybook forget")]
     KeyRemains,
     #[error("the personal data is forgotten, and the state does not say so: run daybook forget")]
@@ -80,7 +82,7 @@ impl Discrepancy {
             Self::DiffersFromCode { .. } => "differs-from-code",
             Self::ClaimMissing { .. } | Self::ClaimStale { .. } => "claim",
             Self::DeadlineMissing { .. } | Self::DeadlineStale => "deadline",
-            Self::PlainText | Self::KeyRemains | Self::KeyEnded => "personal",
+            Self::PlainText | Self::PlainClaim | Self::KeyRemains | Self::KeyEnded => "personal",
             Self::UnknownRow => "unknown-row",
         }
     }
