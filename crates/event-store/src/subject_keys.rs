@@ -164,7 +164,7 @@ impl SubjectKeys {
     /// Makes the key of a subject, unless it has one.
     async fn make(&self, subject: &str) -> Result<Option<(String, SubjectKey)>, StoreError> {
         let (mut row, bytes) = (row_of(subject), random());
-        let sealed = self.stack_key(Some(&self.kms_key)).await?.seal(subject, &bytes);
+        let sealed = self.stack_key(None).await?.seal(subject, &bytes);
         row.insert(KEY.to_owned(), AttributeValue::B(Blob::new(sealed)));
         if !put_new(&self.client, &self.table_name, row).await? {
             return Ok(None);

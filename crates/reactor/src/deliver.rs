@@ -42,9 +42,9 @@ impl Reactor {
         self.registry.get(&key.aggregate_type).ok_or_else(unknown)
     }
 
-    /// A command of a process, or to it. Its personal values without a subject are about the process, and it has none about
-    /// subjects that are forgotten, so that it is decided without them.
-    pub(crate) async fn known(
+    /// A command of a process, or to it, without the personal values about subjects that are forgotten: it is decided without
+    /// them. Those without a subject are about the process.
+    pub(crate) async fn without_forgotten(
         &self,
         process: &AggregateKey,
         command: CommandRequest,

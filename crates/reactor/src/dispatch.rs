@@ -110,7 +110,7 @@ impl Reactor {
             let changed = format!("its target was {first}, and is {target} in this release: give it another name");
             return Err(Failure::Permanent(changed));
         }
-        let command = &self.known(process, command.clone()).await?;
+        let command = &self.without_forgotten(process, command.clone()).await?;
         let delivery = Delivery {
             to,
             commands: slice::from_ref(command),

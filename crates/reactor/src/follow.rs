@@ -133,7 +133,7 @@ impl Reactor {
         })?;
         let Some(Input { process, mut commands }) = input else { return Ok(()) };
         for command in &mut commands {
-            *command = self.known(&process, command.clone()).await?;
+            *command = self.without_forgotten(&process, command.clone()).await?;
         }
         let delivery = Delivery {
             to: &process,

@@ -65,7 +65,7 @@ impl StackKey {
     ) -> Result<Self, StoreError> {
         let timeout = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build();
         let kms = Client::from_conf(aws_sdk_kms::config::Builder::from(kms).timeout_config(timeout).build());
-        let mut has_subjects = kms_key.is_none();
+        let mut has_subjects = false;
         loop {
             let get = client.get_item().table_name(table_name).set_key(Some(row_of(STACK_KEY)));
             let row = get.consistent_read(true).send().await;
