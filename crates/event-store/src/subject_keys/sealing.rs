@@ -10,7 +10,6 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::value::RawValue;
 
-use super::texts::NO_KEYS;
 use crate::error::{Cause, StoreError};
 
 pub(super) const NO_KEYS: &str = "this process has no keys; set KEYS_TABLE_NAME and PERSONAL_DATA_KEY";
