@@ -50,7 +50,7 @@ pub(crate) async fn setup() -> (Setup, Vec<OutboxItem>, Vec<OutboxItem>) {
     send_to_queue(&setup, &[&first[2], &first[0], &others[0]], "MalformedDetail").await;
     send_text_to_queue(
         &setup,
-        r#"{"record":{"odd":true},"error":{"code":"UnreadableRecord","text":"NewImage"},"attempts":0}"#,
+        r#"{"record":{"odd":true},"error":{"code":"UnreadableRecord","text":"NewImage"},"attempts":0,"deadLetteredAt":"2026-11-21T00:00:00Z"}"#,
     )
     .await;
     send_to_queue(&setup, &[&first[1], &others[1]], "OversizedEntry").await;
