@@ -56,10 +56,8 @@ async fn command_is_sent_and_its_response_shown_as_it_is() {
     let claims = "<h3>Claims</h3><ul><li><code>personal-email:ann@example.com</code></li></ul>";
     visit.page("/aggregates/customer/1").await.has(claims).has("Ann@example.com");
     // Another one, whose key the console does not have in memory.
-    let register =
-        [("command", "RegisterCustomer"), ("id", "2"), ("data.email", "b@example.com"), ("data.name", "Bob")];
-    visit.submit("/command/customer", &register).await.has("201 Created");
-    visit.submit("/command/customer", &[("command", "ForgetCustomer"), ("id", "2")]).await.has("200 OK");
+    visit.post("/customer", &[], &json!({"id": "2", "email": "b@example.com", "name": "Bob"})).await;
+    visit.post("/customer/2/commands", &[], &json!({"command": "ForgetCustomer", "data": {}})).await;
     for page in ["/aggregates/customer/2", "/aggregates/customer/2?version=1", "/events?type=customer"] {
         visit.page(page).await.has("null").lacks("b@example.com").lacks("Bob");
     }
