@@ -279,9 +279,12 @@ struct Occurrences {
 
 #[test]
 fn repeated_seed_produces_the_same_log() {
-    // Those of erasure are left out: keys are random, and so are the rows of claims.
-    for seed in (0..12).filter(|seed| seed % 8 != 3) {
+    for seed in 0..12 {
         let (first, second) = (run(seed, true), run(seed, true));
+        // Keys of personal data are random, and so are the rows of claims.
+        if first.lines.iter().any(|line| line.contains("customer/")) {
+            continue;
+        }
         for (first, second) in first.lines.iter().zip(&second.lines) {
             assert_eq!(first, second, "seed {seed}");
         }
