@@ -121,7 +121,7 @@ def deploy(daybook, variables, *missing, stack="shop-staging", options=("--confi
 def check_deployment(daybook, variables, api):
     """Checks the deployed alarms, and the table, the bus and the queues of the local stack. The mappings read the emulator's table."""
     local = requests.get(f"http://127.0.0.1:{api}/_dev/environment").text
-    environment = os.environ | dict(re.findall(r"^export (\w+)='(.*)'$", local, re.MULTILINE)) | variables | {"STACK": STACK}
+    environment = os.environ | dict(re.findall(r"^export (\w+)='(.*)'$", local, re.MULTILINE)) | variables | {"STACK": "shop-staging"}
     command = [daybook, "check-deployment"]
     listed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
     checks = [name for name in re.findall("^would-check (.*?):", listed, re.MULTILINE) if name != "event-source-mappings"]
