@@ -281,10 +281,6 @@ struct Occurrences {
 fn repeated_seed_produces_the_same_log() {
     for seed in 0..12 {
         let (first, second) = (run(seed, true), run(seed, true));
-        // Keys of personal data are random, and so are the rows of claims.
-        if first.lines.iter().any(|line| line.contains("customer/")) {
-            continue;
-        }
         for (first, second) in first.lines.iter().zip(&second.lines) {
             assert_eq!(first, second, "seed {seed}");
         }
@@ -294,6 +290,8 @@ fn repeated_seed_produces_the_same_log() {
 
 /// Runs the schedules of a seed one after the other: of its parts, or of one part alone.
 fn run(seed: u64, verbose: bool) -> LogContents {
+    // Before the first one, because the order of tasks differs with it: a seed has the same schedule alone and after others.
+    daybook_test_support::log::install();
     let only = only();
     let mut contents = LogContents::default();
     for (name, part, (every, remainder)) in PARTS {

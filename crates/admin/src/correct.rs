@@ -82,9 +82,7 @@ impl Admin<'_> {
             }
         }
     }
-}
 
-impl Admin<'_> {
     /// The deadlines to set and to drop for an aggregate with this state.
     pub(crate) async fn deadlines_to_correct(
         &self,

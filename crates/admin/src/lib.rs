@@ -10,13 +10,14 @@
 //! - `index`: the positions of events without their data: the aggregates of a type, the events of a time window.
 //! - `progress`: the versions of aggregates and of their snapshots, and how far processes have handled their events.
 //! - `outbox`: the outbox rows of events, to send them again.
-//! - `rows`: the events of one aggregate, the rows of one event as they are stored, and every partition of the table.
+//! - `events`: the events of one aggregate. `rows`: the rows of one event, as they are stored, and every partition of the table.
 //! - `verify`: checks all rows of an aggregate.
 //! - `claims`: who has unique values. `correct`: corrections of claims and deadlines.
 //! - `import`: writes events that exist already, such as those of another table, and aggregates of a history file.
 
 mod claims;
 mod correct;
+mod events;
 mod handle;
 mod import;
 mod index;

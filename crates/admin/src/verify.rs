@@ -5,7 +5,7 @@
 //!
 //! In reading order:
 //! - `finding`: the possible findings, and all those of a verification.
-//! - `events`, `metadata`, `messages`, `snapshots`, `deadlines`: the checks of each kind of row against the others.
+//! - `events`, `metadata`, `messages`, `snapshots`, `deadlines`, `positions`: the checks of each kind of row against the others.
 //!   `claims`: those of unique values, whose rows are in partitions of their own.
 
 mod claims;
@@ -14,6 +14,7 @@ mod events;
 mod finding;
 mod messages;
 mod metadata;
+mod positions;
 mod snapshots;
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,8 @@ use self::events::Events;
 use self::finding::Report;
 pub use self::finding::{Discrepancy, Finding, Verified};
 use self::messages::Messages;
-use self::metadata::{MetadataRow, Positions};
+use self::metadata::MetadataRow;
+use self::positions::Positions;
 use self::snapshots::Snapshots;
 use crate::handle::Admin;
 

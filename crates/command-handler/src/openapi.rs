@@ -8,14 +8,15 @@
 //! - `aggregate_type`, `view`: what operations are about. Each endpoint makes its bodies of them.
 //! - `operation`: an endpoint as an operation. `parameters`: the parameters of requests.
 //! - `responses`: the responses that operations share.
-//! - `schemas`: the schemas, and the names of shared parts. `fixed`: sample values. `fixed.json`: the parts that depend on no
+//! - `schemas`: the schemas, and the names of shared parts. `sample`: sample values. `fixed.json`: the parts that depend on no
 //!   code: the gateway, the headers of responses, the members of problems.
 
 pub(crate) mod aggregate_type;
-pub(crate) mod fixed;
+mod fixed;
 mod operation;
 mod parameters;
 mod responses;
+pub(crate) mod sample;
 pub(crate) mod schemas;
 pub(crate) mod view;
 
@@ -25,9 +26,9 @@ use serde_json::{Value, json};
 
 use self::aggregate_type::AggregateType;
 pub use self::aggregate_type::execute;
-pub use self::fixed::ID;
 use self::fixed::fixed;
 use self::operation::{Operations, Subject};
+pub use self::sample::ID;
 pub use self::schemas::{Schemas, Variant, variants};
 use self::view::ViewSubject;
 

@@ -1,12 +1,12 @@
-//! A cache of the states that this process has folded, so that a warm command needs no read, and such a state.
+//! A cache of the states that this process has folded, so that a warm command needs no read.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use daybook_decider::{Folded, Json};
 use daybook_table::AggregateKey;
 use lru::LruCache;
 
+use crate::loaded::Loaded;
 use crate::moment::Moment;
 
 const MAX_ENTRIES: usize = 10_000;
@@ -88,19 +88,4 @@ impl fmt::Debug for Cache {
 
 fn weight(key: &AggregateKey, loaded: &Loaded) -> usize {
     key.aggregate_type.len() + key.id.len() + loaded.state.text().len() + loaded.folded.history_bytes()
-}
-
-/// An aggregate at some version, with its state as JSON. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Loaded {
-    /// The folded state, from which decisions and folds continue.
-    pub folded: Folded,
-    pub state: Arc<Json>,
-}
-
-impl Loaded {
-    /// The number of its events; 0 when it does not exist.
-    pub fn version(&self) -> u64 {
-        self.folded.version()
-    }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use daybook_decider::{AggregatePanic, Folded, Model, StateError, personal};
 use daybook_table::AggregateKey;
 
-use crate::cache::Loaded;
 use crate::error::{Cause, StoreError};
+use crate::loaded::Loaded;
 use crate::store::EventStore;
 
 /// An aggregate of one type in the store.

@@ -1,15 +1,16 @@
-//! The decisions in flight of this process: those whose events may still become visible, for up to [`SETTLE_WRITES`].
+//! The decisions in flight of this process: those whose events may still become visible.
 //!
 //! A feed ends before the oldest of them. Later decisions have later ids, so the feed skips no event of this process, even
 //! without a delay.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use daybook_table::Clock;
 use jiff::Timestamp;
 use tokio::time::Instant;
+
+use crate::settle::{ARRIVAL_TIME, SETTLE_WRITES};
 
 /// The decisions in flight. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -70,21 +71,3 @@ impl Drop for DecisionInFlight {
         }
     }
 }
-
-/// Maximum age of a decision when its transaction is sent. An older decision is made again, with a new time and new
-/// ids. This much time is used only by a process that stalls, or encodes megabytes on a small share of a CPU.
-pub const SEND_WINDOW: Duration = Duration::from_secs(2);
-
-/// Time limit of the call that sends a transaction. DynamoDB responds within milliseconds; the first call of a process
-/// takes up to a second, because it opens the connection. A transaction is sent once: if its outcome is unknown, the
-/// next attempt is a new decision on the same version, and only one of the two can be stored.
-pub const CALL_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Time for which a call may still take effect after its sender has stopped waiting: the call may be on its way through
-/// the network, or DynamoDB may have begun the transaction, which it then finishes. It matters only if the sender
-/// cannot make another attempt, because its time is over or its process has ended.
-pub const ARRIVAL_TIME: Duration = Duration::from_secs(1);
-
-/// The longest time between the decision on an event, which is its time and the time of its id, and the moment when
-/// its rows are visible to a strongly consistent read.
-pub const SETTLE_WRITES: Duration = SEND_WINDOW.saturating_add(CALL_TIMEOUT).saturating_add(ARRIVAL_TIME);

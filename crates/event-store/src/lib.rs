@@ -13,9 +13,10 @@
 //! The modules that the functions use, in reading order:
 //! - `store`: the [`EventStore`] and its settings.
 //! - `transact`: load, decide and append, repeated until no other writer is faster; `turns`: the order of requests for
-//!   the same aggregate, and the transactions that they share; `contention`: races with other processes;
-//!   `in_flight`: the decisions whose events are not visible yet, and how long that can last.
-//! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events.
+//!   the same aggregate, and the transactions that they share; `contention`: races with other processes; `settle`: the
+//!   time after which a write is visible or never will be; `in_flight`: the decisions whose events are not visible yet.
+//! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events; `loaded`: the
+//!   result.
 //! - `append`: the transaction, and the meaning of its failures. `claim`: the aggregate that has a unique value.
 //! - `deadlines`: the commands that aggregates get at a time. `positions`: how far processes have handled the events of others.
 //! - `idempotency`: responses that are stored in the transaction of their command; `stored_response`: their form.
@@ -47,11 +48,13 @@ mod in_flight;
 mod item;
 pub mod limits;
 mod load;
+mod loaded;
 mod moment;
 mod opened;
 mod packing;
 mod page;
 mod positions;
+mod settle;
 mod snapshot;
 mod store;
 mod stored_response;
@@ -74,15 +77,15 @@ pub mod internal {
 }
 
 pub use append::AppendError;
-pub use cache::Loaded;
 pub use deadlines::{DeadlineMark, FoundDeadlines, StoredDeadline};
 pub use error::{Cause, StoreError};
 pub use feed::FeedEvent;
 pub use idempotency::IdempotencyKey;
-pub use in_flight::{ARRIVAL_TIME, CALL_TIMEOUT, SEND_WINDOW, SETTLE_WRITES};
 pub use load::{LoadOptions, LoadPolicy};
+pub use loaded::Loaded;
 pub use page::Page;
 pub use positions::{FoundPositions, PositionMove, StoredPosition};
+pub use settle::{ARRIVAL_TIME, CALL_TIMEOUT, SEND_WINDOW, SETTLE_WRITES};
 pub use snapshot::SnapshotOutcome;
 pub use store::{EventStore, StoreSettings, dynamodb_client, without_retries};
 pub use stored_response::{CommandResponse, StoredResponse};

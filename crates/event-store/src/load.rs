@@ -4,10 +4,10 @@ use daybook_decider::{Folded, Model};
 use daybook_table::{AggregateKey, keys};
 use futures_util::future::try_join;
 
-use crate::cache::Loaded;
 use crate::error::StoreError;
 use crate::event_stream::EventStream;
 use crate::fold::QueriedEvents;
+use crate::loaded::Loaded;
 use crate::store::EventStore;
 
 /// Maximum events that a load reads in parallel with the snapshot, when it does not know yet how many follow the

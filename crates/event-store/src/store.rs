@@ -20,8 +20,9 @@ use crate::cache::Cache;
 use crate::checksum;
 use crate::contention::Contention;
 use crate::error::{StoreError, if_condition_holds};
-use crate::in_flight::{InFlight, SETTLE_WRITES};
+use crate::in_flight::InFlight;
 use crate::item::{Item, row_key};
+use crate::settle::SETTLE_WRITES;
 use crate::subject_keys::{Sealing, SubjectKeys};
 use crate::turns::Turns;
 

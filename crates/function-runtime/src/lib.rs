@@ -4,6 +4,7 @@
 //! Invariant: a function that cannot start logs why and exits. It never starts and then fails its requests.
 
 mod aws;
+mod errors;
 mod failures;
 mod metrics;
 mod process;
@@ -12,7 +13,8 @@ pub mod traces;
 
 pub use aws::{aws_config, aws_config_at, aws_config_in_lambda};
 pub use aws_config::SdkConfig;
-pub use failures::{FailureCounter, shortened, tls_error, with_causes};
+pub use errors::{shortened, tls_error, with_causes};
+pub use failures::FailureCounter;
 pub use lambda_runtime::Error;
 pub use metrics::Metrics;
 pub use process::{export_spans, handle_invocations, log_failed_warm_up, log_levels, run};

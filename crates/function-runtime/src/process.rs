@@ -14,7 +14,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt, registry};
 
-use crate::failures::with_causes;
+use crate::errors::with_causes;
 use crate::metrics::Metrics;
 use crate::traces::SpanExporter;
 

@@ -42,6 +42,18 @@ pub fn take(target: &str) -> Vec<Value> {
 
 /// The lines of all crates, like [`take`].
 pub fn take_all() -> Vec<Value> {
+    install();
+    let written = LINES.replace(Some(Vec::new())).unwrap_or_default();
+    let written = String::from_utf8(written).unwrap();
+    let mut lines: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for line in lines.iter_mut().filter_map(Value::as_object_mut) {
+        line.retain(|name, _| name != "span" && name != "spans");
+    }
+    lines
+}
+
+/// Installs the capture in this process. Until a thread takes its lines, it captures none.
+pub fn install() {
     static CAPTURE: Once = Once::new();
     CAPTURE.call_once(|| {
         let log = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(Level::DEBUG);
@@ -57,13 +69,6 @@ pub fn take_all() -> Vec<Value> {
         tracing::subscriber::set_global_default(log).unwrap();
         tracing::callsite::rebuild_interest_cache();
     });
-    let written = LINES.replace(Some(Vec::new())).unwrap_or_default();
-    let written = String::from_utf8(written).unwrap();
-    let mut lines: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    for line in lines.iter_mut().filter_map(Value::as_object_mut) {
-        line.retain(|name, _| name != "span" && name != "spans");
-    }
-    lines
 }
 
 /// Begins a capture of all lines, also those of `DEBUG` of this workspace, and of its spans with their fields.

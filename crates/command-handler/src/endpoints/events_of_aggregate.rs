@@ -13,7 +13,7 @@ use super::endpoint::{Body, Endpoint, READ_PROBLEMS, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, default_limit, page, report_unreadable};
 use crate::api::Api;
 use crate::openapi::aggregate_type::events_json;
-use crate::openapi::fixed::ID;
+use crate::openapi::sample::ID;
 use crate::openapi::schemas::{Content, json_of};
 use crate::problem::{self, Problem};
 use crate::request::{PathParameters, QueryParameters, RequestReader};

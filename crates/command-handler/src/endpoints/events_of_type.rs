@@ -14,7 +14,7 @@ use super::endpoint::{Body, Endpoint, READ_PROBLEMS, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limit, page, report_unreadable};
 use crate::api::Api;
 use crate::openapi::aggregate_type::{AggregateType, ExampleOutcome};
-use crate::openapi::fixed::{ID, SETTLED};
+use crate::openapi::sample::{ID, SETTLED};
 use crate::openapi::schemas::{Content, Schemas, json_of, written_schema};
 use crate::problem::{self, Problem};
 use crate::request::{QueryParameters, RequestReader};

@@ -15,7 +15,7 @@ use super::request_headers::{IF_NONE_MATCH, READ_CORRELATION_ID};
 use crate::api::Api;
 use crate::etag::{etag, is_none_match};
 use crate::openapi::aggregate_type::ExampleOutcome;
-use crate::openapi::fixed::ID;
+use crate::openapi::sample::ID;
 use crate::openapi::schemas::{Content, json_of};
 use crate::problem::{self, Problem};
 use crate::request::{PathParameters, QueryParameters, RequestReader};

@@ -12,7 +12,7 @@ use daybook_table::keys;
 use schemars::Schema;
 use serde_json::{Value, json};
 
-use super::fixed::{ID, NOW, ulid};
+use super::sample::{ID, NOW, ulid};
 use super::schemas::{
     ID_CHARACTERS, Schemas, Variant, json_of, named, one_of_tagged, replace, upper_camel, variants, written_schema,
 };

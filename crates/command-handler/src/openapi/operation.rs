@@ -5,7 +5,8 @@ use daybook_decider::{Model, Registry};
 use serde_json::{Map, Value, json};
 
 use super::aggregate_type::AggregateType;
-use super::fixed::{ID, fixed, headers};
+use super::fixed::{fixed, headers};
+use super::sample::ID;
 use super::schemas::{Content, Schemas, reference, referred_name};
 use super::view::ViewSubject;
 use super::{parameters, responses};

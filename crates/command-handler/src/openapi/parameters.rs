@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::fixed::{ID, ulid};
+use super::sample::{ID, ulid};
 use super::schemas::{id_schema, in_document, reference, without_null};
 use super::view::ViewSubject;
 use crate::endpoints;

@@ -6,7 +6,7 @@ use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::fixed::ID;
+use super::sample::ID;
 
 pub(crate) struct Content {
     pub(crate) schema: Value,

@@ -5,7 +5,7 @@ use daybook_projection::{MAX_KEY, ProjectionModel};
 use serde_json::{Map, Value, json};
 
 use super::aggregate_type::AggregateType;
-use super::fixed::ID;
+use super::sample::ID;
 use super::schemas::{Schemas, upper_camel};
 
 pub(crate) struct ViewSubject<'a> {

@@ -14,7 +14,7 @@ use super::batch::Batch;
 use super::claims::failed_claims;
 use super::error::AppendError;
 use crate::error::{Cause, StoreError, cause, is_throttling};
-use crate::in_flight::CALL_TIMEOUT;
+use crate::settle::CALL_TIMEOUT;
 use crate::stored_response::{self, StoredResponse};
 use crate::subject_keys::Sealing;
 

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 
 use super::codec::StoredSnapshot;
 use super::put::Replaces;
-use crate::cache::Loaded;
 use crate::error::{StoreError, if_condition_holds};
 use crate::event_stream::EventStream;
 use crate::item::{row_key, text};
 use crate::load::LoadOptions;
+use crate::loaded::Loaded;
 use crate::store::EventStore;
 use crate::{checksum, limits};
 
@@ -45,6 +45,27 @@ impl EventStore {
         let stream = self.stream(model, key);
         stream.store_snapshot(&stream.load(LoadOptions::default()).await?, Replaces::Older, now).await
     }
+
+    /// Stores the aggregate's current state as its snapshot, folded from the first event without any snapshot, and
+    /// replaces even one of the same event. It also deletes the kept snapshots that this release would use, once
+    /// all events are folded.
+    pub async fn rebuild_snapshot(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        now: Timestamp,
+    ) -> Result<SnapshotOutcome, StoreError> {
+        if model.full_history() {
+            return Ok(SnapshotOutcome::NotNeeded);
+        }
+        let stream = self.stream(model, key);
+        let loaded = stream.load(LoadOptions::REBUILD).await?;
+        // Only now: when an event cannot be read, a kept snapshot may be all that is left of the events before it.
+        if loaded.version() > 0 {
+            stream.delete_kept_snapshots().await?;
+        }
+        stream.store_snapshot(&loaded, Replaces::OlderOrSame, now).await
+    }
 }
 
 impl EventStream<'_> {
@@ -69,32 +90,7 @@ impl EventStream<'_> {
         let stored = self.put_snapshot(&latest, replaces, now).await?;
         Ok(if stored { SnapshotOutcome::Taken { version } } else { SnapshotOutcome::NotNewer })
     }
-}
 
-impl EventStore {
-    /// Stores the aggregate's current state as its snapshot, folded from the first event without any snapshot, and
-    /// replaces even one of the same event. It also deletes the kept snapshots that this release would use, once
-    /// all events are folded.
-    pub async fn rebuild_snapshot(
-        &self,
-        model: &dyn Model,
-        key: &AggregateKey,
-        now: Timestamp,
-    ) -> Result<SnapshotOutcome, StoreError> {
-        if model.full_history() {
-            return Ok(SnapshotOutcome::NotNeeded);
-        }
-        let stream = self.stream(model, key);
-        let loaded = stream.load(LoadOptions::REBUILD).await?;
-        // Only now: when an event cannot be read, a kept snapshot may be all that is left of the events before it.
-        if loaded.version() > 0 {
-            stream.delete_kept_snapshots().await?;
-        }
-        stream.store_snapshot(&loaded, Replaces::OlderOrSame, now).await
-    }
-}
-
-impl EventStream<'_> {
     /// Deletes the kept snapshots of this state version, and damaged ones. Those of other releases stay.
     async fn delete_kept_snapshots(&self) -> Result<(), StoreError> {
         let mut rows = self.kept_snapshots().into_paginator().items().send();

@@ -14,8 +14,8 @@ use crate::append::{AppendCall, AppendError, ClaimHolders, FirstEvent};
 use crate::backoff::Backoff;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
-use crate::in_flight::SEND_WINDOW;
 use crate::load::{LoadOptions, LoadPolicy};
+use crate::settle::SEND_WINDOW;
 use crate::turns::{Group, Place, Turn};
 
 /// The commands of one request, from its place in the queue of the aggregate to the result.

@@ -24,7 +24,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::context::TraceContext;
 use super::recorder::{AttributeValue, EndedSpans, RecordedSpan, SpanRecorder};
-use crate::failures::with_causes;
+use crate::errors::with_causes;
 
 /// Maximum time that an export takes, and so the maximum delay of an invocation. It is shorter than the time that each
 /// function leaves between its own deadline and Lambda's; the command handler leaves the least, 500 ms.
