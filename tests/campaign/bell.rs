@@ -15,7 +15,7 @@ pub(crate) fn registry() -> Registry {
     REGISTRY.clone()
 }
 
-/// Those of an earlier release, whose visits have another state.
+/// The same aggregates in an earlier release, in which the state of visits has version 1.
 pub(crate) fn earlier_registry() -> &'static Registry {
     static REGISTRY: LazyLock<Registry> = LazyLock::new(|| of_bells().with::<Visit<1>>().expect("its names are valid"));
     &REGISTRY

@@ -299,7 +299,7 @@ impl Service for Connection {
             let service = Arc::clone(&database);
             let effect = tokio::spawn(async move {
                 sleep(arrives).await;
-                service.check_sealed(&call);
+                service.check_personal_data(&call);
                 let response = match service.torn.get() {
                     Some(tables) => tables.execute(&service.engine, &call).await,
                     None => service.engine.call(&call.operation, &call.body),
@@ -396,7 +396,7 @@ impl Inner {
 
     /// No call contains a personal value in plain text: neither those that write, nor those that look for a claim. A key is
     /// read consistently, so that one that has ended is not read any more.
-    fn check_sealed(&self, call: &AwsCall) {
+    fn check_personal_data(&self, call: &AwsCall) {
         let reads_key = call.operation.contains("Get") && call.body.contains(KEYS_TABLE);
         let is_consistent = !reads_key || call.body.contains("\"ConsistentRead\":true");
         self.log.expect(is_consistent, || format!("{}: {}", call.operation, call.body));

@@ -1,15 +1,15 @@
-//! The schedules of erasure: writers, as in [`schedule`](crate::schedule), of customers and of visits that have their names, in two
+//! The schedules of erasure: writers, as in [`schedule`](crate::schedule), of customers and of visits with their names, in two
 //! releases. Then each customer is forgotten by processes that crash at any step, while others have its values and its key in
 //! memory. Then tables are restored, and each customer is forgotten again.
 //!
 //! Checked in each schedule:
-//! - A process that has forgotten a customer answers without its values at once, each other one 150 seconds later: in states of any
-//!   version, events, feeds, views, and responses to new and repeated requests. Before, a read has them or fails: a key that
+//! - A process that has forgotten a customer answers without its values at once, each other one 150 seconds later: in states of
+//!   any version, events, feeds, views, and responses to new and repeated requests. Before, a read has them or fails: a key that
 //!   cannot be read does not count as ended.
 //! - No personal value is in plain text in a call, a row, a record of the stream, a message, a log line or a span, at any time;
 //!   the keys of the customers end, and their claims are released.
-//! - Keys that are not restored stay ended. `verify` finds each customer whose restored state and key disagree, and nothing once it
-//!   is forgotten again.
+//! - Keys that are not restored stay ended. `verify` finds each customer whose restored state and key disagree, and nothing once
+//!   it is forgotten again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,12 +25,13 @@ use daybook_projection::Projections;
 use daybook_projector::{EventRange, Projecting};
 use daybook_settings::Environment;
 use daybook_table::AggregateKey;
+use daybook_test_support::commands::deadline;
 use daybook_test_support::log::{capture_everything, take_everything};
 use daybook_test_support::names::Names;
 use daybook_test_support::row::uncompressed;
 use daybook_view_store::ViewStore;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tower::ServiceExt;
 
 use crate::bell::{earlier_registry, registry};
@@ -133,8 +134,8 @@ impl Erasure {
         self.forget_again(tables, &live).await;
     }
 
-    /// Brings the values into the caches of processes. Each customer then exists, and a visit has its name, unless it was forgotten
-    /// before. Returns the customers that were not.
+    /// Brings the values into the caches of processes. Each customer then exists, and a visit has its name, unless it was
+    /// forgotten before. Returns the customers that were not.
     async fn warm_up(&mut self, processes: &[Instance], views: &ViewStore) -> BTreeSet<AggregateKey> {
         let mut live = BTreeSet::new();
         for customer in &self.customers.clone() {
@@ -250,7 +251,7 @@ impl Erasure {
         let model = projections.following("customer").next().unwrap();
         let ranges: BTreeMap<_, _> = self.customers.iter().map(|key| (key.clone(), EventRange::default())).collect();
         let projecting = Projecting { model, events: &events, views: &views };
-        let projected = projecting.project(ranges, Instant::now() + Duration::from_secs(60)).await.unwrap();
+        let projected = projecting.project(ranges, deadline()).await.unwrap();
         let is_done = projected.unfinished.is_empty() && projected.suspended.is_empty();
         self.work.log.expect(is_done, || format!("{projected:?}"));
     }

@@ -121,7 +121,7 @@ fn message_that_always_fails_holds_the_others_for_less_than_a_minute() {
 
 /// Its first invocation has no evidence: it fails after all others of its batch were sent.
 #[test]
-fn message_that_fails_last_of_its_batch_is_given_up_as_early_only_while_another_shard_sends() {
+fn message_that_fails_last_of_its_batch_is_given_up_within_a_minute_only_while_another_shard_sends() {
     let third_of_its_aggregate: Vec<_> = (1..=3).map(|seq| (0, seq)).chain((1..=300).map(|id| (id, 1))).collect();
     let of_another_shard: Vec<_> = (1_000..1_300).map(|id| (id, 1)).collect();
     let deliver = |shards: &[_]| deliver(shards, ("0-3", "InternalFailure"), Duration::ZERO).1;

@@ -96,8 +96,8 @@ pub(crate) struct Request {
     pub(crate) dice: Mutex<Dice>,
 }
 
-/// Executes a request in a process, which may have an earlier release, and records the result of each decision on it. Returns
-/// whether there is an answer.
+/// Executes a request in a process, and records the result of each decision on it. `is_earlier`: the process has the earlier
+/// release. Returns whether there is an answer.
 pub(crate) async fn execute(
     work: Arc<Work>,
     (store, is_earlier): (Arc<EventStore>, bool),

@@ -67,7 +67,8 @@ async fn value_belongs_to_one_aggregate_until_it_is_released() {
 #[tokio::test(flavor = "multi_thread")]
 async fn claim_costs_two_units_when_it_changes() {
     let instance = Instance::start().await;
-    // The keys of the stack, which the first customer makes, and of the customer, then as an aggregate without claims, and two units.
+    // The keys of the stack, which the first customer makes, and of the customer. Then as an aggregate without claims, and two
+    // units.
     instance.post("/customer", ann("1")).await.expect(201);
     assert_eq!(units(&instance), [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 9.0]);
     // One claim is released and one is taken.

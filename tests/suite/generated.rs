@@ -60,8 +60,8 @@ impl Endpoint {
     }
 }
 
-/// The acknowledged events, by path: `Null` for one that records a rejection, because the response does not contain it, and `None`
-/// for one that a process must have appended.
+/// The acknowledged events, by path: `Null` for one that records a rejection, because the response does not contain it, and
+/// `None` for one that a process must have appended.
 #[derive(Default)]
 struct Acknowledged(BTreeMap<String, Vec<Option<Value>>>);
 

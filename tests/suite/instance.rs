@@ -21,6 +21,13 @@ pub(crate) fn settings() -> ApiSettings {
     ApiSettings::read(&Environment::default()).unwrap()
 }
 
+/// Moves the clock of the runtime forward. It then runs on, because calls over the network take time.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
 /// The Lambda context of an invocation with this much time left.
 pub(crate) fn time_left(time: Duration) -> Context {
     let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + time;

@@ -120,8 +120,7 @@ async fn rate_of_one_account(instance: &Instance, processes: &[Router], clients:
 async fn request_for_several_aggregates_is_not_starved_by_the_writers_of_one() {
     const SUBSCRIPTIONS: usize = 10;
     let instance = Instance::start().await;
-    let [theirs, ours] =
-        [(); 2].map(|()| router(Api::new(aggregates::registry().unwrap(), instance.table.store(), settings())));
+    let [theirs, ours] = [(); 2].map(|()| instance.beside());
     instance.post("/course", course()).await.expect(201);
     for number in 0..SUBSCRIPTIONS {
         instance.post("/student", json!({"id": format!("s{number}")})).await.expect(201);

@@ -27,17 +27,6 @@ const EMAIL: &str = "ann.example@example.com";
 /// The sort key of the first event.
 const FIRST: &str = "EVENT#000000000001";
 
-/// All rows of the tables, as text.
-async fn stored(instance: &Instance) -> String {
-    let mut text = String::new();
-    for table in instance.table.raw.list_tables().send().await.unwrap().table_names() {
-        let rows = instance.table.raw.scan().table_name(table).send().await.unwrap();
-        assert!(rows.last_evaluated_key().is_none());
-        text += &format!("{:?}", rows.items());
-    }
-    text
-}
-
 async fn get(router: &Router, path: &str) -> ApiResponse {
     send(router, Method::GET, path, &[], None).await
 }
@@ -55,7 +44,7 @@ async fn register(instance: &Instance, id: &str) {
 async fn values_are_sealed_in_rows_and_plain_for_callers() {
     let instance = Instance::start().await;
     register(&instance, "7").await;
-    let rows = stored(&instance).await;
+    let rows = instance.table.stored().await;
     assert!(!rows.contains(NAME) && !rows.contains(EMAIL) && rows.contains("sealed"), "{rows}");
     assert!(rows.contains("CLAIM#personal-email*#"), "{rows}");
     // Another process opens them with the same keys.
@@ -107,7 +96,7 @@ async fn forgotten_customer_is_null_for_every_caller() {
         let feed = get(router, "/events?type=CustomerRegistered").await.expect(200).body["events"].clone();
         assert_eq!(feed[0]["data"], json!({"email": null, "name": null}));
     }
-    assert!(!stored(&instance).await.contains("CLAIM#"), "the claim is released");
+    assert!(!instance.table.stored().await.contains("CLAIM#"), "the claim is released");
     instance.post("/customer/7", json!({"email": EMAIL})).await.expect(422);
     instance.post("/customer/7/commands", forget).await.expect(200);
     // The address is free.
@@ -120,7 +109,7 @@ async fn stored_response_is_sealed_and_forgotten_too() {
     let ann = || json!({"id": "7", "email": EMAIL, "name": NAME});
     let request = || request(Method::POST, "/customer", &[("idempotency-key", "k")], Some(ann()));
     instance.ask(request()).await.expect(201);
-    assert!(!stored(&instance).await.contains(NAME));
+    assert!(!instance.table.stored().await.contains(NAME));
     assert_eq!(instance.ask(request()).await.expect(201).body["state"]["name"], NAME);
     instance.post("/customer/7/commands", json!({"command": "ForgetCustomer"})).await.expect(200);
     assert_eq!(instance.ask(request()).await.expect(201).body["state"]["name"], Value::Null);
@@ -155,7 +144,7 @@ async fn views_are_sealed_and_forgotten() {
     let (instance, other) = with_view().await;
     register(&instance, "7").await;
     project(&instance).await;
-    let rows = stored(&instance).await;
+    let rows = instance.table.stored().await;
     assert!(rows.contains("names") && !rows.contains(NAME), "{rows}");
     let row = get(&instance.router, "/views/names/7").await.expect(200);
     assert_eq!(row.body["row"], json!({"name": NAME}));
@@ -225,9 +214,9 @@ async fn missing_keys_are_an_error_and_never_forgotten() {
         assert_eq!((&feed.body["events"], feed.body["unreadable"].as_array().unwrap().len()), (&json!([]), 1));
     }
     // A service that does not respond is available later.
-    let deaf = with_keys(instance.table.direct_store(), "http://127.0.0.1:9");
-    let deaf = router(Api::new(aggregates::registry().unwrap(), deaf, settings()));
-    get(&deaf, "/customer/7").await.expect(503);
+    let unreachable = with_keys(instance.table.direct_store(), "http://127.0.0.1:9");
+    let unreachable = router(Api::new(aggregates::registry().unwrap(), unreachable, settings()));
+    get(&unreachable, "/customer/7").await.expect(503);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,12 +8,12 @@ use axum::http::Method;
 use daybook_command_handler::{Api, router};
 use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Personal, Registry};
 use daybook_local_aws::dynamodb::LocalDynamoDb;
+use daybook_test_support::visit::about;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::time::{advance, pause, resume};
 
-use crate::instance::{Instance, send, settings};
+use crate::instance::{Instance, pass, send, settings};
 
 /// Guests of customer 7.
 struct Guestbook;
@@ -51,10 +51,7 @@ impl Aggregate for Guestbook {
     fn decide(_: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
         let is_known = |event: &&Event| matches!(event, Event::Signed { name } if !name.is_forgotten());
         Ok(vec![match command {
-            Command::Sign { name } => {
-                let name = Personal::about("customer", "7", name.get().cloned().unwrap_or_default());
-                Event::Signed { name }
-            }
+            Command::Sign { name } => Event::Signed { name: about("customer", "7", &name) },
             Command::Count {} => Event::Counted { known: context.history().iter().filter(is_known).count() },
         }])
     }
@@ -86,9 +83,7 @@ async fn history_with_a_forgotten_value_leaves_the_memory_after_150_seconds() {
     assert_eq!(count(&other).await, 1);
     instance.post("/customer/7/commands", json!({"command": "ForgetCustomer"})).await.expect(200);
     for (passed, known) in [(149, 1), (2, 0)] {
-        pause();
-        advance(Duration::from_secs(passed)).await;
-        resume();
+        pass(Duration::from_secs(passed)).await;
         assert_eq!(count(&other).await, known, "{passed} seconds later");
     }
 }

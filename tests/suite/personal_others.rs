@@ -12,9 +12,8 @@ use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::table::KEYS_TABLE;
 use daybook_test_support::visit::Visit;
 use serde_json::{Value, json};
-use tokio::time::{advance, pause, resume};
 
-use crate::instance::{Instance, request, send, settings};
+use crate::instance::{Instance, pass, request, send, settings};
 
 fn registry() -> Registry {
     Registry::new().with::<Customer>().unwrap().with::<Visit>().unwrap()
@@ -50,9 +49,7 @@ async fn value_about_another_aggregate_is_forgotten_at_once_here_and_after_150_s
     for (passed, host) in
         [(Duration::ZERO, json!("Ann")), (passed, json!("Ann")), (Duration::from_secs(2), json!(null))]
     {
-        pause();
-        advance(passed).await;
-        resume();
+        pass(passed).await;
         assert_eq!(leave(&other).await, host, "{passed:?} later");
     }
 }

@@ -42,7 +42,7 @@ impl GoldenFiles {
 
     /// Adds what is missing and, as with `GOLDEN=replace` in the environment, deletes the files of a type that is not registered any
     /// more, and writes those of one again that differ from the code. Files that contain a later version than 1 of an event or of
-    /// the state, or `reads`, stay: a release has stored such events.
+    /// the state, or `reads`, stay. A release that stored first versions only cannot be recognized: do not use it then.
     #[must_use]
     pub fn replacing(self) -> Self {
         Self { writes: true, replaces: true, ..self }

@@ -8,7 +8,7 @@
 //! `golden/<type>/state-<STATE_VERSION>.json` contains the states that these events are folded into.
 //!
 //! Invariant: a difference panics, because the callers are tests. With `GOLDEN=write` in the environment, what is missing is
-//! added, and what is there never changes. With `GOLDEN=replace`, that is so only for types that a release has stored.
+//! added, and what is there never changes. With `GOLDEN=replace`, files that contain only first versions are written again.
 //!
 //! In reading order:
 //! - [`GoldenFiles`]: the files and their entries.

@@ -150,7 +150,7 @@ impl Table {
             let own_events = events(&decisions);
             if other.as_ref() != Some(&own_events) {
                 let what = format!("a decision of {} depends on a snapshot of its state", own.aggregate_type);
-                return Err(Fault::new(what, format!("{own}: {own_events:?}, and without one {other:?}")).into());
+                return Err(Fault::new(what, format!("{own}: with it {own_events:?}, without it {other:?}")).into());
             }
         }
         // Without events, only the answer is stored, and that of a rejection only for a process.

@@ -188,7 +188,7 @@ fn each_alarm_ends_after_its_failure() {
 }
 
 #[test]
-fn rule_of_a_consumer_that_is_disabled_or_deleted_rings_after_a_day() {
+fn disabled_or_deleted_rule_rings_after_a_day() {
     const DAY: i64 = 1_440;
     for file in ["deploy/fan-out.yaml", "app/order-mails/template.yaml"] {
         let properties = &plain(&read(file))["Resources"]["RuleSilent"]["Properties"];

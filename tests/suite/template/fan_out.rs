@@ -78,7 +78,11 @@ fn rule_selects_the_messages() {
 fn each_target_retries_and_has_a_dead_letter_queue_that_the_rule_may_use() {
     let template = template();
     let policy = &template["Resources"]["RuleSendsToUndelivered"]["Properties"]["PolicyDocument"]["Statement"][0];
-    assert_eq!(policy["Condition"], json!({"ArnEquals": {"aws:SourceArn": "Rule.Arn"}}));
+    // Not `Rule.Arn`: the rule is created after the policy, so that it can use the queue from its first message on.
+    let rule =
+        "arn:${AWS::Partition}:events:${AWS::Region}:${AWS::AccountId}:rule/${EventBusName}/${AWS::StackName}-rule";
+    assert_eq!(policy["Condition"], json!({"ArnEquals": {"aws:SourceArn": rule}}));
+    assert_eq!(template["Resources"]["Rule"]["DependsOn"], "RuleSendsToUndelivered");
     for (id, target) in targets(&template) {
         assert_eq!(target["DeadLetterConfig"]["Arn"], "Undelivered.Arn", "{id}");
         // The default is the maximum: 24 hours and 185 attempts.
@@ -201,6 +205,7 @@ fn rule_has_alarms_and_each_alarm_its_section() {
     ] {
         let alarm = &alarms[alarm];
         assert_eq!((alarm.get("Condition"), &alarm["Properties"]["MetricName"]), (None, &json!(metric)));
+        assert_eq!(alarm["Properties"]["TreatMissingData"] == "breaching", metric == "TriggeredRules", "{metric}");
         assert_eq!(
             alarm["Properties"]["Dimensions"],
             json!([

@@ -136,6 +136,17 @@ impl TestTable {
         self.rows(key, sk).await.into_iter().find(|row| text(row, "sk") == sk)
     }
 
+    /// All rows of all tables, as text.
+    pub async fn stored(&self) -> String {
+        let mut stored = String::new();
+        for table in self.raw.list_tables().send().await.unwrap().table_names() {
+            let rows = self.raw.scan().table_name(table).send().await.unwrap();
+            assert!(rows.last_evaluated_key().is_none());
+            stored += &format!("{:?}", rows.items());
+        }
+        stored
+    }
+
     /// Writes a row.
     pub async fn put(&self, row: Item) {
         self.raw.put_item().table_name(&self.settings.table_name).set_item(Some(row)).send().await.unwrap();

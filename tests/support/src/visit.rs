@@ -55,7 +55,8 @@ pub enum Event {
     Left {},
 }
 
-fn about(of: &str, id: &str, value: &Personal<String>) -> Personal<String> {
+/// The value, about this aggregate.
+pub fn about(of: &str, id: &str, value: &Personal<String>) -> Personal<String> {
     Personal::about(of, id, value.get().cloned().unwrap_or_default())
 }
 

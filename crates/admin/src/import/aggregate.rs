@@ -166,8 +166,8 @@ impl<T: AsyncFn()> Importer<'_, T> {
     }
 
     /// Compares the events with those in the table, and writes the others if `writes`. `in_table` is set to the number of
-    /// events that are in the table, `declared` to what its states declared: an earlier import may have ended between the events and their
-    /// claims and deadlines.
+    /// events that are in the table, `declared` to what its states declared: an earlier import may have ended between the
+    /// events and their claims and deadlines.
     async fn pass(
         &self,
         model: &dyn Model,

@@ -48,11 +48,11 @@ pub(crate) async fn setup() -> (Setup, Vec<OutboxItem>, Vec<OutboxItem>) {
     let mut others = setup.outbox("todo/2").await;
     others.extend(setup.outbox("account/1").await);
     send_to_queue(&setup, &[&first[2], &first[0], &others[0]], "MalformedDetail").await;
-    send_text_to_queue(
-        &setup,
-        r#"{"record":{"odd":true},"error":{"code":"UnreadableRecord","text":"NewImage"},"attempts":0,"deadLetteredAt":"2026-11-21T00:00:00Z"}"#,
-    )
-    .await;
+    let unreadable = json!({
+        "record": {"odd": true}, "error": {"code": "UnreadableRecord", "text": "NewImage"}, "attempts": 0,
+        "deadLetteredAt": "2026-11-21T00:00:00Z",
+    });
+    send_text_to_queue(&setup, &unreadable.to_string()).await;
     send_to_queue(&setup, &[&first[1], &others[1]], "OversizedEntry").await;
     (setup, first, others)
 }

@@ -5,6 +5,7 @@
 
 mod binary;
 mod check_deployment;
+mod check_deployment_settings;
 mod claims;
 mod console;
 mod deadlines;

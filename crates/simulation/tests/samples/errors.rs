@@ -126,7 +126,7 @@ fn state_that_a_snapshot_does_not_contain_is_found() {
 #[test]
 fn decision_on_what_a_snapshot_does_not_contain_is_found() {
     let what = "a decision of counter depends on a snapshot of its state";
-    find(&simulation::<DECIDES_ON_LOST>(), &[what, "counter/", ", and without one Some(["]);
+    find(&simulation::<DECIDES_ON_LOST>(), &[what, "counter/", ", without it Some(["]);
 }
 
 #[test]

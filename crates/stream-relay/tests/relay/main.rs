@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod bus_check;
 mod bus_failures;
 mod deadlines;
 mod logs;
