@@ -96,23 +96,14 @@ pub(crate) fn aggregate(arguments: TokenStream, item: TokenStream) -> syn::Resul
     written.always.push(parse_quote!(const TYPE: &'static str = #name;));
     named.version("state_version", "STATE_VERSION", &mut written)?;
     named.finish("state_version")?;
-    written.unless_given.extend::<[ImplItem; 5]>([
-        parse_quote!(
-            const COMMANDS: ::daybook::Commands = Command::COMMANDS;
-        ),
-        parse_quote!(
-            const EVENTS: &'static [::daybook::EventType] = Event::EVENTS;
-        ),
-        parse_quote!(
-            type State = State;
-        ),
-        parse_quote!(
-            type Command = Command;
-        ),
-        parse_quote!(
-            type Event = Event;
-        ),
-    ]);
+    let defaults: [ImplItem; 5] = [
+        parse_quote! { const COMMANDS: ::daybook::Commands = Command::COMMANDS; },
+        parse_quote! { const EVENTS: &'static [::daybook::EventType] = Event::EVENTS; },
+        parse_quote! { type State = State; },
+        parse_quote! { type Command = Command; },
+        parse_quote! { type Event = Event; },
+    ];
+    written.unless_given.extend(defaults);
     written.into(item, "Aggregate")
 }
 
@@ -139,14 +130,8 @@ pub(crate) fn projection(arguments: TokenStream, item: TokenStream) -> syn::Resu
             ::std::vec::Vec::from([#(::daybook::projection::Source::of::<#types>()),*])
         }
     });
-    written.unless_given.extend::<[ImplItem; 2]>([
-        parse_quote!(
-            type Row = Row;
-        ),
-        parse_quote!(
-            type Change = Change;
-        ),
-    ]);
+    let defaults: [ImplItem; 2] = [parse_quote! { type Row = Row; }, parse_quote! { type Change = Change; }];
+    written.unless_given.extend(defaults);
     written.into(item, "Projection")
 }
 
