@@ -227,17 +227,9 @@ fn wildcard(text: &str) -> Result<Vec<String>, String> {
 fn holds_wildcard(parts: &[String], text: &str) -> bool {
     let Some((first, rest)) = parts.split_first() else { return false };
     let Some((last, between)) = rest.split_last() else { return text == first };
-    let Some(mut text) = text.strip_prefix(first.as_str()).and_then(|text| text.strip_suffix(last.as_str())) else {
-        return false;
-    };
+    let inner = text.strip_prefix(first.as_str()).and_then(|text| text.strip_suffix(last.as_str()));
     // The first place of each part leaves most of the text for the next parts.
-    between.iter().all(|part| match text.split_once(part.as_str()) {
-        Some((_, after)) => {
-            text = after;
-            true
-        }
-        None => false,
-    })
+    inner.and_then(|text| between.iter().try_fold(text, |text, part| Some(text.split_once(part.as_str())?.1))).is_some()
 }
 
 /// The service that reads a pattern.
