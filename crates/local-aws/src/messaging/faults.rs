@@ -175,10 +175,7 @@ impl CallFault {
 
     /// Fails a call before it is executed, if the fault requires this.
     pub(crate) fn fail_before(&self) -> Result<(), CallError> {
-        match self.error() {
-            Some(error) if !self.accept_then_drop => Err(error),
-            Some(_) | None => Ok(()),
-        }
+        self.error().filter(|_| !self.accept_then_drop).map_or(Ok(()), Err)
     }
 
     /// The response of a call that was executed, unless the fault drops it.
@@ -241,14 +238,9 @@ impl FunctionFault {
 
 /// Uses up one of a number of times; false if none is left.
 fn use_up(times: &mut Option<u32>) -> bool {
-    match times {
-        Some(0) => false,
-        Some(left) => {
-            *left -= 1;
-            true
-        }
-        None => true,
-    }
+    let is_left = *times != Some(0);
+    *times = times.map(|left| left.saturating_sub(1));
+    is_left
 }
 
 impl Rule {
