@@ -45,14 +45,10 @@ pub enum OpenError {
 /// Opens the file `data`, or creates it; without a file, a new database in memory. Returns the database and its name.
 pub(super) fn open(data: Option<&Path>) -> Result<(Database, String), OpenError> {
     let name = data.map_or_else(memory_name, |path| path.to_string_lossy().into_owned());
-    Ok((open_named(&name)?, name))
-}
-
-fn open_named(name: &str) -> Result<Database, OpenError> {
-    let database = Database::new(name)?;
+    let database = Database::new(&name)?;
     // A database in memory exists as long as the engine's connection.
-    extend(&connect(name)?)?;
-    Ok(database)
+    extend(&connect(&name)?)?;
+    Ok((database, name))
 }
 
 /// A second connection to a database that the engine has open.
@@ -222,8 +218,7 @@ pub(crate) mod tests {
 
     #[test]
     fn database_in_memory_has_the_additions_of_a_file() {
-        let name = memory_name();
-        let database = open_named(&name).unwrap();
+        let (database, name) = open(None).unwrap();
         let connection = connect(&name).unwrap();
         create_table(&database);
         put(&database, 0..2_000);
