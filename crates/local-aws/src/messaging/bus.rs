@@ -304,12 +304,8 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn send(&mut self, message: QueueMessage) -> Result<(), StateError> {
-        self.send_delayed(message, Duration::ZERO)
-    }
-
     /// Sends a message that becomes visible after a duration.
-    pub(crate) fn send_delayed(&mut self, message: QueueMessage, delay: Duration) -> Result<(), StateError> {
+    pub(crate) fn send(&mut self, message: QueueMessage, delay: Duration) -> Result<(), StateError> {
         self.stored.append(Journal::QUEUE, &message)?;
         self.queues.send(message, delay);
         Ok(())
@@ -326,7 +322,7 @@ impl State {
     pub(crate) fn redrive(&mut self, queue_url: &str) -> Result<(), StateError> {
         for (message, dead_letter_queue) in self.queues.take_exhausted(queue_url) {
             let (message_id, deleted) = (self.new_id(), message.message_id.clone());
-            self.send(QueueMessage { message_id, queue_url: dead_letter_queue, ..message })?;
+            self.send(QueueMessage { message_id, queue_url: dead_letter_queue, ..message }, Duration::ZERO)?;
             self.stored.append(Journal::DELETED_MESSAGES, &deleted)?;
         }
         Ok(())

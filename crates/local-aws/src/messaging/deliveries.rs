@@ -108,7 +108,7 @@ impl State {
                 self.queues.records.end(&message_id, TargetOutcome::DeadLettered, now);
             }
             let message = QueueMessage { message_id, queue_url: queue_url.clone(), body: body.to_owned(), attributes };
-            self.send_delayed(message, delay)?;
+            self.send(message, delay)?;
         }
         Ok(())
     }

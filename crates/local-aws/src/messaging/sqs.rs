@@ -65,7 +65,7 @@ pub(crate) async fn send_message(bus: &Bus, body: &[u8]) -> Result<CallResponse,
         body: request.message_body,
         attributes: attributes.map(|(name, value)| (name, value.string_value)).collect(),
     };
-    state.send_delayed(message, Duration::from_secs(request.delay_seconds))?;
+    state.send(message, Duration::from_secs(request.delay_seconds))?;
     fault.respond(json!({ "MessageId": message_id }))
 }
 
