@@ -139,15 +139,9 @@ pub(crate) fn delete_queue(bus: &Bus, body: &[u8]) -> Result<CallResponse, CallE
 
 /// Maximum time that a message stays hidden, in seconds: twelve hours.
 const MAX_VISIBILITY_TIMEOUT: u64 = 12 * 60 * 60;
-/// Maximum time that a call waits for a message, in seconds.
-const MAX_WAIT_TIME: u64 = 20;
 
 pub(crate) fn check_visibility_timeout(seconds: u64) -> Result<(), CallError> {
     check_range("VisibilityTimeout", seconds, 0..=MAX_VISIBILITY_TIMEOUT)
-}
-
-pub(crate) fn check_wait_time(seconds: u64) -> Result<(), CallError> {
-    check("WaitTimeSeconds", seconds, 0..=MAX_WAIT_TIME, "Must be >= 0 and <= 20, if provided.")
 }
 
 pub(crate) fn check_range(parameter: &str, value: u64, range: RangeInclusive<u64>) -> Result<(), CallError> {

@@ -12,10 +12,13 @@ use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::Bus;
 use crate::messaging::faults::INJECTED;
 use crate::messaging::sqs::queues::Queued;
-use crate::messaging::sqs::{check_range, check_visibility_timeout, check_wait_time, query_code};
+use crate::messaging::sqs::{check, check_range, check_visibility_timeout, query_code};
 use crate::state::StateError;
 
 const MAX_MESSAGES: u64 = 10;
+
+/// Maximum time that a call waits for a message, in seconds.
+const MAX_WAIT_TIME: u64 = 20;
 
 /// The default of a queue without the attribute, in seconds.
 const VISIBILITY_TIMEOUT: u64 = 30;
@@ -43,7 +46,7 @@ pub(crate) async fn receive_message(bus: &Bus, body: &[u8]) -> Result<CallRespon
     let hidden_seconds = request.visibility_timeout.unwrap_or(VISIBILITY_TIMEOUT);
     check_range("MaxNumberOfMessages", most, 1..=MAX_MESSAGES)?;
     check_visibility_timeout(hidden_seconds)?;
-    check_wait_time(request.wait_time_seconds)?;
+    check("WaitTimeSeconds", request.wait_time_seconds, 0..=MAX_WAIT_TIME, "Must be >= 0 and <= 20, if provided.")?;
     bus.state().queues.check(&request.queue_url)?;
     let wait_until = Instant::now() + Duration::from_secs(request.wait_time_seconds);
     let (most, hide) = (usize::try_from(most).unwrap_or(1), Duration::from_secs(hidden_seconds));
