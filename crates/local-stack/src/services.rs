@@ -74,10 +74,6 @@ const TABLE_NAME: &str = "daybook-dev";
 
 pub(crate) type Variables = BTreeMap<String, String>;
 
-pub(crate) fn environment_of(variables: &Variables) -> Environment {
-    variables.iter().collect()
-}
-
 /// The function of a template that runs a binary, and its environment variables. A variable of this process overrides the
 /// template's. Feeds have no delay, because one process with one clock appends and reads. The stack has read models, a reactor and a
 /// key for personal data.

@@ -29,7 +29,7 @@ use crate::functions::handlers::{self, Handler};
 use crate::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT};
 use crate::local_api::{explain, identify};
 use crate::remote_stack::RemoteStack;
-use crate::services::{Services, Variables, environment_of, function_of};
+use crate::services::{Services, Variables, function_of};
 use crate::usage::{UsageMeter, count_request, without_tokens};
 
 /// Starts the functions of a project. The table, the bus and the queues must exist.
@@ -178,7 +178,7 @@ impl FunctionSettings {
 
     /// The environment of a function that the stack has.
     pub(crate) fn environment(&self, binary: &str) -> Environment {
-        environment_of(&self.functions[binary])
+        self.functions[binary].iter().collect()
     }
 
     /// The queue that the relay sends deadlines to, for the reactor; `None` if there is none.
