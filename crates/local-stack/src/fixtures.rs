@@ -128,10 +128,7 @@ async fn check_all(project: Project, folder: &Path, records: Records) -> Result<
             compare(&path, &event, &response, records)?;
         }
     }
-    match refused.is_empty() {
-        true => Ok(()),
-        false => Err(format!("{refused}{CREATES_NOTHING}").into()),
-    }
+    if refused.is_empty() { Ok(()) } else { Err(format!("{refused}{CREATES_NOTHING}").into()) }
 }
 
 /// Deletes each event that once created an aggregate of a type, or by a command of a form, that does not exist any more.

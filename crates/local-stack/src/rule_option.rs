@@ -65,10 +65,7 @@ impl RuleOption {
 
     /// How often a message is received before it goes to the dead-letter queue.
     pub(crate) fn max_receives(&self) -> u32 {
-        match &self.function {
-            Some(FunctionOption { takes_batches: false, .. }) => MAX_INVOCATIONS,
-            Some(_) | None => MAX_RECEIVES_OF_QUEUE,
-        }
+        if self.queue_name().is_some() { MAX_RECEIVES_OF_QUEUE } else { MAX_INVOCATIONS }
     }
 }
 

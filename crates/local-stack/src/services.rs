@@ -39,10 +39,7 @@ impl Services {
         let listener = listen(args.host, args.dynamodb_port, "--dynamodb-port").await?;
         let database = LocalDynamoDb::start(args.data.as_deref(), listener)?;
         let clock = database.clock().clock().clone();
-        let state = match &args.data {
-            Some(data) => StackState::open(data)?,
-            None => StackState::in_memory()?,
-        };
+        let state = args.data.as_deref().map_or_else(StackState::in_memory, StackState::open)?;
         let bus = Bus::new(state.clone(), clock.clone())?;
         let discarded = DiscardedRecords::new(state.clone())?;
         let listener = listen(args.host, args.bus_port, "--bus-port").await?;
