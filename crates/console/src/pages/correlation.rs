@@ -89,11 +89,7 @@ fn tree(nodes: &[Node], now: Timestamp) -> Markup {
         below.entry(cause).or_default().push(node);
     }
     let began = nodes.iter().filter_map(|node| node.metadata.occurred_at.parse::<Timestamp>().ok()).min();
-    let mut markup = html! { div.tree { (branch(&below, None, (began, now))) } };
-    if below.get(&None).is_none_or(Vec::is_empty) {
-        markup = html! { p.empty { "The messages cause each other." } };
-    }
-    markup
+    html! { div.tree { (branch(&below, None, (began, now))) } }
 }
 
 /// Maximum columns of the sequence diagram.
