@@ -17,7 +17,7 @@ use super::version::{StateAt, Version, state_at};
 use crate::console::Console;
 use crate::frame::{Failure, Page, copy_button};
 use crate::pages::timeline::{EventFates, fates_of_events};
-use crate::pages::version::{Change, changes_markup};
+use crate::pages::version::changes_markup;
 use crate::request::{PagePath, PageQuery, model};
 use crate::{json, paths};
 
@@ -217,7 +217,13 @@ fn state_panel(console: &Console, shown: &Shown<'_>, state: &StateAt, event: Opt
                 @if *is_deleted { p.notice.warn { "The aggregate is deleted at this version." } }
                 (details)
                 h3 { "Changed by this event" }
-                (changes_table(changes.as_deref(), key, version.shown))
+                @match changes {
+                    Some(changes) => (changes_markup(changes)),
+                    None => p.hint {
+                        "The state before is not near a snapshot. "
+                        a href={ (paths::version(key, version.shown)) "&fold=true" } { "Fold it" }
+                    },
+                }
                 @if !claims.is_empty() {
                     h3 { "Claims" }
                     ul { @for claim in claims { li { code { (claim) } } } }
@@ -246,18 +252,6 @@ fn state_panel(console: &Console, shown: &Shown<'_>, state: &StateAt, event: Opt
                     p { a.button href={ (paths::version(key, version.shown)) "&fold=true" } { "Fold " (events) " events" } }
                 }
             }
-        }
-    }
-}
-
-fn changes_table(changes: Option<&[Change]>, key: &AggregateKey, version: u64) -> Markup {
-    html! {
-        @match changes {
-            None => p.hint {
-                "The state before is not near a snapshot. "
-                a href={ (paths::version(key, version)) "&fold=true" } { "Fold it" }
-            },
-            Some(changes) => (changes_markup(changes)),
         }
     }
 }
