@@ -60,11 +60,8 @@ fn accept(bus: &Bus, entries: Vec<PutEventsRequestEntry>, fault: &CallFault) -> 
     for (index, entry) in entries.into_iter().enumerate() {
         let texts = [entry.detail_type.as_deref().unwrap_or_default(), entry.detail.as_deref().unwrap_or_default()];
         let injected = fault.of_entry(index).or_else(|| Rule::apply(&mut state.faults.entries, &texts));
-        let checked = match injected {
-            Some(code) => Err(PutEventsResultEntry::failed(&code, INJECTED)),
-            None => deliverable(entry),
-        };
-        results.push(match checked {
+        let failed = injected.map(|code| Err(PutEventsResultEntry::failed(&code, INJECTED)));
+        results.push(match failed.unwrap_or_else(|| deliverable(entry)) {
             Ok(entry) => {
                 let event_id = state.new_id();
                 // An entry for an unknown bus gets an id too, and is dropped.
