@@ -46,27 +46,23 @@ pub(crate) async fn page(
     let content = html! {
         h1 { "Test of the state at version " (version) }
         p.facts { a href=(paths::version(&key, version)) { (key) " at version " (version) } }
-        @match of_state(&console, model, &key, version).await? {
-            Some(source) => (block(&source)),
-            None => (too_many()),
-        }
+        (block(of_state(&console, model, &key, version).await?.as_deref()))
     };
     Ok(Page::new(format!("Test of {key}"), "Aggregates", content))
 }
 
-/// The source, with what to do with it.
-pub(crate) fn block(source: &str) -> Markup {
+/// The source, with what to do with it; without one, the test would have too many events.
+pub(crate) fn block(source: Option<&str>) -> Markup {
     html! {
-        p.hint {
-            "Save it as a file in the folder " code { "tests" } " of the crate of your aggregates, and run " code { "cargo test" } "."
+        @if let Some(source) = source {
+            p.hint {
+                "Save it as a file in the folder " code { "tests" } " of the crate of your aggregates, and run " code { "cargo test" } "."
+            }
+            div.copy { pre.source tabindex="0" role="group" aria-label="Rust source" { (source) } }
+        } @else {
+            p.empty { "A test of more than " (MAX_GIVEN) " events would be unreadable. Choose an aggregate with fewer." }
         }
-        div.copy { pre.source tabindex="0" role="group" aria-label="Rust source" { (source) } }
     }
-}
-
-/// What stands in place of a test with too many events.
-pub(crate) fn too_many() -> Markup {
-    html! { p.empty { "A test of more than " (MAX_GIVEN) " events would be unreadable. Choose an aggregate with fewer." } }
 }
 
 async fn of_state(
