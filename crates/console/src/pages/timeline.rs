@@ -69,7 +69,7 @@ fn messages(fates: &EventFates) -> Markup {
     html! {
         @if !is_empty {
             ul.messages {
-                @for (row, fate) in &fates.messages {
+                @for (fate, row) in &fates.messages {
                     li { span.message { (row.message_type) } " " (fate_markup(fate)) }
                 }
                 @if fates.gone > 0 {
@@ -203,7 +203,7 @@ pub(crate) enum Fate {
 /// The messages of an event, and what became of them.
 #[derive(Default)]
 pub(crate) struct EventFates {
-    pub(crate) messages: Vec<(OutboxItem, Fate)>,
+    pub(crate) messages: Vec<(Fate, OutboxItem)>,
     /// The number of messages whose outbox rows have been deleted by their TTL.
     pub(crate) gone: usize,
     /// Why rows cannot be read.
@@ -213,7 +213,7 @@ pub(crate) struct EventFates {
 impl EventFates {
     /// Whether a message has not reached the bus.
     pub(crate) fn are_waiting(&self) -> bool {
-        self.messages.iter().any(|(_, fate)| matches!(fate, Fate::Waiting))
+        self.messages.iter().any(|(fate, _)| matches!(fate, Fate::Waiting))
     }
 }
 
@@ -252,17 +252,11 @@ pub(crate) async fn fates_of_events(
     let is_local = console.is_local();
     let mut fates = if ids.is_empty() || !is_local { BTreeMap::new() } else { fates(console, key, ids).await? };
     let other = || if is_local { Fate::Waiting } else { Fate::InOutbox };
+    let mut with_fate = |row: OutboxItem| (fates.remove(&row.message_id).unwrap_or_else(other), row);
     let of_event = |messages: EventMessages| EventFates {
         gone: messages.gone(),
         unreadable: messages.unreadable.iter().map(|row| format!("{row}: {}", row.reason)).collect(),
-        messages: messages
-            .rows
-            .into_iter()
-            .map(|row| {
-                let fate = fates.remove(&row.message_id).unwrap_or_else(other);
-                (row, fate)
-            })
-            .collect(),
+        messages: messages.rows.into_iter().map(&mut with_fate).collect(),
     };
     Ok(events.iter().map(|event| event.seq_num).zip(messages.into_iter().map(of_event)).collect())
 }
