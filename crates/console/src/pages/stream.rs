@@ -54,7 +54,7 @@ pub(crate) async fn deployed_page(
     let content = html! {
         h1 { "Stream" }
         p.facts { "What the functions wait for. " code { "daybook relay status" } " also lists the messages that the relay has not sent." }
-        (relay_markup(&relay))
+        @match &relay { Ok(relay) => (relay_markup(relay)), Err(error) => (missing_part("Relay", error)) }
         (projections::section(&console, done).await)
         (deadlines::section(&console).await)
         (suspended_positions(&console).await)
@@ -70,11 +70,7 @@ fn missing_part(title: &str, error: &StackError) -> Markup {
     html! { section { h2 { (title) } p.notice.warn { (error) } } }
 }
 
-fn relay_markup(relay: &Result<Relay, StackError>) -> Markup {
-    let relay = match relay {
-        Ok(relay) => relay,
-        Err(error) => return missing_part("Relay", error),
-    };
+fn relay_markup(relay: &Relay) -> Markup {
     html! {
         section {
             h2 { "Relay" }
