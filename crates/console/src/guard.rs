@@ -94,11 +94,8 @@ pub fn is_of_this_machine(host: &str) -> bool {
 
 /// Whether a request that changes something comes from a page of the console. Programs send no origin.
 fn is_same_origin(host: Option<&str>, headers: &HeaderMap) -> bool {
-    let of_own_origin = match text(headers, header::ORIGIN) {
-        None => true,
-        Some(origin) => origin.split_once("://").map(|(_, authority)| authority) == host,
-    };
-    of_own_origin && is_of_own_site(headers)
+    let is_own = |origin: &str| origin.split_once("://").map(|(_, authority)| authority) == host;
+    text(headers, header::ORIGIN).is_none_or(is_own) && is_of_own_site(headers)
 }
 
 /// The response to a request without the cookie: sets it, if the token is in the query.

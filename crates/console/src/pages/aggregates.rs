@@ -258,10 +258,7 @@ pub(crate) async fn search(
     PageQuery(SearchQuery { q }): PageQuery<SearchQuery>,
 ) -> Result<Response, Failure> {
     let wanted = q.trim();
-    let (of_type, id) = match wanted.split_once('/') {
-        Some((of_type, id)) => (Some(of_type), id),
-        None => (None, wanted),
-    };
+    let (of_type, id) = wanted.split_once('/').map_or((None, wanted), |(of_type, id)| (Some(of_type), id));
     let models = console.registry.iter().map(|model| model.type_name());
     let keys = models.filter(|name| of_type.is_none_or(|of_type| of_type == *name));
     let keys: BTreeSet<_> = keys.filter(|_| is_id(id)).map(|name| AggregateKey::new(name, id)).collect();

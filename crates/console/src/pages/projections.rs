@@ -144,10 +144,7 @@ async fn lag(
     let events: Vec<_> = followed.iter().flat_map(|latest| &latest.events).collect();
     let aggregates: BTreeSet<_> = events.iter().map(|event| event.aggregate.clone()).collect();
     let view = View::new(model.name(), model.version());
-    let positions = match aggregates.is_empty() {
-        true => BTreeMap::new(),
-        false => store.positions(&view, &aggregates).await?,
-    };
+    let positions = if aggregates.is_empty() { BTreeMap::new() } else { store.positions(&view, &aggregates).await? };
     let is_folded =
         |event: &IndexEntry| positions.get(&event.aggregate).is_some_and(|position| event.seq_num <= position.seq_num);
     let behind: Vec<_> = events.iter().filter(|event| !is_folded(event)).collect();
