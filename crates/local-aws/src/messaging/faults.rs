@@ -14,29 +14,23 @@ use crate::json_protocol::{CallError, CallResponse};
 /// The message of an error that an injected fault causes.
 pub(crate) const INJECTED: &str = "injected fault";
 
+/// A list of [`CallFault`] has a fault for each of the next calls of the operation of its name.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Faults {
-    /// A fault for each of the next calls of `PutEvents`.
     pub put_events: Vec<CallFault>,
     /// Entries that fail because their `DetailType` or `Detail` contains the text.
     pub entries: Vec<Rule>,
-    /// A fault for each of the next calls of `SendMessage`.
     pub send_message: Vec<CallFault>,
     /// Calls of `SendMessage` that fail because the body contains the text.
     pub messages: Vec<Rule>,
-    /// A fault for each of the next calls of `ReceiveMessage`. Messages in a dropped response count as received: they
-    /// become visible again when their visibility timeout ends.
+    /// Messages in a dropped response count as received: they become visible again when their visibility timeout ends.
     pub receive_message: Vec<CallFault>,
-    /// A fault for each of the next calls of `DeleteMessage` and `DeleteMessageBatch`.
+    /// Also for `DeleteMessageBatch`.
     pub delete_message: Vec<CallFault>,
-    /// A fault for each of the next calls of `GetQueueAttributes`.
     pub get_queue_attributes: Vec<CallFault>,
-    /// A fault for each of the next calls of `DescribeEventBus`.
     pub describe_event_bus: Vec<CallFault>,
-    /// A fault for each of the next calls of `Encrypt`.
     pub encrypt: Vec<CallFault>,
-    /// A fault for each of the next calls of `Decrypt`.
     pub decrypt: Vec<CallFault>,
     /// Faults of deliveries of events to the targets of rules.
     pub deliveries: Vec<DeliveryFault>,
