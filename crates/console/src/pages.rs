@@ -1,16 +1,5 @@
-//! The pages, in the order of the navigation.
-//!
-//! - `aggregates`: the types, the latest aggregates, and the search for one by its id.
-//! - `model`: what the application consists of, and what follows what.
-//! - `aggregate`: one aggregate; `timeline`: its events with what became of their messages; `version`: its state at a version.
-//!   `raw`: rows and values as they are stored.
-//! - `events`: the latest events.
-//! - `command`: sends a command. `copied_test`: the test that the copy shows.
-//! - `bus`: the messages on the bus.
-//! - `view`: the rows of a projection.
-//! - `dead_letters`, `correlation`. `stream`; `projections`, `deadlines`: their parts of it. `health`: the alarms of a
-//!   stack on AWS. `faults`.
-//! - `latest_events`: the latest events of a type. `live`: what *Events* and *Bus* share.
+//! The pages, one file each. Parts of *An aggregate* are in `timeline` and `version`, and parts of *Stream* in `projections` and
+//! `deadlines`. Several pages use `copied_test` and `latest_events`; `live` is what *Events* and *Bus* share.
 
 pub(crate) mod aggregate;
 pub(crate) mod aggregates;

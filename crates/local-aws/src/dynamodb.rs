@@ -1,7 +1,4 @@
 //! Local DynamoDB: the embedded engine behind an endpoint.
-//!
-//! `engine`: the database of the engine, and what the local stack does with its private tables. `expiry`: moves its clock, and
-//! deletes the rows that have expired.
 
 mod engine;
 mod expiry;

@@ -1,7 +1,5 @@
 //! The functions of the stack: the version that is used now, how it is called, and how that of the sources is asked for. A
 //! version is two HTTP services, in this process or in another.
-//!
-//! `code`: the functions of a project and its console, in this process. `handlers`: the functions that are invoked with events.
 
 mod code;
 mod handlers;

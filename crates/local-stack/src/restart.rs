@@ -1,8 +1,4 @@
 //! Waits for changes of the sources, builds them, and replaces the functions by those in a new process.
-//!
-//! In reading order:
-//! - `build_command`: the binary that is built, and the command that builds it. `sources`: its sources.
-//! - `process`: the process of a version, and what runs in it.
 
 mod build_command;
 mod process;

@@ -1,8 +1,5 @@
-//! SQS: standard queues, and the operations on them.
-//!
-//! - `queues`: visible and hidden messages.
-//! - Here: sends a message, creates and deletes queues, and returns their ARN and number of messages; limits and errors that
-//!   several operations share. `received`: receives messages, deletes a received one, or changes how long it is hidden.
+//! SQS: standard queues, and the operations on them that are not about received messages; limits and errors that several operations
+//! share.
 
 pub(crate) mod queues;
 mod received;
