@@ -237,25 +237,20 @@ pub struct ReceivedMessage {
     pub first_received: u64,
 }
 
-impl ReceivedMessage {
-    fn new(queued: &Queued) -> Self {
-        Self {
+impl Bus {
+    /// Waits for messages of a queue, receives up to `most`, and hides them for a duration. Returns none after a while.
+    pub async fn receive(&self, queue: &str, most: usize, hide: Duration) -> Result<Vec<ReceivedMessage>, String> {
+        let begun = self.begin_call(|faults| &mut faults.receive_message).await;
+        begun.map_err(|error| error.message)?;
+        let read = |queued: &Queued| ReceivedMessage {
             message_id: queued.message.message_id.clone(),
             receipt_handle: queued.handle.clone().unwrap_or_default(),
             body: queued.message.body.clone(),
             receives: queued.receives,
             sent: queued.sent,
             first_received: queued.first_received,
-        }
-    }
-}
-
-impl Bus {
-    /// Waits for messages of a queue, receives up to `most`, and hides them for a duration. Returns none after a while.
-    pub async fn receive(&self, queue: &str, most: usize, hide: Duration) -> Result<Vec<ReceivedMessage>, String> {
-        let begun = self.begin_call(|faults| &mut faults.receive_message).await;
-        begun.map_err(|error| error.message)?;
-        let received = receive(self, queue, (most, hide), Instant::now() + WAIT, ReceivedMessage::new).await;
+        };
+        let received = receive(self, queue, (most, hide), Instant::now() + WAIT, read).await;
         received.map_err(|error| error.to_string())
     }
 
