@@ -16,7 +16,8 @@ use crate::dynamodb::{CHECKPOINTS, connect};
 pub struct StackState {
     /// `None` after it was closed.
     connection: Arc<Mutex<Option<Connection>>>,
-    session: u32,
+    /// A number that is higher than that of each earlier session that has added entries to a journal.
+    pub(crate) session: u32,
 }
 
 /// A journal, by its name: entries are added and never changed or deleted.
@@ -125,11 +126,6 @@ impl StackState {
     /// at the same time. So this connection must be closed before the engine's.
     pub fn close(&self) {
         drop(self.lock().take());
-    }
-
-    /// A number that is higher than that of each earlier session that has added entries to a journal.
-    pub(crate) fn session(&self) -> u32 {
-        self.session
     }
 
     /// Adds an entry to a journal. Once this has returned, a killed process does not lose an entry in a file.

@@ -337,6 +337,6 @@ impl State {
     /// same file get different ones.
     pub(crate) fn new_id(&mut self) -> String {
         self.ids += 1;
-        format!("{:08x}-0000-4000-8000-{:012x}", self.stored.session(), self.ids)
+        format!("{:08x}-0000-4000-8000-{:012x}", self.stored.session, self.ids)
     }
 }
