@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::functions::Function;
 use crate::rule_function::{RuleFunction, batch, unprocessed};
 
-/// `BatchSize` of the mappings of the projector and the reactor.
+/// `BatchSize` of the mappings of the projector, the reactor, and the functions of rules that take batches.
 const BATCH_SIZE: usize = 10;
 
 /// The pause before the second attempt to process a message; each further pause is longer by the same time. The pauses
@@ -38,8 +38,8 @@ impl QueueWorker {
     /// Invokes the function with the messages of the queue, until the stack stops.
     pub(crate) async fn run(self) {
         let batch_size = match &self.function {
-            QueueFunction::OfStack(_) => BATCH_SIZE,
-            QueueFunction::OfRule(function) => function.batch_size(),
+            QueueFunction::OfRule(function) if !function.takes_batches => 1,
+            QueueFunction::OfRule(_) | QueueFunction::OfStack(_) => BATCH_SIZE,
         };
         // A message stays hidden while the function may be processing it.
         let hidden = self.timeout + AFTER_TIMEOUT;

@@ -50,7 +50,7 @@ impl RuleStates {
 pub(crate) struct RuleFunction {
     name: String,
     code: Code,
-    takes_batches: bool,
+    pub(crate) takes_batches: bool,
     timeout: Duration,
     bus: Bus,
     /// What is known of its invocations with messages.
@@ -83,10 +83,6 @@ impl RuleFunction {
         };
         let state = Mutex::new(FunctionState { name: name.clone(), ..FunctionState::default() });
         Self { name, code, takes_batches: *takes_batches, timeout, bus: bus.clone(), state }
-    }
-
-    pub(crate) fn batch_size(&self) -> usize {
-        if self.takes_batches { 10 } else { 1 }
     }
 
     fn state(&self) -> MutexGuard<'_, FunctionState> {
