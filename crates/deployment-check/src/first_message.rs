@@ -23,10 +23,8 @@ pub struct FirstMessage {
 /// invocation in the form of API Gateway's, so it works with every authorizer, and needs no aggregate of the project.
 pub async fn first_message(stack: &Stack, function: &str, limit: Duration) -> Result<FirstMessage, OperatorError> {
     let mut deployment = Deployment::connect(stack, limit).await?;
-    let seen = tokio::select! {
-        seen = see_message(&mut deployment, function, limit) => seen,
-        () = stack.interrupt.cancelled() => Err(CallError::NotSeen { what: "stopped early".to_owned() }),
-    };
+    let seen = stack.interrupt.run_until_cancelled(see_message(&mut deployment, function, limit)).await;
+    let seen = seen.unwrap_or_else(|| Err(CallError::NotSeen { what: "stopped early".to_owned() }));
     let left_over = deployment.clean_up().await;
     let failed = |error: CallError| {
         let left_over: String = left_over.iter().map(|text| format!("; could not delete {text}")).collect();

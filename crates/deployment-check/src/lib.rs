@@ -54,10 +54,7 @@ pub async fn check_deployment(
             break;
         }
         // An interrupt ends a check that waits, but not the deletion of what it has created.
-        let result = tokio::select! {
-            result = (check.run)(&mut deployment) => result,
-            () = stack.interrupt.cancelled() => break,
-        };
+        let Some(result) = stack.interrupt.run_until_cancelled((check.run)(&mut deployment)).await else { break };
         let result = result.unwrap_or_else(|error| CheckResult::not_checked(&error, deployment.is_local));
         reported = report(check, &result);
     }

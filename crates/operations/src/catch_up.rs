@@ -143,10 +143,8 @@ pub async fn catch_up(
 async fn wait_for_reactor(stack: &Stack, queue: &StackQueue) -> Result<Option<()>, OperatorError> {
     while queue.counts().await?.visible >= MAX_WAITING {
         (stack.progress)(None, "waiting for the reactor".to_owned());
-        tokio::select! {
-            biased;
-            () = stack.interrupt.cancelled() => return Ok(None),
-            () = sleep(PAUSE) => {}
+        if stack.interrupt.run_until_cancelled(sleep(PAUSE)).await.is_none() {
+            return Ok(None);
         }
     }
     Ok(Some(()))

@@ -36,12 +36,11 @@ impl Pacer {
             *next = at + self.period * u32::try_from(count).unwrap_or(u32::MAX);
             at
         };
-        tokio::select! {
-            biased;
-            () = self.interrupt.cancelled() => None,
-            // A timer has a resolution of a millisecond, so a turn that is due does not wait for one.
-            () = async { if at > Instant::now() { sleep_until(at).await } } => Some(()),
+        // A timer has a resolution of a millisecond, so a turn that is due does not wait for one.
+        if at <= Instant::now() && !self.interrupt.is_cancelled() {
+            return Some(());
         }
+        self.interrupt.run_until_cancelled(sleep_until(at)).await
     }
 }
 

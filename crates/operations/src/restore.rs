@@ -364,10 +364,8 @@ impl Restore<'_> {
         let [mut pause, longest] = PAUSES;
         while !is_true().await? {
             (self.stack.progress)(None, self.step.to_owned());
-            tokio::select! {
-                () = self.stack.interrupt.cancelled() => return Err(interrupted()),
-                () = sleep(pause) => pause = longest.min(2 * pause),
-            }
+            self.stack.interrupt.run_until_cancelled(sleep(pause)).await.ok_or_else(interrupted)?;
+            pause = longest.min(2 * pause);
         }
         Ok(())
     }

@@ -197,10 +197,7 @@ async fn wait_for_projector(
         let seconds = left.as_secs();
         let doing = format!("waiting {seconds} s: until then, an instance of the projector may not fill this version");
         (stack.progress)(None, doing);
-        tokio::select! {
-            () = stack.interrupt.cancelled() => {}
-            () = sleep(if looks { LOOK_INTERVAL } else { left }) => {}
-        }
+        stack.interrupt.run_until_cancelled(sleep(if looks { LOOK_INTERVAL } else { left })).await;
     }
     Ok(())
 }

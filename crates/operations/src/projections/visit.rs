@@ -82,11 +82,7 @@ impl Visitor<'_> {
 
     /// Waits until the projector may work on another batch; returns `None` after Ctrl-C.
     async fn permit(&self) -> Option<SemaphorePermit<'_>> {
-        tokio::select! {
-            biased;
-            () = self.interrupt.cancelled() => None,
-            permit = self.in_work.acquire() => permit.ok(),
-        }
+        self.interrupt.run_until_cancelled(self.in_work.acquire()).await?.ok()
     }
 
     /// Waits until the view shows the aggregates, or until they must be sent again; returns `None` after Ctrl-C.
@@ -100,10 +96,8 @@ impl Visitor<'_> {
             // The aggregate that the projector folds last shows whether it is worth reading the positions of all.
             let last = to_reach.keys().max_by_key(|key| (shard_of(key, self.shards), *key));
             let Some(last) = last.cloned() else { break };
-            tokio::select! {
-                biased;
-                () = self.interrupt.cancelled() => return Ok(None),
-                () = sleep(pause) => {}
+            if self.interrupt.run_until_cancelled(sleep(pause)).await.is_none() {
+                return Ok(None);
             }
             pause = LONGEST_PAUSE.min(pause * 2);
             let mut probe = BTreeMap::from([(last.clone(), to_reach[&last])]);

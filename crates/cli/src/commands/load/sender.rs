@@ -159,10 +159,8 @@ impl Run {
             .map(async |index| {
                 let due = start + Duration::from_secs_f64(index as f64 / f64::from(args.rate.get()));
                 let is_read = (index + 1) * args.reads / 100 > index * args.reads / 100;
-                tokio::select! {
-                    biased;
-                    () = interrupt.cancelled() => {}
-                    () = sleep_until(due) => send(&run, api, is_read, due).await,
+                if interrupt.run_until_cancelled(sleep_until(due)).await.is_some() {
+                    send(&run, api, is_read, due).await;
                 }
             });
         let mut responses = pin!(requests.buffer_unordered(args.concurrency.get()));
