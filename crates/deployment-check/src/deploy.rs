@@ -56,11 +56,7 @@ impl StackDeployment {
                  AWS_ACCESS_KEY_ID, or remove the profile"
             )));
         }
-        let given = [("AWS_REGION", text("region")), ("AWS_PROFILE", text("profile"))];
-        let environment = given.into_iter().fold(environment.clone(), |environment, (variable, value)| match value {
-            Some(value) => environment.with(variable, value),
-            None => environment,
-        });
+        let environment = environment.clone().with("AWS_REGION", text("region")).with("AWS_PROFILE", text("profile"));
         let stack_name = text("stack_name").ok_or_else(|| {
             usage(format!("the environment {config_env:?} has no stack_name; choose another one with --config-env"))
         })?;

@@ -22,10 +22,10 @@ impl Environment {
         )
     }
 
-    /// The same variables, with this value of one of them.
+    /// The same variables, with this value of one of them, if there is one.
     #[must_use]
-    pub fn with(mut self, name: &str, value: String) -> Self {
-        self.0.insert(name.to_owned(), value);
+    pub fn with(mut self, name: &str, value: impl Into<Option<String>>) -> Self {
+        self.0.extend(value.into().map(|value| (name.to_owned(), value)));
         self
     }
 

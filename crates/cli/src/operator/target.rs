@@ -50,11 +50,7 @@ pub struct StackArgs {
 impl StackArgs {
     /// The environment, with the options in place of their variables.
     pub(crate) fn over(&self, environment: &Environment) -> Environment {
-        let given = [("TABLE_NAME", &self.table), ("STACK", &self.stack)];
-        given.into_iter().fold(environment.clone(), |environment, (name, value)| match value {
-            Some(value) => environment.with(name, value.clone()),
-            None => environment,
-        })
+        environment.clone().with("TABLE_NAME", self.table.clone()).with("STACK", self.stack.clone())
     }
 
     /// Whether an option or a variable says which stack is meant, or a part of it.
