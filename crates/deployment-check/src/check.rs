@@ -20,24 +20,15 @@ pub struct Check {
     pub(super) run: for<'a> fn(&'a mut Deployment) -> LocalBoxFuture<'a, Result<CheckResult, CallError>>,
 }
 
+/// What a check has found. It is not checked if a call failed, or if what should be seen did not happen; not modelled if the local
+/// stack has no such behaviour.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", rename_all = "kebab-case")]
 pub enum CheckResult {
-    AsExpected {
-        seen: String,
-    },
-    Differs {
-        expected: String,
-        seen: String,
-    },
-    /// A call failed, or what should be seen did not happen.
-    NotChecked {
-        reason: String,
-    },
-    /// The local stack has no such behaviour.
-    NotModelled {
-        reason: String,
-    },
+    AsExpected { seen: String },
+    Differs { expected: String, seen: String },
+    NotChecked { reason: String },
+    NotModelled { reason: String },
 }
 
 impl CheckResult {

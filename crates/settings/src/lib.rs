@@ -79,19 +79,10 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
 pub enum SettingError {
     /// The variable is not set, or empty.
     #[error("environment variable {name} is missing")]
-    Missing {
-        /// The variable.
-        name: &'static str,
-    },
+    Missing { name: &'static str },
     /// The variable has a value that is not allowed.
     #[error("environment variable {name} is {value:?}, expected {expected}")]
-    Bad {
-        /// The variable.
-        name: &'static str,
-        value: String,
-        /// The values that are allowed.
-        expected: String,
-    },
+    Bad { name: &'static str, value: String, expected: String },
 }
 
 #[cfg(test)]
