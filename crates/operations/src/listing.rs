@@ -86,15 +86,6 @@ struct IndexListing<'a> {
     began_at: Option<u64>,
 }
 
-/// A listing over all rows of a segment of the table.
-struct ScanListing<'a> {
-    store: &'a EventStore,
-    segment: u32,
-    /// The last row that was read.
-    after: Option<ScanKey>,
-    ended: bool,
-}
-
 /// The aggregates whose first events are in these partitions of the index, after the cursor.
 pub(crate) fn indexed<'a>(
     store: &'a EventStore,
@@ -112,28 +103,33 @@ pub(crate) fn indexed<'a>(
         })?;
         first = keys::id_after(cursor.after).unwrap_or(Ulid::max());
     }
-    Ok(pages(IndexListing { store, partitions, at, first, began_at: None }, interrupt))
-}
-
-/// The aggregates with at least one row in the table.
-pub(crate) fn scanned<'a>(store: &'a EventStore, interrupt: &'a Interrupt) -> Listing<'a> {
-    let segment = |segment| pages(ScanListing { store, segment, after: None, ended: false }, interrupt);
-    stream::select_all((0..SEGMENTS).map(segment)).boxed_local()
-}
-
-trait Paged {
-    async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError>;
-}
-
-fn pages<'a>(listing: impl Paged + 'a, interrupt: &'a Interrupt) -> Listing<'a> {
+    let listing = IndexListing { store, partitions, at, first, began_at: None };
     let pages = stream::try_unfold(listing, move |mut listing| async move {
         let page = if interrupt.is_cancelled() { None } else { listing.next_page().await? };
         Ok::<_, StoreError>(page.map(|page| (stream::iter(page.into_iter().map(Ok)), listing)))
     });
-    pages.try_flatten().boxed_local()
+    Ok(pages.try_flatten().boxed_local())
 }
 
-impl Paged for IndexListing<'_> {
+/// The aggregates with at least one row in the table.
+pub(crate) fn scanned<'a>(store: &'a EventStore, interrupt: &'a Interrupt) -> Listing<'a> {
+    let segment = |segment| -> Listing<'a> {
+        // The position of a page is the row that it follows, none for the first page. The last page has none after it.
+        let pages = stream::try_unfold(Some(None), move |position: Option<Option<ScanKey>>| async move {
+            let Some(after) = position.filter(|_| !interrupt.is_cancelled()) else { return Ok(None) };
+            let (pks, next) = store.admin().partitions((segment, SEGMENTS), after).await?;
+            let listed = pks.into_iter().map(|pk| match keys::aggregate_of_pk(&pk) {
+                Some(key) => ListedAggregate::new(key),
+                None => ListedAggregate::unknown(pk),
+            });
+            Ok::<_, StoreError>(Some((stream::iter(listed.map(Ok)), next.map(Some))))
+        });
+        pages.try_flatten().boxed_local()
+    };
+    stream::select_all((0..SEGMENTS).map(segment)).boxed_local()
+}
+
+impl IndexListing<'_> {
     async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError> {
         let Some(partition) = self.partitions.get(self.at) else { return Ok(None) };
         let page = self.store.admin().index(partition, self.first, Ulid::max(), PAGE).await?;
@@ -161,20 +157,5 @@ impl Paged for IndexListing<'_> {
             None => (self.at, self.first, self.began_at) = (self.at + 1, Ulid::nil(), None),
         }
         Ok(Some(listed))
-    }
-}
-
-impl Paged for ScanListing<'_> {
-    async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError> {
-        if self.ended {
-            return Ok(None);
-        }
-        let (pks, next) = self.store.admin().partitions((self.segment, SEGMENTS), self.after.take()).await?;
-        (self.ended, self.after) = (next.is_none(), next);
-        let listed = |pk: String| match keys::aggregate_of_pk(&pk) {
-            Some(key) => ListedAggregate::new(key),
-            None => ListedAggregate::unknown(pk),
-        };
-        Ok(Some(pks.into_iter().map(listed).collect()))
     }
 }
