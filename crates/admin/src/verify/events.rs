@@ -100,18 +100,14 @@ impl<'a> Events<'a> {
         self.facts.get(&seq_num)?.as_ref()
     }
 
-    pub(super) fn facts(&self) -> impl Iterator<Item = (u64, Option<&Fact>)> {
-        self.facts.iter().map(|(&seq_num, fact)| (seq_num, fact.as_ref()))
+    /// The facts about all events that can be read.
+    pub(super) fn facts(&self) -> impl Iterator<Item = (u64, &Fact)> {
+        self.facts.iter().filter_map(|(&seq_num, fact)| Some((seq_num, fact.as_ref()?)))
     }
 
     /// The aggregate after the events up to the metadata's version, if that is known.
     pub(super) fn folded(&self) -> Option<&Folded> {
         self.folded.as_ref().filter(|folded| !self.has_gap && self.version == Some(folded.version()))
-    }
-
-    /// Whether event `seq_num` exists, readable or not.
-    pub(super) fn has(&self, seq_num: u64) -> bool {
-        self.facts.contains_key(&seq_num)
     }
 
     /// The number of messages before event `seq_num`, if that is known.
