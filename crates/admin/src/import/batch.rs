@@ -9,7 +9,7 @@ use daybook_event_store::{AppendError, EventStore, StoreError};
 use daybook_table::{AggregateKey, EventItem, Metadata, keys};
 use tokio::time::Instant;
 
-use crate::handle::Admin;
+use crate::handle::{Admin, panicked};
 
 /// The time for which a transaction is sent again while DynamoDB throttles or fails.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -125,10 +125,7 @@ impl ImportBatch<'_> {
 
     async fn send_once(&self, after: &Folded) -> Result<(), AppendError> {
         let (claims, deadlines) = (&ClaimChanges::default(), &DeadlineChanges::default());
-        let forgets = self
-            .model
-            .is_forgotten(after)
-            .map_err(|panic| StoreError::Panicked { item: self.key.to_string(), source: panic.into() })?;
+        let forgets = self.model.is_forgotten(after).map_err(|panic| panicked(self.key, panic))?;
         let new = NewEvents { events: &self.events, messages: &self.messages, claims, deadlines, forgets, after };
         let send_until = Instant::now() + PATIENCE;
         self.store.import(self.model, self.key, self.before, new, self.options, send_until).await
