@@ -29,7 +29,7 @@ impl<'a> Output<'a> {
 
     pub(crate) fn print_text(&mut self, text: &str) -> io::Result<()> {
         let Self { out, bar, .. } = self;
-        bar.suspend(|| writeln!(out, "{text}").and_then(|()| out.flush()))
+        bar.0.suspend(|| writeln!(out, "{text}").and_then(|()| out.flush()))
     }
 
     /// Prints an object with its outcome: `OUTCOME TEXT`.
@@ -108,10 +108,6 @@ impl ProgressLine {
             bar.set_message(doing);
             bar.tick();
         })
-    }
-
-    pub(crate) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
-        self.0.suspend(print)
     }
 }
 
