@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use clap::Args;
 use daybook_scaffold::{DaybookSource, ItemName, ProjectName, ScaffoldError, create_project};
@@ -57,13 +57,8 @@ pub(super) fn run(args: &NewArgs) -> Result<Exit, ScaffoldError> {
 /// Makes a git repository, which `upgrade` needs, as `cargo new` does: not within another one. Returns whether there is one.
 fn make_repository(folder: &Path) -> bool {
     let git = |arguments: &[&str]| {
-        let status = Command::new("git")
-            .args(arguments)
-            .current_dir(folder)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        status.is_ok_and(|status| status.success())
+        let ended = Command::new("git").args(arguments).current_dir(folder).output();
+        ended.is_ok_and(|ended| ended.status.success())
     };
     git(&["rev-parse", "--is-inside-work-tree"]) || git(&["init"])
 }
