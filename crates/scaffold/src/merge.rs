@@ -36,10 +36,14 @@ impl FileUpgrade {
         Ok(change.map(|change| Self { path: path.to_owned(), change, found, counts }))
     }
 
+    /// What the upgrade changes in the file, as in the output of `git diff`.
     pub fn difference(&self) -> String {
+        let Self { path, found, .. } = self;
         let Some(new) = self.change.text() else { return String::new() };
-        let found = self.found.as_deref().and_then(|found| text(Path::new(&self.path), found).ok()).unwrap_or_default();
-        difference(&self.path, &found, new)
+        let found = found.as_deref().and_then(|found| text(Path::new(path), found).ok()).unwrap_or_default();
+        let mut options = DiffOptions::new();
+        options.set_original_filename(format!("a/{path}")).set_modified_filename(format!("b/{path}"));
+        options.create_patch(&found, new).to_string()
     }
 
     pub(crate) fn apply(&self, project: &Path) -> Result<(), ScaffoldError> {
@@ -166,13 +170,6 @@ pub(crate) fn line_counts(from: &str, to: &str) -> String {
         }
     }
     format!("+{added} -{removed}")
-}
-
-/// The difference between two texts, as in the output of `git diff`.
-pub(crate) fn difference(path: &str, from: &str, to: &str) -> String {
-    let mut options = DiffOptions::new();
-    options.set_original_filename(format!("a/{path}")).set_modified_filename(format!("b/{path}"));
-    options.create_patch(from, to).to_string()
 }
 
 #[cfg(test)]
