@@ -2,9 +2,6 @@
 //!
 //! Unlike an append, an import writes events with times and ids of the past, so a reader of a feed who has passed these
 //! ids does not see them.
-//!
-//! In reading order: `batch`: the transactions; `replay`: the events of a history file as they will be stored; `aggregate`: the
-//! import of one aggregate of such a file.
 
 mod aggregate;
 mod batch;

@@ -2,11 +2,6 @@
 //!
 //! It reads every row of the partition, so it finds damage that a load does not notice: a lost last event, metadata
 //! that disagrees, a changed outbox row, a snapshot that is not the fold of the events. It changes nothing.
-//!
-//! In reading order:
-//! - `finding`: the possible findings, and all those of a verification.
-//! - `events`, `metadata`, `messages`, `snapshots`, `deadlines`, `positions`: the checks of each kind of row against the others.
-//!   `claims`: those of unique values, whose rows are in partitions of their own.
 
 mod claims;
 mod deadlines;

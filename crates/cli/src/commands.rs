@@ -1,13 +1,4 @@
 //! The command line: parses a command, runs it, and sets the exit status. No other module imports this file.
-//!
-//! In reading order:
-//! - `dev`: runs the local stack until Ctrl-C, or the functions of a stack.
-//! - [`documents`]: prints the OpenAPI document of the API, the description of the messages, and the completions for a shell.
-//! - `new`, `add`, `upgrade`: write the files of a project.
-//! - `console`: serves the console of a stack until Ctrl-C.
-//! - `deploy`: deploys the stack of a project.
-//! - `reads`, `verify`, `derived`, `deadlines`, `dlq`, `discarded`, `relay`, `republish`, `restore`, `snapshot`, `load`,
-//!   `check_deployment`, `export`, `import`, `forget`, `projection`, `process`: the operator commands. `marking`: the output of some.
 
 mod add;
 mod check_deployment;

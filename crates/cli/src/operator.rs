@@ -5,11 +5,6 @@
 //!   goes to standard error.
 //! - Commands that send or delete messages, or write events, default to a dry run; `--yes` executes them.
 //! - After Ctrl-C, the summary describes how to go on. A closed output pipe also ends a command.
-//!
-//! In reading order:
-//! - `exit`: the exit status. [`target`]: the options that select the stack.
-//! - `local`: how commands find the local stack of their project.
-//! - `output`: what a command prints, and its progress. `context`: the environment of a command.
 
 mod context;
 mod exit;
