@@ -15,7 +15,6 @@ use daybook_event_store::{
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::Instant;
-use ulid::Ulid;
 
 use crate::error::OperatorError;
 use crate::selection::AggregateName;
@@ -133,11 +132,8 @@ impl Decide for Forgetting<'_> {
     type Error = NotForgotten;
 
     fn decide(&self, before: &Folded, involved: &Involved) -> Result<Decisions, Undecided<NotForgotten>> {
-        let seed = Ulid::from_datetime(self.store.now().into());
-        let now = Timestamp::from_millisecond(i64::try_from(seed.timestamp_ms()).unwrap_or_default());
         let meta = Meta { actor: Some("daybook".to_owned()), ..Meta::default() };
-        let epoch = self.store.settings().epoch;
-        let input = DecisionInput::new(now.unwrap_or_default(), seed, meta, Caller::system(), epoch);
+        let input = self.store.decision_input(meta, Caller::system());
         let input = DecisionInput { involved: involved.clone(), ..input };
         match decide(self.registry, before, &[Addressed::new(self.key, self.commands)], &input) {
             Err(JointError { error: CommandError::Needs(needs), .. }) => Err(Undecided::Needs(needs)),
