@@ -54,13 +54,9 @@ impl Environment {
 
     /// `true` or `false`, false by default.
     pub fn flag(&self, name: &'static str) -> Result<bool, SettingError> {
-        self.get(name).map_or(Ok(false), |value| {
-            value.parse().map_err(|_| SettingError::Bad {
-                name,
-                value: value.to_owned(),
-                expected: "true or false".to_owned(),
-            })
-        })
+        let Some(value) = self.get(name) else { return Ok(false) };
+        let expected = "true or false".to_owned();
+        value.parse().map_err(|_| SettingError::Bad { name, value: value.to_owned(), expected })
     }
 
     fn get(&self, name: &str) -> Option<&str> {
