@@ -91,11 +91,8 @@ async fn release(
 ) -> Result<Corrected, StoreError> {
     let holder = store.claim(&claim).await?.map(|row| row.holder());
     let holder = holder.filter(|holder| options.selection.types.contains(&holder.aggregate_type));
-    let Some((holder, model)) =
-        holder.and_then(|holder| Some((holder.clone(), stack.registry.get(&holder.aggregate_type)?)))
-    else {
-        return Ok(Corrected::default());
-    };
+    let model = holder.as_ref().and_then(|holder| stack.registry.get(&holder.aggregate_type));
+    let (Some(holder), Some(model)) = (holder, model) else { return Ok(Corrected::default()) };
     let mut corrected = store.admin().correct(model, &holder, Derived::Claims(&[claim]), writes).await?;
     corrected.claims.elsewhere.clear();
     if !writes {
