@@ -20,13 +20,10 @@ use tokio::time::sleep;
 use crate::error::OperatorError;
 use crate::marking::STOPPED_EARLY;
 use crate::moment::Moment;
-use crate::pacing::Pacer;
+use crate::pacing::{COMPARED_PER_SENT, Pacer};
 use crate::queues::StackQueue;
 use crate::selection::{Selection, models};
 use crate::stack::{REACTIONS_QUEUE, SETTINGS_TO_FIND, Stack};
-
-/// Aggregates that are compared, for each one that may be sent.
-const COMPARED_PER_SENT: usize = 10;
 
 /// The messages that wait for the reactor from which on no more are sent. With twice as many, its tick would send no deadlines,
 /// and fire those that are due itself.

@@ -10,6 +10,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+/// Aggregates that are compared, for each one that may be sent.
+pub(crate) const COMPARED_PER_SENT: usize = 10;
+
 /// Turns at a bounded rate, shared by concurrent tasks.
 #[derive(Debug)]
 pub struct Pacer {

@@ -13,12 +13,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::error::OperatorError;
 use crate::listing::ListedAggregate;
-use crate::pacing::{Interrupt, Pacer};
+use crate::pacing::{COMPARED_PER_SENT, Interrupt, Pacer};
 use crate::projections::views_error;
 use crate::queues::StackQueue;
-
-/// Aggregates that are compared, for each one that may be sent.
-const COMPARED_PER_SENT: usize = 10;
 
 /// The pause before the first read of a position. It doubles with each further read.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
