@@ -26,8 +26,6 @@ pub(super) struct Deployment {
     pub(super) source: String,
     pub(super) dlq_url: String,
     pub(super) feed_delay: Duration,
-    /// Whether the table is on this machine.
-    pub(super) is_local: bool,
     pub(super) timeout: Duration,
     /// The beginning of the ids of this run.
     pub(super) run_id: String,
@@ -54,16 +52,14 @@ pub(super) struct Observer {
 impl Deployment {
     pub(super) async fn connect(stack: &Stack, timeout: Duration) -> Result<Self, OperatorError> {
         let (store, relay) = (stack.store_settings(&["FEED_DELAY_MS"])?, stack.bus_settings()?);
-        let is_local = stack.is_local();
         Ok(Self {
             stack: stack.clone(),
-            calls: AwsCalls::connect(&stack.environment, is_local).await?,
+            calls: AwsCalls::connect(&stack.environment, stack.is_local()).await?,
             table: store.table_name,
             bus: relay.event_bus_name,
             source: relay.event_source,
             dlq_url: stack.required("DLQ_URL")?,
             feed_delay: store.feed_delay,
-            is_local,
             timeout,
             run_id: Ulid::generate().to_string(),
             rows: Vec::new(),

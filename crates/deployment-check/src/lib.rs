@@ -55,7 +55,7 @@ pub async fn check_deployment(
         }
         // An interrupt ends a check that waits, but not the deletion of what it has created.
         let Some(result) = stack.interrupt.run_until_cancelled((check.run)(&mut deployment)).await else { break };
-        let result = result.unwrap_or_else(|error| CheckResult::not_checked(&error, deployment.is_local));
+        let result = result.unwrap_or_else(|error| CheckResult::not_checked(&error, deployment.stack.is_local()));
         reported = report(check, &result);
     }
     let left_over = deployment.clean_up().await;

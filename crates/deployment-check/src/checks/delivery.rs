@@ -100,7 +100,7 @@ async fn only_new_outbox_rows(deployment: &mut Deployment) -> Result<CheckResult
     deployment.messages_of(&aggregate, limit, |messages| !messages.is_empty()).await?;
     deployment.put_outbox_row(&OutboxItem { detail: detail(3).to_string(), ..expected.clone() }).await?;
     deployment.delete(&expected.pk, &expected.sk).await?;
-    let quiet = if deployment.is_local { QUIET_LOCAL } else { QUIET };
+    let quiet = if deployment.stack.is_local() { QUIET_LOCAL } else { QUIET };
     let messages = deployment.messages_of(&aggregate, quiet, |_| false).await?;
     // A message may be delivered more than once.
     let mut numbers: Vec<_> =

@@ -74,11 +74,11 @@ async fn alarms(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
 }
 
 fn unknown_stack(deployment: &Deployment) -> CheckResult {
-    let reason = match deployment.is_local {
+    let reason = match deployment.stack.is_local() {
         true => "the local stack has no alarms",
         false => "the name of the stack is not known; use --stack or set STACK",
     };
-    CheckResult::not_seen(reason.to_owned(), deployment.is_local)
+    CheckResult::not_seen(reason.to_owned(), deployment.stack.is_local())
 }
 
 async fn alarm_recipients(deployment: &Deployment) -> CheckResult {

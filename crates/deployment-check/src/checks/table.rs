@@ -131,7 +131,7 @@ async fn transaction_conflict(deployment: &mut Deployment) -> Result<CheckResult
         }
     }
     let reason = format!("{} concurrent transactions on one item had no conflict", CONCURRENT * ATTEMPTS);
-    Ok(CheckResult::not_seen(reason, deployment.is_local))
+    Ok(CheckResult::not_seen(reason, deployment.stack.is_local()))
 }
 
 async fn idempotency_token(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
@@ -210,7 +210,7 @@ async fn index_lag(deployment: &mut Deployment) -> Result<CheckResult, CallError
     deployment.put(row).await?;
     let written = Instant::now();
     // The local stack has one clock, and its feeds hold back nothing.
-    let limit = if deployment.is_local { deployment.timeout } else { deployment.feed_delay };
+    let limit = if deployment.stack.is_local() { deployment.timeout } else { deployment.feed_delay };
     while written.elapsed() < limit {
         if deployment.dynamodb("Query", query.clone()).await?["Count"] == 1 {
             return Ok(CheckResult::AsExpected { seen: format!("visible after {} ms", written.elapsed().as_millis()) });
