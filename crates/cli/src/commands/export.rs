@@ -48,7 +48,7 @@ pub(super) async fn run(args: ExportArgs, Session { stack, mut out }: Session<'_
             eprintln!("daybook: {}", if as_json { json.to_string() } else { text });
             Ok::<_, io::Error>(())
         };
-        export(&stack, &options, HistoryTarget::Writer(&mut out), report).await?
+        export(&stack, &options, HistoryTarget::Writer(out.writer()), report).await?
     } else {
         let report = |found| {
             let (json, text) = line(found);

@@ -23,6 +23,11 @@ impl<'a> Output<'a> {
         Self { as_json, out, bar }
     }
 
+    /// Standard output itself, for a file that is printed.
+    pub(crate) fn writer(&mut self) -> &mut (dyn Write + Send) {
+        self.out
+    }
+
     pub(crate) fn print(&mut self, json: Value, text: String) -> io::Result<()> {
         self.print_text(&if self.as_json { json.to_string() } else { text })
     }
@@ -70,16 +75,6 @@ impl<'a> Output<'a> {
     ) -> Ended {
         self.print_summary(text, counts, how_to_go_on)?;
         Ok(Exit::of(how_to_go_on.is_some(), is_clean))
-    }
-}
-
-impl Write for Output<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.out.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
     }
 }
 
