@@ -52,7 +52,7 @@ impl ChangedAggregates {
 }
 
 /// An aggregate that has new events, as a function learns of it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Changed<S> {
     /// An event with this number exists; 0 if none is known.
     pub last: u64,
@@ -64,12 +64,6 @@ impl<S> Changed<S> {
     pub fn add(&mut self, last: u64, source: S) {
         self.last = self.last.max(last);
         self.sources.push(source);
-    }
-}
-
-impl<S> Default for Changed<S> {
-    fn default() -> Self {
-        Self { last: 0, sources: Vec::new() }
     }
 }
 
