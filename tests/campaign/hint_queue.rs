@@ -68,7 +68,7 @@ impl Hints {
 /// Each deadline of a message, if it names any.
 fn deadlines_of(body: &str) -> Option<Vec<String>> {
     let due: DueDeadlines = serde_json::from_str(body).ok()?;
-    Some(due.into_iter().map(|DueDeadline { due, key, name }| format!("{key} {name} {due}")).collect())
+    Some(due.into_deadlines().map(|DueDeadline { due, key, name }| format!("{key} {name} {due}")).collect())
 }
 
 /// Each aggregate or deadline of a message.

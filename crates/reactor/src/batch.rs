@@ -80,7 +80,7 @@ impl Reactor {
             let mut wrong = None;
             match serde_json::from_str(&body) {
                 Ok(Message::Due(of_message)) => {
-                    for deadline in of_message {
+                    for deadline in of_message.into_deadlines() {
                         if !is_key(&deadline.key) || !keys::is_id(&deadline.name) {
                             wrong = Some(format!("it names no deadline: {} {}", deadline.key, deadline.name));
                             continue;

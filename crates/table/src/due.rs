@@ -48,18 +48,12 @@ impl DueDeadlines {
     pub fn to_body(&self) -> String {
         serde_json::to_string(self).expect("texts have a JSON form")
     }
-}
 
-impl IntoIterator for DueDeadlines {
-    type Item = DueDeadline;
-    type IntoIter = std::vec::IntoIter<DueDeadline>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        let deadline = |(aggregate_type, id, name, due)| {
+    pub fn into_deadlines(self) -> impl Iterator<Item = DueDeadline> {
+        self.deadlines.into_iter().map(|(aggregate_type, id, name, due)| {
             let key = AggregateKey { aggregate_type, id };
             DueDeadline { due, key, name }
-        };
-        self.deadlines.into_iter().map(deadline).collect::<Vec<_>>().into_iter()
+        })
     }
 }
 
@@ -95,6 +89,6 @@ mod tests {
             body,
             r#"{"deadlines":[["seat","7","hold","2026-11-28T10:00:00Z"],["seat","8","hold","2026-11-28T10:00:01.5Z"]]}"#
         );
-        assert!(serde_json::from_str::<DueDeadlines>(&body).unwrap().into_iter().eq(all));
+        assert!(serde_json::from_str::<DueDeadlines>(&body).unwrap().into_deadlines().eq(all));
     }
 }

@@ -131,7 +131,7 @@ impl Setup {
     /// The deadlines of the messages that are in the queue, in the order of the messages.
     pub(crate) fn queued(&self) -> Vec<Vec<DueDeadline>> {
         let bodies = self.bus.queued().into_iter().map(|message| message.body);
-        bodies.map(|body| serde_json::from_str::<DueDeadlines>(&body).unwrap().into_iter().collect()).collect()
+        bodies.map(|body| serde_json::from_str::<DueDeadlines>(&body).unwrap().into_deadlines().collect()).collect()
     }
 
     pub(crate) async fn tick(&self, reactor: &Reactor) {

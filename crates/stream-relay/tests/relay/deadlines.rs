@@ -31,7 +31,7 @@ impl Setup {
     fn reactions(&self) -> Vec<Vec<String>> {
         let messages = self.bus.queued().into_iter().filter(|message| message.queue_url.ends_with("/reactions"));
         let deadlines = messages.map(|message| serde_json::from_str::<DueDeadlines>(&message.body).unwrap());
-        let ids = deadlines.map(|of_message| of_message.into_iter().map(|deadline| deadline.key.id).collect());
+        let ids = deadlines.map(|of_message| of_message.into_deadlines().map(|deadline| deadline.key.id).collect());
         ids.collect()
     }
 }
