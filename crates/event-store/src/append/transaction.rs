@@ -16,7 +16,6 @@ use crate::checksum;
 use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
 use crate::idempotency::ResponseToStore;
-use crate::in_flight::DecisionInFlight;
 use crate::item::{Item, row_key};
 use crate::limits::{TooLarge, check_transaction};
 use crate::subject_keys::{Keys, seal};
@@ -121,12 +120,9 @@ impl EventStream<'_> {
             rows: rows.into_iter().map(|row| item(self.put_new(row))).chain(forgets).collect(),
             deadlines: deadlines.into_iter().map(|write| ((keys::pk(self.key), write.sk), write.item)).collect(),
             claims,
-            required: None,
             responses: response.into_iter().collect(),
-            others: Vec::new(),
-            first_event_of_other: None,
             bytes,
-            in_flight: DecisionInFlight::default(),
+            ..Batch::default()
         }))
     }
 
