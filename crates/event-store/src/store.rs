@@ -119,7 +119,7 @@ impl EventStore {
 
     /// Opens and seals personal values, if the environment names a table with keys; `kms` is the configuration of KMS.
     pub fn with_keys(mut self, environment: &Environment, kms: &SdkConfig) -> Result<Self, SettingError> {
-        self.sealing = Sealing::with(SubjectKeys::read(environment, self.client.clone(), kms.clone())?);
+        self.sealing.keys = SubjectKeys::read(environment, self.client.clone(), kms.clone())?;
         Ok(self)
     }
 

@@ -21,10 +21,6 @@ pub struct Sealing {
 }
 
 impl Sealing {
-    pub(crate) fn with(keys: Option<Arc<SubjectKeys>>) -> Self {
-        Self { keys, leaves: false }
-    }
-
     /// What leaves personal values as they are stored, for a reader that does not show them.
     pub fn leaving() -> Self {
         Self { keys: None, leaves: true }
