@@ -33,7 +33,7 @@ use tokio::sync::OnceCell;
 use self::sealing::{Key, random};
 pub(crate) use self::sealing::{Keys, SubjectKey, seal};
 pub(crate) use self::stack_key::STACK_KEY;
-use self::stack_key::{KEY, StackKey, put_new, row_of};
+use self::stack_key::{KEY, StackKey, damaged, put_new, row_of};
 pub use self::texts::Sealing;
 use crate::batch_get::batch_get;
 use crate::error::StoreError;
@@ -109,10 +109,7 @@ impl SubjectKeys {
         keys.extend(self.fetch(&missing).await?);
         match missing.iter().find(|subject| !keys.contains_key(*subject)) {
             None => Ok(keys),
-            Some(subject) => {
-                let reason = format!("{} has no key of {subject}", self.table_name);
-                Err(StoreError::Corrupt { item: format!("the key of {subject}"), source: reason.into() })
-            }
+            Some(subject) => Err(damaged(subject, format!("{} has no key of {subject}", self.table_name))),
         }
     }
 
@@ -145,10 +142,7 @@ impl SubjectKeys {
                     self.stack_key(None).await?.open(&subject, sealed.as_ref()).map(Arc::new).map(SubjectKey::Live)
                 }
                 None if row.contains_key(FORGOTTEN_AT) => Ok(SubjectKey::Forgotten),
-                None => {
-                    let item = format!("the key of {subject}");
-                    Err(StoreError::Corrupt { item, source: "its row has no key".into() })
-                }
+                None => Err(damaged(&subject, "its row has no key")),
             };
             match key {
                 Ok(key) => {

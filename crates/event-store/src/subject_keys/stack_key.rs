@@ -22,6 +22,9 @@ pub(super) const KEY: &str = "key";
 /// The partition key of the row of the stack key. That of a subject contains a slash, such as `customer/7`.
 pub(crate) const STACK_KEY: &str = "#KEY";
 
+/// The stack in errors.
+const STACK: &str = "the stack";
+
 /// Time limit of one attempt of a call of KMS, which responds in milliseconds.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -50,10 +53,7 @@ impl StackKey {
 
     pub(super) fn open(&self, subject: &str, sealed: &[u8]) -> Result<Key, StoreError> {
         let opened = self.of_subjects.open(subject, sealed).and_then(|bytes| Key::of(&bytes));
-        opened.ok_or_else(|| StoreError::Corrupt {
-            item: format!("the key of {subject}"),
-            source: "it was not sealed by the key of this stack".into(),
-        })
+        opened.ok_or_else(|| damaged(subject, "it was not sealed by the key of this stack"))
     }
 
     /// The key of the stack. Before there is any other row, the first process that writes makes it, under this key of KMS.
@@ -76,13 +76,13 @@ impl StackKey {
                 let decrypt = decrypt.encryption_context(TABLE, table_name);
                 let output = decrypt.send().await.map_err(|error| of_kms("decrypt the key of the stack", error))?;
                 let key = output.plaintext.and_then(|bytes| Self::of(bytes.as_ref()));
-                return key.ok_or_else(|| damaged("it has another length".into()));
+                return key.ok_or_else(|| damaged(STACK, "it has another length"));
             }
             if row.is_some() {
-                return Err(damaged("its row has no key".into()));
+                return Err(damaged(STACK, "its row has no key"));
             }
             let Some(kms_key) = kms_key.filter(|_| !has_subjects) else {
-                return Err(damaged(format!("{table_name} has keys of subjects, and no row {STACK_KEY}").into()));
+                return Err(damaged(STACK, format!("{table_name} has keys of subjects, and no row {STACK_KEY}")));
             };
             let rows = client.scan().table_name(table_name).limit(1).consistent_read(true).into_paginator().items();
             if let Some(found) = rows.send().next().await {
@@ -95,7 +95,7 @@ impl StackKey {
             let encrypt = kms.encrypt().key_id(kms_key).plaintext(Blob::new(bytes));
             let encrypt = encrypt.encryption_context(TABLE, table_name);
             let output = encrypt.send().await.map_err(|error| of_kms("encrypt the key of the stack", error))?;
-            let encrypted = output.ciphertext_blob.ok_or_else(|| damaged("KMS returned no ciphertext".into()))?;
+            let encrypted = output.ciphertext_blob.ok_or_else(|| damaged(STACK, "KMS returned no ciphertext"))?;
             let mut row = row_of(STACK_KEY);
             row.insert(KEY.to_owned(), AttributeValue::B(encrypted));
             // Another process may be faster: it is read again.
@@ -104,8 +104,9 @@ impl StackKey {
     }
 }
 
-fn damaged(source: Cause) -> StoreError {
-    StoreError::Corrupt { item: "the key of the stack".to_owned(), source }
+/// The error of the key of a subject, or of the stack.
+pub(super) fn damaged(of: &str, source: impl Into<Cause>) -> StoreError {
+    StoreError::Corrupt { item: format!("the key of {of}"), source: source.into() }
 }
 
 /// The error of a call of KMS. With another permission or state of the KMS key, the same call succeeds.
