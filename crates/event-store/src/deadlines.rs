@@ -49,7 +49,7 @@ impl EventStore {
     /// The deadline of this name, with a strongly consistent read.
     pub async fn deadline(&self, key: &AggregateKey, name: &str) -> Result<Option<StoredDeadline>, StoreError> {
         let row = self.row("read a deadline", key, keys::deadline_sk(name)).await?;
-        let corrupt = |source| StoreError::Corrupt { item: format!("the deadline {name} of {key}"), source };
+        let corrupt = |source: Cause| StoreError::corrupt(format!("the deadline {name} of {key}"), source);
         row.map(StoredDeadline::read).transpose().map_err(corrupt)
     }
 
@@ -96,7 +96,7 @@ impl EventStore {
         let mut row = stored.row.clone();
         let checksum = row.remove(attributes::CHECKSUM);
         row.retain(|name, _| !DeadlineItem::OF_STATE.contains(&name.as_str()));
-        let corrupt = |error| StoreError::Corrupt { item: keys::pk(&stored.aggregate), source: Cause::from(error) };
+        let corrupt = |error: serde_dynamo::Error| StoreError::corrupt(keys::pk(&stored.aggregate), error);
         row.extend::<Item>(serde_dynamo::to_item(item).map_err(corrupt)?);
         self.replace_row("mark a deadline", checksum.as_ref(), seal(row)).await
     }

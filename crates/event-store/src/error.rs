@@ -69,6 +69,10 @@ impl StoreError {
         matches!(self, Self::InvalidRequest { source, .. } if source.is::<MissingTable>())
     }
 
+    pub(crate) fn corrupt(item: impl Into<String>, source: impl Into<Cause>) -> Self {
+        Self::Corrupt { item: item.into(), source: source.into() }
+    }
+
     pub(crate) fn timed_out(doing: &'static str, elapsed: Elapsed) -> Self {
         Self::Unavailable { doing, source: elapsed.into() }
     }

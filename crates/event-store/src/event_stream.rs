@@ -57,10 +57,10 @@ impl EventStream<'_> {
     }
 
     pub(crate) fn corrupt(&self, source: impl Into<Cause>) -> StoreError {
-        StoreError::Corrupt { item: self.key.to_string(), source: source.into() }
+        StoreError::corrupt(self.key.to_string(), source)
     }
 
     pub(crate) fn corrupt_state(&self, source: impl Into<Cause>) -> StoreError {
-        StoreError::Corrupt { item: format!("the state of {}", self.key), source: source.into() }
+        StoreError::corrupt(format!("the state of {}", self.key), source)
     }
 }

@@ -58,7 +58,7 @@ impl EventStore {
         to_store: &ResponseToStore<'_>,
         keys_of_subjects: &Keys,
     ) -> Result<Item, StoreError> {
-        let unwritable = |source: Cause| StoreError::Corrupt { item: format!("a response of {key}"), source };
+        let unwritable = |source: Cause| StoreError::corrupt(format!("a response of {key}"), source);
         let ResponseToStore { idempotency, response, now } = to_store;
         let pk = keys::pk(key);
         let sealed = seal(&response.body, &pk, keys_of_subjects)?;

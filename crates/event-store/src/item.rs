@@ -6,7 +6,7 @@ use std::str::FromStr;
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_table::{EventItem, attributes};
 
-use crate::error::{Cause, StoreError};
+use crate::error::StoreError;
 
 pub type Item = HashMap<String, AttributeValue>;
 
@@ -27,5 +27,5 @@ pub fn number<N: FromStr>(item: &Item, name: &str) -> Option<N> {
 
 pub fn event_item(item: Item) -> Result<EventItem, StoreError> {
     let keys = format!("item {} {}", text(&item, attributes::PK), text(&item, attributes::SK));
-    serde_dynamo::from_item(item).map_err(|error| StoreError::Corrupt { item: keys, source: Cause::from(error) })
+    serde_dynamo::from_item(item).map_err(|error| StoreError::corrupt(keys, error))
 }

@@ -48,7 +48,7 @@ impl EventStore {
             return Ok(StoredPosition { source: source.clone(), item, row: Item::new() });
         };
         let item = || format!("the position of {process_type} in {source}");
-        StoredPosition::read(row).map_err(|source| StoreError::Corrupt { item: item(), source })
+        StoredPosition::read(row).map_err(|source| StoreError::corrupt(item(), source))
     }
 
     /// Moves a position, unless its row has changed since it was read; then it returns `false`. Otherwise, `stored` is the new
@@ -63,7 +63,7 @@ impl EventStore {
         };
         let mut row = before.clone();
         row.retain(|name, _| !PositionItem::OF_FAILING.contains(&name.as_str()));
-        let corrupt = |error| StoreError::Corrupt { item: keys::pk(source), source: Cause::from(error) };
+        let corrupt = |error: serde_dynamo::Error| StoreError::corrupt(keys::pk(source), error);
         row.extend::<Item>(serde_dynamo::to_item(&item).map_err(corrupt)?);
         let row = seal(row);
         let checksum = before.get(attributes::CHECKSUM);

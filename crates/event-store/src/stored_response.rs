@@ -32,10 +32,7 @@ impl StoredResponse {
     pub(crate) async fn open(&mut self, sealing: &Sealing, key: &AggregateKey) -> Result<(), StoreError> {
         let body = &mut self.response.body;
         if personal::contains(body) {
-            let corrupt = |error: serde_json::Error| StoreError::Corrupt {
-                item: format!("a stored response of {key}"),
-                source: error.into(),
-            };
+            let corrupt = |error: serde_json::Error| StoreError::corrupt(format!("a stored response of {key}"), error);
             let mut json = Json::parse(std::mem::take(body)).map_err(corrupt)?;
             sealing.open([(keys::pk(key), &mut json)].into_iter()).await?;
             *body = json.text().to_owned();
@@ -46,7 +43,7 @@ impl StoredResponse {
 
 /// The response of a row, and the time at which it expires. A row that is not as it was written is not replayed.
 pub(crate) fn read(key: &AggregateKey, item: Item) -> Result<(StoredResponse, i64), StoreError> {
-    let corrupt = |source: Cause| StoreError::Corrupt { item: format!("a stored response of {key}"), source };
+    let corrupt = |source: Cause| StoreError::corrupt(format!("a stored response of {key}"), source);
     if !checksum::is_valid(&item) {
         return Err(corrupt("its checksum does not match its content".into()));
     }

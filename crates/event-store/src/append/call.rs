@@ -160,8 +160,8 @@ fn of_reasons(key: &AggregateKey, items: &Items, reasons: &[CancellationReason])
     }
     // A row that the metadata does not count exists.
     let row = failed("ConditionalCheckFailed")?;
-    let source = format!("row {row} of the append exists, but the metadata is at the expected version").into();
-    Some(StoreError::Corrupt { item: key.to_string(), source }.into())
+    let reason = format!("row {row} of the append exists, but the metadata is at the expected version");
+    Some(StoreError::corrupt(key.to_string(), reason).into())
 }
 
 /// The response that is stored under a key that was used before.
@@ -177,6 +177,6 @@ fn conflict(key: &AggregateKey, reason: &CancellationReason) -> AppendError {
     };
     match serde_dynamo::from_item::<_, Metadata>(item.clone()) {
         Ok(metadata) => AppendError::Conflict { actual: metadata.current_seq_num },
-        Err(error) => StoreError::Corrupt { item: format!("the metadata of {key}"), source: error.into() }.into(),
+        Err(error) => StoreError::corrupt(format!("the metadata of {key}"), error).into(),
     }
 }

@@ -15,7 +15,7 @@ use daybook_table::{AggregateKey, ClaimItem, attributes, keys};
 
 use super::error::AppendError;
 use crate::checksum::seal;
-use crate::error::{Cause, StoreError};
+use crate::error::StoreError;
 use crate::item::{Item, row_key};
 use crate::subject_keys::Sealing;
 
@@ -69,11 +69,7 @@ impl ClaimWrite {
         };
         let taken = changes.taken.iter().map(|claim| {
             let row = serde_dynamo::to_item(ClaimItem::new(&sealing.prepared_claim(claim), key)).map(seal);
-            let corrupt = |error: serde_dynamo::Error| StoreError::Corrupt {
-                item: format!("a new claim of {key}"),
-                source: Cause::from(error),
-            };
-            let row: Item = row.map_err(corrupt)?;
+            let row: Item = row.map_err(|error| StoreError::corrupt(format!("a new claim of {key}"), error))?;
             let put = Put::builder().table_name(table).set_item(Some(row.clone()));
             let (condition, values) = free_or_of(claim);
             let put = put.condition_expression(condition).set_expression_attribute_values(Some(values));
@@ -145,8 +141,6 @@ pub(super) fn failed_claims(claims: &[(Claim, bool)], reasons: &[CancellationRea
 
 /// The row of a claim.
 pub(crate) fn read_claim(claim: &Claim, row: Item) -> Result<ClaimItem, StoreError> {
-    serde_dynamo::from_item(row).map_err(|error| StoreError::Corrupt {
-        item: format!("a claim of the name {}", claim.name()),
-        source: error.into(),
-    })
+    serde_dynamo::from_item(row)
+        .map_err(|error| StoreError::corrupt(format!("a claim of the name {}", claim.name()), error))
 }

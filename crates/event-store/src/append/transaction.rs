@@ -13,7 +13,7 @@ use super::batch::{Attributes, Batch};
 use super::call::AppendCall;
 use super::claims::{ClaimHolders, ClaimWrite};
 use crate::checksum;
-use crate::error::{Cause, StoreError};
+use crate::error::StoreError;
 use crate::event_stream::EventStream;
 use crate::idempotency::ResponseToStore;
 use crate::item::{Item, row_key};
@@ -77,8 +77,7 @@ impl EventStream<'_> {
         keys_of_subjects: &Keys,
     ) -> Result<Result<Batch, TooLarge>, StoreError> {
         let end = new.after.version();
-        let corrupt =
-            |error| StoreError::Corrupt { item: format!("a new row of {}", self.key), source: Cause::from(error) };
+        let corrupt = |error: serde_dynamo::Error| StoreError::corrupt(format!("a new row of {}", self.key), error);
         let events = new.events.iter().map(|event| {
             let mut row = self.event_row(event, end, origin);
             if let Some(sealed) = seal(&row.data, &row.pk, keys_of_subjects)? {

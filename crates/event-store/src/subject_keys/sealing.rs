@@ -75,8 +75,7 @@ pub(crate) fn seal(text: &str, partition: &str, keys: &Keys) -> Result<Option<St
             }
             (Some(_), Some(SubjectKey::Forgotten)) => None,
             (Some(_), None) => {
-                let (item, source) = (format!("a row of {partition}"), format!("no key of {subject:?}").into());
-                return Err(StoreError::Corrupt { item, source });
+                return Err(StoreError::corrupt(format!("a row of {partition}"), format!("no key of {subject:?}")));
             }
             (None, _) => sealed,
         };

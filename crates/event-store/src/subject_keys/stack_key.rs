@@ -106,7 +106,7 @@ impl StackKey {
 
 /// The error of the key of a subject, or of the stack.
 pub(super) fn damaged(of: &str, source: impl Into<Cause>) -> StoreError {
-    StoreError::Corrupt { item: format!("the key of {of}"), source: source.into() }
+    StoreError::corrupt(format!("the key of {of}"), source)
 }
 
 /// The error of a call of KMS. With another permission or state of the KMS key, the same call succeeds.

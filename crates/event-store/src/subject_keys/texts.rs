@@ -134,7 +134,7 @@ async fn open_all(subject_keys: Option<&SubjectKeys>, sealed: Vec<(String, &mut 
         None => Keys::new(),
     };
     for (partition, json) in sealed {
-        let corrupt = |source: Cause| StoreError::Corrupt { item: format!("a row of {partition}"), source };
+        let corrupt = |source: Cause| StoreError::corrupt(format!("a row of {partition}"), source);
         if let Some(opened) = sealing::open(json.text(), &partition, &keys).map_err(corrupt)? {
             *json = Json::parse(opened).map_err(|error| corrupt(error.into()))?;
         }
