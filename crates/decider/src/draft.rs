@@ -59,10 +59,8 @@ impl<'a, A: Aggregate> Draft<'a, A> {
     }
 
     fn push(&mut self, event: A::Event) -> Result<(), CommandError> {
-        let (name, data) = tagged::split(&event).map_err(|error| CommandError::Unwritable {
-            event: format!("an event of {}", A::TYPE),
-            reason: error.to_string(),
-        })?;
+        let split = tagged::split(&event).map_err(|error| error.to_string());
+        let (name, data) = split.map_err(unwritable::<A>("an event"))?;
         // It is read back from `data`: a large event is in memory only once.
         drop(event);
         let unwritable = |reason| CommandError::Unwritable { event: name.clone(), reason };
@@ -133,14 +131,13 @@ impl<'a, A: Aggregate> Draft<'a, A> {
 
     /// The result. A state that has no JSON form is an error here: with its events stored, nothing could read it.
     pub(crate) fn finish(mut self, rejection: Option<DomainRejection>) -> Result<Decided, CommandError> {
-        let unwritable =
-            |reason: String| CommandError::Unwritable { event: format!("the state of {}", A::TYPE), reason };
+        let unwritable_state = unwritable::<A>("the state");
         let forgets = self.after.is_forgotten() && !self.state_before.is_forgotten();
         if forgets {
-            self.after.state = AggregateState::<A>::forgotten(&self.after.state, self.id).map_err(unwritable)?;
+            self.after.state = AggregateState::<A>::forgotten(&self.after.state, self.id).map_err(unwritable_state)?;
         }
-        let state = Json::of(&self.after.state).map_err(|error| unwritable(error.to_string()))?;
-        let state = personal::attributed(state, (A::TYPE, self.id)).map_err(unwritable)?;
+        let state = Json::of(&self.after.state).map_err(|error| unwritable_state(error.to_string()))?;
+        let state = personal::attributed(state, (A::TYPE, self.id)).map_err(unwritable_state)?;
         let state = Arc::new(state);
         let mut history_bytes = self.before.history_bytes;
         if A::FULL_HISTORY {
@@ -149,15 +146,18 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         let (version, message_seq) = (self.version(), self.message_seq());
         let is_deleted = version > 0 && self.after.is_deleted();
         let (had, has) = (self.state_before.claims(self.before.version), self.after.claims(version));
-        let claims = ClaimChanges::between(&had, &has)
-            .map_err(|reason| CommandError::Unwritable { event: format!("a claim of {}", A::TYPE), reason })?;
+        let claims = ClaimChanges::between(&had, &has).map_err(unwritable::<A>("a claim"))?;
         let (had, has) = (self.state_before.deadlines(self.before.version), self.after.deadlines(version));
-        let deadlines = DeadlineChanges::between(&had, &has)
-            .map_err(|reason| CommandError::Unwritable { event: format!("a deadline of {}", A::TYPE), reason })?;
+        let deadlines = DeadlineChanges::between(&had, &has).map_err(unwritable::<A>("a deadline"))?;
         let last_event = self.events.last().map(Into::into).or(self.before.last_event);
         let after = Folded { version, message_seq, history_bytes, is_deleted, last_event, state: Arc::new(self.after) };
         let sent = Vec::new();
         let (events, messages) = (self.events, self.messages);
         Ok(Decided { events, messages, claims, deadlines, forgets, after, state, sent, rejection })
     }
+}
+
+/// The error of something that the code of an aggregate has returned, and that cannot be stored, by the reason.
+pub(crate) fn unwritable<A: Aggregate>(what: &'static str) -> impl Fn(String) -> CommandError + Copy {
+    move |reason| CommandError::Unwritable { event: format!("{what} of {}", A::TYPE), reason }
 }

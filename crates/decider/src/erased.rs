@@ -14,7 +14,7 @@ use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
 use crate::claim::Claim;
 use crate::deadline::{Declaration, DeclaredDeadline};
-use crate::draft::Draft;
+use crate::draft::{Draft, unwritable};
 use crate::folded::{CommandRequest, Folded};
 use crate::involved::Exchange;
 use crate::json::{Json, tagged};
@@ -317,9 +317,9 @@ impl<A: Aggregate> ModelOf<A> {
                 Ok(events) => {
                     draft.extend(events)?;
                     for command in exchange.sent.take() {
-                        let mut command = command.map_err(unwritable_command::<A>)?;
+                        let mut command = command.map_err(unwritable::<A>("a decision"))?;
                         let data = personal::attributed(command.command.data, (A::TYPE, id));
-                        command.command.data = data.map_err(unwritable_command::<A>)?;
+                        command.command.data = data.map_err(unwritable::<A>("a decision"))?;
                         sent.push(command);
                     }
                 }
@@ -355,9 +355,4 @@ fn schemas<A: Aggregate>() -> Schemas {
 /// Whether it is the create command.
 fn creates<A: Aggregate>(request: &CommandRequest) -> bool {
     request.command == A::COMMANDS.create
-}
-
-/// The error of a command to another aggregate that has no JSON form.
-fn unwritable_command<A: Aggregate>(reason: String) -> CommandError {
-    CommandError::Unwritable { event: format!("a decision of {}", A::TYPE), reason }
 }
