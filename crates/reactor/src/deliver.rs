@@ -36,6 +36,13 @@ pub(crate) fn meta(causation_id: String, correlation_id: Option<String>) -> Meta
     Meta { actor, causation_id: Some(causation_id), correlation_id, ..Meta::default() }
 }
 
+/// The options of commands whose outcome is stored under this key, in the time until `cutoff`.
+pub(crate) fn options(creates: bool, key: IdempotencyKey<'_>, cutoff: Instant) -> TransactOptions<'_> {
+    let deadline = cutoff.checked_sub(TransactOptions::LAST_CALLS).unwrap_or(cutoff);
+    let (policy, idempotency) = (LoadPolicy::Incremental, Some(key));
+    TransactOptions { policy, creates, expected_version: None, idempotency, deadline }
+}
+
 impl Reactor {
     pub(crate) fn model(&self, key: &AggregateKey) -> Result<&dyn Model, Failure> {
         let unknown = || Failure::Permanent(format!("no aggregate type {} is registered", key.aggregate_type));
@@ -66,13 +73,8 @@ impl Reactor {
         let model = self.model(to)?;
         let (registry, store) = (&self.registry, &self.store);
         let mut reaction = Reaction { registry, store, to, asked: Asked::Commands(commands), row, dispatch, meta };
-        let options = TransactOptions {
-            policy: LoadPolicy::Incremental,
-            creates: commands.first().is_some_and(|first| first.command == model.commands().create),
-            expected_version: None,
-            idempotency: Some(IdempotencyKey { key: &key, digest, ttl: KEY_TTL }),
-            deadline: cutoff.checked_sub(TransactOptions::LAST_CALLS).unwrap_or(cutoff),
-        };
+        let creates = commands.first().is_some_and(|first| first.command == model.commands().create);
+        let options = options(creates, IdempotencyKey { key: &key, digest, ttl: KEY_TTL }, cutoff);
         let mut transacted = store.transact(model, to, &reaction, &options).await;
         if let Err(error @ TransactError::ClaimTaken { .. }) = &transacted {
             reaction.asked = Asked::Rejected(DomainRejection::new("ClaimTaken", error.to_string()));

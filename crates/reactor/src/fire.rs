@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use daybook_decider::{AggregateKey, Meta};
-use daybook_event_store::{
-    DeadlineMark, IdempotencyKey, LoadPolicy, StoreError, StoredDeadline, TransactError, TransactOptions, Transacted,
-};
+use daybook_event_store::{DeadlineMark, IdempotencyKey, StoreError, StoredDeadline, TransactError, Transacted};
 use daybook_function_runtime::with_causes;
 use daybook_table::{DeadlineState, DueDeadline};
 use jiff::Timestamp;
@@ -14,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use tracing::field::display;
 use ulid::Ulid;
 
-use crate::deliver::meta;
+use crate::deliver::{meta, options};
 use crate::failure::Failure;
 use crate::reaction::{Asked, GONE, NotDecided, Reaction};
 use crate::reactor::Reactor;
@@ -130,13 +128,8 @@ impl Reactor {
             Reaction { registry, store, to: key, asked: Asked::Due(*due), row: Some(name), dispatch: None, meta };
         // With a space, which no key of a client has.
         let idempotency_key = format!("deadline {name} {due} {}", stored.item.seq_num);
-        let options = TransactOptions {
-            policy: LoadPolicy::Incremental,
-            creates: false,
-            expected_version: None,
-            idempotency: Some(IdempotencyKey { key: &idempotency_key, digest: DIGEST, ttl: KEY_TTL }),
-            deadline: cutoff.checked_sub(TransactOptions::LAST_CALLS).unwrap_or(cutoff),
-        };
+        let key_of_firing = IdempotencyKey { key: &idempotency_key, digest: DIGEST, ttl: KEY_TTL };
+        let options = options(false, key_of_firing, cutoff);
         match self.store.transact(model, key, &reaction, &options).await {
             Ok(Transacted::Decided(response)) => {
                 counter!("DeadlinesFired").increment(1);
