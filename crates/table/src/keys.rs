@@ -10,15 +10,12 @@ use ulid::Ulid;
 pub const METADATA: &str = "#METADATA";
 /// The sort key of the latest snapshot.
 pub const SNAPSHOT: &str = "#SNAPSHOT";
-/// The prefix of the sort keys of events.
 pub const EVENT_PREFIX: &str = "EVENT#";
-/// The prefix of the sort keys of outbox rows.
 pub const OUTBOX_PREFIX: &str = "OUTBOX#";
 /// The prefix of the sort keys of stored responses.
 pub const IDEMPOTENCY_PREFIX: &str = "IDEMPOTENCY#";
 /// The prefix of the sort keys of kept snapshots: those of another state version, for the release that took them.
 pub const KEPT_SNAPSHOT_PREFIX: &str = "SNAPSHOT#";
-/// The prefix of the sort keys of deadlines.
 pub const DEADLINE_PREFIX: &str = "DEADLINE#";
 /// The prefix of the sort keys of positions: how far a process has handled the events of the aggregate.
 pub const POSITION_PREFIX: &str = "POSITION#";
@@ -38,7 +35,6 @@ const AGGREGATE_PREFIX: &str = "AGGREGATE#";
 const EVENT_TYPE_PREFIX: &str = "EVENT_TYPE#";
 const DEADLINES: &str = "DEADLINE";
 
-/// The partition key of an aggregate.
 pub fn pk(key: &AggregateKey) -> String {
     format!("{AGGREGATE_PREFIX}{}#{}", key.aggregate_type, key.id)
 }
@@ -59,7 +55,6 @@ pub fn partition_name(pk: &str) -> String {
     aggregate_of_pk(pk).map_or_else(|| pk.to_owned(), |key| key.to_string())
 }
 
-/// The partition key of a claim.
 pub fn claim_pk(claim: &Claim) -> String {
     format!("{CLAIM_PREFIX}{}#{}", claim.name(), claim.value())
 }
@@ -96,22 +91,18 @@ pub fn kept_snapshot_sk(seq_num: u64) -> String {
     format!("{KEPT_SNAPSHOT_PREFIX}{seq_num:012}")
 }
 
-/// The sort key of the response that is stored under an idempotency key.
 pub fn idempotency_sk(idempotency_key: &str) -> String {
     format!("{IDEMPOTENCY_PREFIX}{idempotency_key}")
 }
 
-/// The sort key of a deadline.
 pub fn deadline_sk(name: &str) -> String {
     format!("{DEADLINE_PREFIX}{name}")
 }
 
-/// The name of a deadline with this sort key.
 pub fn deadline_name(sk: &str) -> &str {
     sk.strip_prefix(DEADLINE_PREFIX).unwrap_or(sk)
 }
 
-/// The sort key of the position of the processes of a type.
 pub fn position_sk(process_type: &str) -> String {
     format!("{POSITION_PREFIX}{process_type}")
 }
