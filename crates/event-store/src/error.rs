@@ -25,22 +25,13 @@ pub enum StoreError {
     Newer { item: String, source: Cause },
     /// The stored data cannot be read by this code: it needs repair.
     #[error("{item} is corrupt")]
-    Corrupt {
-        /// The aggregate or item.
-        item: String,
-        /// What is wrong.
-        source: Cause,
-    },
+    Corrupt { item: String, source: Cause },
     /// The aggregate's code panicked: the code needs a correction.
     #[error("the code of {item} panicked")]
     Panicked { item: String, source: Cause },
     /// DynamoDB rejects the request itself: a permission, table or index is missing, or this code has a defect.
     #[error("the request to {doing} is rejected")]
-    InvalidRequest {
-        /// The failed operation, as a verb phrase.
-        doing: &'static str,
-        source: Cause,
-    },
+    InvalidRequest { doing: &'static str, source: Cause },
 }
 
 impl StoreError {

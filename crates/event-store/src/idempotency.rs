@@ -27,10 +27,8 @@ pub struct IdempotencyKey<'a> {
 /// A response to be stored, if the append succeeds.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseToStore<'a> {
-    /// The key that it is stored under.
     pub idempotency: IdempotencyKey<'a>,
     pub response: CommandResponse,
-    /// The current time.
     pub now: Timestamp,
 }
 
@@ -51,7 +49,6 @@ impl EventStore {
         Ok(Some(stored))
     }
 
-    /// The row of a response.
     pub(crate) fn idempotency_row(
         &self,
         key: &AggregateKey,

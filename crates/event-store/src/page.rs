@@ -35,7 +35,6 @@ impl<T, C> Page<T, C> {
 pub struct Slice<T, C> {
     pub rows: Vec<(C, Result<T, UnreadableRow>)>,
     pub unplaced: Vec<UnreadableRow>,
-    /// Whether more rows follow already.
     pub more: bool,
 }
 

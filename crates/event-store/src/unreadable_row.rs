@@ -13,9 +13,7 @@ const MAX_REASON: usize = 300;
 /// A row that this code cannot read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableRow {
-    /// Its partition key.
     pub pk: String,
-    /// Its sort key.
     pub sk: String,
     /// The reason. It is for operators: it may quote stored data.
     pub reason: String,

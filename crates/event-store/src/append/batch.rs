@@ -64,12 +64,10 @@ impl Batch {
         own.or_else(|| self.first_event_of_other.clone())
     }
 
-    /// The number of responses to store.
     pub(crate) fn responses(&self) -> usize {
         self.responses.len()
     }
 
-    /// The claims that change.
     pub(crate) fn claims(&self) -> Vec<Claim> {
         self.claims.iter().map(|change| change.claim.clone()).collect()
     }

@@ -139,7 +139,6 @@ pub(super) fn failed_claims(claims: &[(Claim, bool)], reasons: &[CancellationRea
     (!elsewhere.is_empty()).then_some(AppendError::NotReleased(elsewhere))
 }
 
-/// The row of a claim.
 pub(crate) fn read_claim(claim: &Claim, row: Item) -> Result<ClaimItem, StoreError> {
     serde_dynamo::from_item(row)
         .map_err(|error| StoreError::corrupt(format!("a claim of the name {}", claim.name()), error))

@@ -10,10 +10,7 @@ use crate::stored_response::StoredResponse;
 pub enum AppendError {
     /// Another writer was faster: load and decide again.
     #[error("the aggregate is at version {actual}")]
-    Conflict {
-        /// The version of the aggregate.
-        actual: u64,
-    },
+    Conflict { actual: u64 },
     /// Another writer's transaction on this aggregate is in progress. Nothing was written: load and decide again.
     #[error("another transaction on the aggregate is in progress")]
     Busy,

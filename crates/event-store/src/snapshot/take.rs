@@ -16,10 +16,8 @@ use crate::{checksum, limits};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotOutcome {
-    Taken {
-        /// The last event that is folded into it.
-        version: u64,
-    },
+    /// It is of this version: the number of the last event that is folded into it.
+    Taken { version: u64 },
     /// A snapshot that is at least as new is stored already: a late, repeated or reordered request changes nothing.
     NotNewer,
     /// The state does not fit an item even when compressed. The aggregate works without a snapshot.

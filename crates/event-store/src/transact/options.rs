@@ -56,22 +56,12 @@ pub enum TransactError<E> {
     Decide(E),
     /// The aggregate is at another version than the caller has seen.
     #[error("version {expected} was expected, the aggregate is at version {actual}")]
-    Conflict {
-        /// The version that the caller has seen.
-        expected: u64,
-        /// The version of the aggregate.
-        actual: u64,
-    },
-    /// The idempotency key was used for another request.
+    Conflict { expected: u64, actual: u64 },
     #[error("the idempotency key was used for another request")]
     KeyReused,
     /// Another aggregate has a claim of the decision. Nothing was appended.
     #[error("{holder} has the claim {}", claim.name())]
-    ClaimTaken {
-        claim: Claim,
-        /// The aggregate that has it.
-        holder: AggregateKey,
-    },
+    ClaimTaken { claim: Claim, holder: AggregateKey },
     /// The personal data of a subject of the decision is forgotten. Nothing was appended.
     #[error("{subject} is forgotten")]
     Forgotten {
