@@ -11,7 +11,6 @@ use crate::reactor::Reactor;
 /// deployment that causes the failure can be rolled back. A message comes again after three minutes, the fourth time after twelve.
 pub(crate) const GIVE_UP_AFTER: SignedDuration = SignedDuration::from_mins(11);
 
-/// Why something could not be done.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// It may be done later: the table is not available, other writers are faster, or a deployment is in progress.

@@ -11,8 +11,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A batch as the event source mapping passes it to a function. Records stay raw, so that one invalid record cannot
-/// fail the others.
+/// A batch as the event source mapping passes it to a function.
 #[derive(Debug, Deserialize)]
 pub struct StreamBatch {
     #[serde(rename = "Records")]

@@ -6,8 +6,7 @@ use std::time::Duration;
 use aws_sdk_eventbridge::error::{ProvideErrorMetadata, SdkError};
 use aws_types::SdkConfig;
 use daybook_function_runtime::with_causes;
-use daybook_queue::SqsClient;
-use daybook_queue::without_retries;
+use daybook_queue::{SqsClient, without_retries};
 
 use crate::settings::RelaySettings;
 

@@ -17,8 +17,7 @@
 //! - `queues`: the messages that may be sent next, without I/O: order, packing, waiting.
 //! - `put_events`: the result of each entry, from a response of EventBridge.
 //! - `memory`: what the process knows from earlier invocations.
-//! - `hints`: the changes queue, from which the projector learns which aggregates have new events, and the reactions queue,
-//!   from which the reactor learns which deadlines are due soon, and with processes the same as the projector.
+//! - `hints`: the messages of the changes queue and of the reactions queue.
 //! - `dead_letter`: the contents of the dead-letter queue.
 //! - `signals`: logs and metrics of an invocation. `spans`: its traces.
 //! - [`clients`], [`settings`]: configuration. [`check_bus`]: whether the bus exists.

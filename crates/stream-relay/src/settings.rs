@@ -17,7 +17,6 @@ pub struct RelaySettings {
     pub retry: RetryPolicy,
 }
 
-/// The waits between retries, the time that an invocation leaves for its response, and how long retries go on.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
     pub waits: Waits,
