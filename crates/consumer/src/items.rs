@@ -20,7 +20,6 @@ pub(crate) const POSITION: &str = "#POSITION";
 /// The beginning of the sort keys of waiting messages. They follow the position in its partition.
 pub(crate) const WAITING: &str = "WAITING#";
 
-/// An item: attribute names and values.
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
 /// The partition of an aggregate's position and waiting messages.

@@ -258,7 +258,6 @@ pub(crate) struct Pauses {
 }
 
 impl Pauses {
-    /// Pauses until `cutoff`.
     pub(crate) fn until(cutoff: Instant) -> Self {
         Self { longest: FIRST, cutoff }
     }

@@ -15,21 +15,17 @@ pub(crate) const MAX_ITEMS: usize = 100;
 /// Maximum bytes of a transaction: 4 MB.
 pub(crate) const MAX_TRANSACTION: usize = 4 * 1024 * 1024;
 
-/// One write of a transaction.
+/// One write of a transaction: of an item, or to the item with a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Write {
-    /// Puts an item.
     Put(Item, Condition),
-    /// Deletes the item with this key.
     Delete(Item, Condition),
-    /// Checks the item with this key.
     Check(Item, Condition),
 }
 
 /// The condition of a write.
 #[derive(Clone, Debug)]
 pub(crate) enum Condition {
-    /// None.
     Always,
     /// The item does not exist.
     Missing,
