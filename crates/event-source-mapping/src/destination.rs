@@ -27,9 +27,7 @@ pub struct Discarded {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum DiscardReason {
-    /// Retries are used up.
     RetryAttemptsExhausted,
-    /// They are older than the mapping's maximum.
     RecordAgeExceeded,
 }
 

@@ -107,7 +107,6 @@ impl Mapping {
         Ok(())
     }
 
-    /// The next step of the caller.
     pub fn poll(&mut self, now: Duration) -> Step {
         if let Some(discarded) = self.discarded.pop_front() {
             return Step::Discard(discarded);

@@ -12,7 +12,6 @@ use crate::template::stream_event::StreamEvent;
 /// Lambda's default time-out.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 3;
 
-/// The functions of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
     pub functions: BTreeMap<String, Function>,
