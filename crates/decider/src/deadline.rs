@@ -155,11 +155,7 @@ impl DeadlineChanges {
         if let Some((_, declared)) = twice.filter(|_| !new.is_empty()) {
             return Err(format!("the name {:?} occurs twice", declared.name));
         }
-        let row = |declared: &Declaration| {
-            let to = declared.command.as_ref().ok()?.0.as_ref();
-            Some((declared.name.to_string(), declared.due.map(Due::At).or_else(|| to.cloned().map(Due::Now))?))
-        };
-        let set = new.into_iter().filter_map(row);
+        let set = new.into_iter().cloned().filter_map(Declaration::declared).filter_map(DeclaredDeadline::into_row);
         let dropped = before.iter().filter(|old| !is_in(after, &old.name) && old.check().is_ok());
         Ok(Self { set: set.collect(), dropped: dropped.map(|declared| declared.name.to_string()).collect() })
     }
