@@ -97,14 +97,9 @@ impl EventStream<'_> {
         snapshot.insert(attributes::SK.to_owned(), AttributeValue::S(keys::kept_snapshot_sk(version)));
         snapshot.insert(attributes::TTL.to_owned(), AttributeValue::N(until.to_string()));
         let own = AttributeValue::N(self.model.state_version().to_string());
-        let put = self
-            .put(checksum::seal(snapshot))
-            .condition_expression(format!(
-                "attribute_not_exists({}) OR {} = :own",
-                attributes::PK,
-                attributes::STATE_VERSION
-            ))
-            .expression_attribute_values(":own", own);
+        let [pk, state] = [attributes::PK, attributes::STATE_VERSION];
+        let put = self.put(checksum::seal(snapshot)).expression_attribute_values(":own", own);
+        let put = put.condition_expression(format!("attribute_not_exists({pk}) OR {state} = :own"));
         put_or_existing(put).await.map(drop)
     }
 
