@@ -119,19 +119,6 @@ impl Problem {
         };
         serde_json::to_string(&body).expect("a struct of texts and numbers can be written as JSON")
     }
-
-    /// Logs the failed request, at WARN or ERROR if the service failed. Nothing else logs it.
-    fn log(&self, correlation_id: &str) {
-        let (status, problem) = (self.problem_type.status, self.problem_type.urn());
-        let (code, cause) = (status.as_u16(), self.cause.as_deref());
-        if status == StatusCode::INTERNAL_SERVER_ERROR {
-            tracing::error!(status = code, problem, correlation_id, cause, "request failed");
-        } else if status.is_server_error() {
-            tracing::warn!(status = code, problem, correlation_id, cause, "request failed");
-        } else {
-            tracing::debug!(status = code, problem, correlation_id, detail = self.detail, "request rejected");
-        }
-    }
 }
 
 /// What a response does not say about its problem: the cause of a failure, or what was checked and is forbidden.
@@ -139,10 +126,19 @@ pub fn cause(response: &Response) -> Option<&str> {
     response.extensions().get::<Arc<Problem>>()?.cause.as_deref()
 }
 
-/// Logs the problem of a response, if it has one, with the correlation id that the response returns.
+/// Logs the problem of a response, if it has one, with the correlation id that the response returns: at WARN or ERROR if the
+/// service failed. Nothing else logs it.
 pub(crate) fn log_problem(response: &Response, correlation_id: &str) {
-    if let Some(problem) = response.extensions().get::<Arc<Problem>>() {
-        problem.log(correlation_id);
+    let Some(problem) = response.extensions().get::<Arc<Problem>>() else { return };
+    let Problem { problem_type, detail, cause, .. } = &**problem;
+    let (status, problem, cause) = (problem_type.status, problem_type.urn(), cause.as_deref());
+    let code = status.as_u16();
+    if status == StatusCode::INTERNAL_SERVER_ERROR {
+        tracing::error!(status = code, problem, correlation_id, cause, "request failed");
+    } else if status.is_server_error() {
+        tracing::warn!(status = code, problem, correlation_id, cause, "request failed");
+    } else {
+        tracing::debug!(status = code, problem, correlation_id, detail, "request rejected");
     }
 }
 
