@@ -215,13 +215,15 @@ fn rule_has_alarms_and_each_alarm_its_section() {
         );
     }
     assert_eq!(alarms["UndeliveredArrived"].get("Condition"), None);
-    // The age of both queues, before they delete the messages after 14 days.
+    // The age of all queues, before they delete the messages after 14 days.
     let old = &alarms["MessagesOld"]["Properties"];
     assert_eq!(
         (&old["Metrics"][0]["Expression"], &old["Threshold"]),
-        (&json!("MAX([undelivered, failed])"), &json!(432_000))
+        (&json!("MAX([undelivered, failed, waiting])"), &json!(432_000))
     );
-    let queues = [1, 2].map(|metric| &old["Metrics"][metric]["MetricStat"]["Metric"]["Dimensions"][0]["Value"]);
-    assert_eq!(queues, ["Undelivered.QueueName", "${AWS::StackName}-failed"]);
-    assert_eq!(template["Resources"]["FailedMessages"]["Properties"]["QueueName"], "${AWS::StackName}-failed");
+    let queues = [1, 2, 3].map(|metric| &old["Metrics"][metric]["MetricStat"]["Metric"]["Dimensions"][0]["Value"]);
+    assert_eq!(queues, ["Undelivered.QueueName", "${AWS::StackName}-failed", "${AWS::StackName}-messages"]);
+    for (name, queue) in [("FailedMessages", &queues[1]), ("Messages", &queues[2])] {
+        assert_eq!(template["Resources"][name]["Properties"]["QueueName"], **queue);
+    }
 }
