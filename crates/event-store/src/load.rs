@@ -69,7 +69,8 @@ impl EventStore {
         key: &AggregateKey,
         options: LoadOptions,
     ) -> Result<Loaded, StoreError> {
-        self.stream(model, key).load(options).await
+        // Boxed, as the transaction is.
+        Box::pin(self.stream(model, key).load(options)).await
     }
 }
 

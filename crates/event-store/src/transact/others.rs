@@ -112,7 +112,7 @@ impl<'a> Others<'a> {
                     let model = commands.model(&key.aggregate_type);
                     let model = model.ok_or_else(|| stream.corrupt(format!("no type of {key} is registered")))?;
                     let options = LoadOptions { policy, ..LoadOptions::default() };
-                    let folded = stream.store.stream(model, &key).load(options).await?.folded;
+                    let folded = stream.store.load_with(model, &key, options).await?.folded;
                     if let Some(cached) = cached {
                         stream.store.contention.found(&key, folded.version().saturating_sub(cached.version()));
                     }

@@ -239,7 +239,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
         let EventStream { store, key, .. } = self.stream;
         let cached = store.cached(key).map(|loaded| loaded.version());
         let options = LoadOptions { policy: self.options.policy, at_least: self.at_least, at: None };
-        let folded = self.stream.load(options).await?.folded;
+        let folded = Box::pin(self.stream.load(options)).await?.folded;
         if let Some(cached) = cached {
             store.contention.found(key, folded.version().saturating_sub(cached));
         }
@@ -359,7 +359,8 @@ impl<'a, D: Decide> Transaction<'a, D> {
             return None;
         }
         let is_read = is_read && (self.others.is_read || self.others.known.is_empty());
-        let stored = match timeout_at(self.last_attempt + TransactOptions::LAST_ATTEMPT, call.send(batch)).await {
+        let append = Box::pin(call.send(batch));
+        let stored = match timeout_at(self.last_attempt + TransactOptions::LAST_ATTEMPT, append).await {
             Ok(Err(AppendError::Store(error))) => return Some(Err(error.into())),
             // The state may be outdated too: DynamoDB need not report each condition that fails.
             Ok(Err(AppendError::ClaimTaken { .. })) if !is_read => {
