@@ -87,8 +87,51 @@ fn state_of_account_123_at_version_4() {
         event(r#"{"type":"OwnerUpdated","data":{"ownerFirst":"John","ownerLast":"Brown"}}"#),
         event(r#"{"type":"TransactionAccepted","data":{"desc":"A","amount":200}}"#),
         event(r#"{"type":"TransactionAccepted","data":{"desc":"B","amount":-300}}"#),
-    ]).state();
+    ]).with_id("123").state();
     let expected: serde_json::Value = serde_json::from_str(r#"{"id":"123","ownerFirst":"John","ownerLast":"Brown","balance":-100,"minimumBalance":-1000}"#).unwrap();
+    assert_eq!(serde_json::to_value(state).unwrap(), expected);
+}
+}
+
+#[rustfmt::skip]
+mod personal {
+use daybook::Aggregate;
+use daybook::given::given;
+
+type Subject = aggregates::customer::Customer;
+
+fn event(json: &str) -> <Subject as Aggregate>::Event {
+    serde_json::from_str(json).unwrap()
+}
+
+#[test]
+fn state_of_customer_9_at_version_1() {
+    let state = given::<Subject>([
+        event(r#"{"type":"CustomerRegistered","data":{"email":{"$personal":{"of":"customer/9","value":"ann@example.com"}},"name":{"$personal":{"of":"customer/9","value":"Ann"}}}}"#),
+    ]).with_id("9").state();
+    let expected: serde_json::Value = serde_json::from_str(r#"{"email":{"$personal":{"of":"customer/9","value":"ann@example.com"}},"name":{"$personal":{"of":"customer/9","value":"Ann"}}}"#).unwrap();
+    assert_eq!(serde_json::to_value(state).unwrap(), expected);
+}
+}
+
+#[rustfmt::skip]
+mod forgotten {
+use daybook::Aggregate;
+use daybook::given::given;
+
+type Subject = aggregates::customer::Customer;
+
+fn event(json: &str) -> <Subject as Aggregate>::Event {
+    serde_json::from_str(json).unwrap()
+}
+
+#[test]
+fn state_of_customer_9_at_version_2() {
+    let state = given::<Subject>([
+        event(r#"{"type":"CustomerRegistered","data":{"email":{"$personal":{"of":"customer/9","value":"ann@example.com"}},"name":{"$personal":{"of":"customer/9","value":"Ann"}}}}"#),
+        event(r#"{"type":"CustomerForgotten","data":{}}"#),
+    ]).with_id("9").state();
+    let expected: serde_json::Value = serde_json::from_str(r#"{"email":{"$personal":{"of":"customer/9"}},"name":{"$personal":{"of":"customer/9"}},"forgotten":true}"#).unwrap();
     assert_eq!(serde_json::to_value(state).unwrap(), expected);
 }
 }

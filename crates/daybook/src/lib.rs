@@ -94,10 +94,13 @@ pub use daybook_decider::{
     RegistrationError, Registry, Rejection, Sources, StoredEvent, Upcast,
 };
 #[cfg(feature = "golden")]
+#[doc(inline)]
 pub use daybook_golden as golden;
 pub use daybook_macros::{aggregate, commands, events, projection, state};
+#[doc(inline)]
 pub use daybook_projection as projection;
 #[cfg(feature = "simulation")]
+#[doc(inline)]
 pub use daybook_simulation as simulation;
 /// Times and durations: `now` of a command, and the time of a [`Deadline`].
 pub use jiff;

@@ -59,7 +59,7 @@ pub const ID: &str = "given-1";
 pub fn given<A: Aggregate>(events: impl IntoIterator<Item = A::Event>) -> Given<A> {
     require_registration::<A>();
     let history: Vec<_> = events.into_iter().collect();
-    let state = as_loaded::<A>(history.iter().fold(A::State::default(), A::evolve));
+    let state = as_loaded::<A>(history.iter().fold(A::State::default(), A::evolve), ID);
     let (caller, id, now) = (Caller::anonymous(), ID.to_owned(), Timestamp::UNIX_EPOCH);
     Given { state, history, caller, id, now, taken: Vec::new(), involved: Involved::default() }
 }
@@ -85,7 +85,8 @@ impl<A: Aggregate> Given<A> {
     #[must_use]
     #[track_caller]
     pub fn with_id(self, id: impl Into<String>) -> Self {
-        Self { id: checked_id(id.into()), ..self }
+        let id = checked_id(id.into());
+        Self { state: as_loaded::<A>(self.state, &id), id, ..self }
     }
 
     /// Sets the time of the decision, in RFC 3339. It is the beginning of 1970 otherwise.
@@ -297,7 +298,7 @@ where
     fn after(&self) -> (A::State, u64) {
         let events = self.decision.as_ref().unwrap_or_else(|rejection| &rejection.recorded);
         let state = events.iter().fold(self.state.clone(), A::evolve);
-        (as_loaded::<A>(state), self.version + events.len() as u64)
+        (as_loaded::<A>(state, ID), self.version + events.len() as u64)
     }
 
     fn claims_after(&self) -> Vec<Claim> {
@@ -390,9 +391,9 @@ fn require_registration<A: Aggregate>() {
 }
 
 /// The state as the store returns it: without the personal values of an aggregate that is forgotten.
-fn as_loaded<A: Aggregate>(state: A::State) -> A::State {
+fn as_loaded<A: Aggregate>(state: A::State, id: &str) -> A::State {
     match A::is_forgotten(&state) {
-        true => AggregateState::<A>::forgotten(&state, ID).unwrap_or_else(|reason| panic!("the state: {reason}")),
+        true => AggregateState::<A>::forgotten(&state, id).unwrap_or_else(|reason| panic!("the state: {reason}")),
         false => state,
     }
 }

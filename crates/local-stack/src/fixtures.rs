@@ -36,7 +36,7 @@ const CREATION: &str = "-create.json";
 const OUTDATED: [&str; 4] = ["unknown-type", "unknown-command", "invalid-command", "bad-body"];
 
 const LEFT_OUT: &str = "no request was written, because `authorize` denies the creation to anonymous callers, and to those without \
-     groups. If others may create one, copy the request of another type, and add a caller to its `requestContext`, such as \
+     groups. If others may create one, copy a request of this folder, or of Daybook's repository, and add a caller to its `requestContext`, such as \
      \"authorizer\": {\"jwt\": {\"claims\": {\"sub\": \"ann\", \"cognito:groups\": \"[staff]\"}}}";
 
 const CREATES_NOTHING: &str = "For each of them, give the fields of the command an `#[schemars(example = …)]` that your rules accept \
@@ -113,7 +113,7 @@ async fn check_all(project: Project, folder: &Path, records: Records) -> Result<
         let left_out = add_creations(&(project.aggregates)()?, folder)?;
         if !left_out.is_empty() {
             // Not by a macro, because the output of those is shown only for a test that fails.
-            writeln!(std::io::stderr(), "{} {LEFT_OUT}", left_out.join(", "))?;
+            writeln!(std::io::stderr(), "{}: {LEFT_OUT}", left_out.join(", "))?;
         }
     }
     let mut refused = String::new();

@@ -58,6 +58,9 @@ pub(crate) fn block(source: Option<&str>) -> Markup {
             p.hint {
                 "Save it as a file in the folder " code { "tests" } " of the crate of your aggregates, and run " code { "cargo test" } "."
             }
+            @if personal::contains(source) {
+                p.hint { "Replace its personal values before you save it: nothing forgets them there." }
+            }
             div.copy { pre.source tabindex="0" role="group" aria-label="Rust source" { (source) } }
         } @else {
             p.empty { "A test of more than " (MAX_GIVEN) " events would be unreadable. Choose an aggregate with fewer." }
@@ -78,10 +81,12 @@ async fn of_state(
         return Err(Failure::missing(format!("{key} has no version {version}.")));
     }
     let name = format!("state of {key} at version {version}").to_snake_case();
-    let (given, state) = (list(&readable(model, &events)?, 1), raw(&personal::shown(loaded.state.text())));
+    let (given, state) = (list(&readable(model, &events)?, 1), raw(loaded.state.text()));
+    let id = &key.id;
     let test = format!(
-        "\n#[test]\nfn {name}() {{\n    let state = given::<Subject>({given}).state();\n    let expected: serde_json::Value = \
-         serde_json::from_str({state}).unwrap();\n    assert_eq!(serde_json::to_value(state).unwrap(), expected);\n}}\n"
+        "\n#[test]\nfn {name}() {{\n    let state = given::<Subject>({given}).with_id({id:?}).state();\n    let expected: \
+         serde_json::Value = serde_json::from_str({state}).unwrap();\n    assert_eq!(serde_json::to_value(state).unwrap(), \
+         expected);\n}}\n"
     );
     Ok(Some(beginning(model) + &test))
 }
@@ -136,9 +141,7 @@ fn readable(model: &dyn Model, events: &[RecordedEvent]) -> Result<Vec<String>, 
     let mut readable = Vec::new();
     for event in events {
         let read = model.read(event).map_err(|error| Failure::invalid(error.to_string()))?;
-        readable.extend(
-            read.iter().map(|(name, data)| format!("{{\"type\":{name:?},\"data\":{}}}", personal::shown(data.text()))),
-        );
+        readable.extend(read.iter().map(|(name, data)| format!("{{\"type\":{name:?},\"data\":{}}}", data.text())));
     }
     Ok(readable)
 }

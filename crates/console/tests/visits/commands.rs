@@ -78,7 +78,12 @@ async fn copied_test_is_the_one_that_runs_with_the_aggregates() {
     let accepted = visit.submit("/command/account", &accepted).await;
     let state = visit.page("/aggregates/account/123/test?version=4").await;
     assert_eq!(visit.get("/aggregates/account/123/test?version=99").await.status(), 404);
-    let parts = [&rejected, &accepted, &state].map(|page| {
+    visit.post("/customer", &[], &json!({"id": "9", "email": "ann@example.com", "name": "Ann"})).await;
+    let personal = visit.page("/aggregates/customer/9/test?version=1").await;
+    personal.has("Replace its personal values");
+    visit.post("/customer/9/commands", &[], &json!({"command": "ForgetCustomer"})).await;
+    let forgotten = visit.page("/aggregates/customer/9/test?version=2").await;
+    let parts = [&rejected, &accepted, &state, &personal, &forgotten].map(|page| {
         let source = page.between("aria-label=\"Rust source\">", "</pre>");
         source
             .replace("&quot;", "\"")
@@ -90,7 +95,7 @@ async fn copied_test_is_the_one_that_runs_with_the_aggregates() {
     let mut copied = "//! Tests that the console made. `crates/console/tests/visits/commands.rs` compares them with what it makes now.\n\n\
          #![expect(clippy::unwrap_used, reason = \"a test fails by panicking\")]\n\n"
         .to_owned();
-    for (name, source) in ["rejected", "accepted", "state"].into_iter().zip(parts) {
+    for (name, source) in ["rejected", "accepted", "state", "personal", "forgotten"].into_iter().zip(parts) {
         copied.push_str(&format!("#[rustfmt::skip]\nmod {name} {{\n{}}}\n\n", with_fixed_time(&source)));
     }
     let copied = format!("{}\n", copied.trim_end());
