@@ -346,7 +346,8 @@ async fn row_that_a_transaction_is_changing_is_read_again() {
     }
     instance.get("/views/orders-by-status/placed?seen=order/1@1").await.expect(200);
     assert_eq!(instance.table.operations(), [&["BatchGetItem"][..], &["TransactGetItems"; 4]].concat());
-    for _ in 0..10 {
+    // More than it has time for.
+    for _ in 0..1_000 {
         instance.table.proxy.fail_next("TransactGetItems", conflict.clone());
     }
     let contended = instance.get("/views/orders-by-status/placed?seen=order/1@1").await;

@@ -142,7 +142,10 @@ impl Diagram<'_> {
         html! {
             @for (event, message) in rows {
                 tr {
-                    td { @match event { Some("") => {} Some(event) => strong { (event_link(of_type, event)) }, None => span.hint { "not known" } } }
+                    td {
+                        @match event { Some("") => {} Some(event) => strong { (event_link(of_type, event)) }, None => span.hint { "not known" } }
+                        @if event.is_some_and(|event| !event.is_empty() && !self.flows.messages.contains_key(event)) { p.hint { "No sample leads to it." } }
+                    }
                     td { @match message {
                         Some(message) => (self.message(message)),
                         None if event.is_some_and(|event| self.flows.messages.contains_key(event)) => span.hint { "no message" },
