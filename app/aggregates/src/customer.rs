@@ -197,6 +197,14 @@ mod tests {
         forgotten.when(change("ann@example.org")).then_rejected("CustomerForgotten", []);
         let forgotten = given::<Customer>([registered("ann@example.com"), Event::Forgotten {}]);
         forgotten.when(Command::ForgetCustomer {}).then([]);
+        // Stored values say whose they are.
+        let stored = |text: &str| Personal::about("customer", "9", text.to_owned());
+        let stored = Event::Registered { email: stored("ann@example.com"), name: stored("Ann") };
+        given::<Customer>([stored])
+            .with_id("9")
+            .when(Command::ForgetCustomer {})
+            .claims([])
+            .then([Event::Forgotten {}]);
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl<A: Aggregate> Given<A> {
         let restored = (!A::FULL_HISTORY).then(|| self.decide(&restored::<A>(&self.state), command.clone()).0);
         let (decision, sent) = self.decide(&self.state, command);
         let version = self.history.len() as u64;
-        TestedDecision { state: self.state, version, decision, restored, taken: self.taken, sent }
+        TestedDecision { id: self.id, state: self.state, version, decision, restored, taken: self.taken, sent }
     }
 
     /// Decides the command of a deadline of the state, as the system and at its time, or at the time of [`at`](Self::at) if that is
@@ -211,6 +211,7 @@ fn restored<A: Aggregate>(state: &A::State) -> A::State {
 
 /// The decision on a command, for the test to check.
 pub struct TestedDecision<A: Aggregate> {
+    id: String,
     state: A::State,
     /// The number of the events before the decision.
     version: u64,
@@ -298,7 +299,7 @@ where
     fn after(&self) -> (A::State, u64) {
         let events = self.decision.as_ref().unwrap_or_else(|rejection| &rejection.recorded);
         let state = events.iter().fold(self.state.clone(), A::evolve);
-        (as_loaded::<A>(state, ID), self.version + events.len() as u64)
+        (as_loaded::<A>(state, &self.id), self.version + events.len() as u64)
     }
 
     fn claims_after(&self) -> Vec<Claim> {

@@ -7,8 +7,8 @@
 //!
 //! Once two processes have noticed each other, which takes them a few lost races, and seldom some seconds, the one with fewer
 //! writes gets at least 60 % of the other's number if their calls take equally long, half if its calls take three times as
-//! long, and a fourth if they take ten times as long. This holds for the processes, whatever the number of their requests. Among many, a process
-//! whose calls take ten times as long as those of all others can starve.
+//! long, and a fourth if they take ten times as long. This holds for the processes, whatever the number of their requests.
+//! Among many, a process whose calls take ten times as long as those of all others can starve.
 //!
 //! A pause takes at most a fourth of the time that the request with the turn has left, so pauses alone use up nobody's
 //! whole time.

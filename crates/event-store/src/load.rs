@@ -69,7 +69,7 @@ impl EventStore {
         key: &AggregateKey,
         options: LoadOptions,
     ) -> Result<Loaded, StoreError> {
-        // Boxed, as the transaction is.
+        // Boxed, because most writes contain a load and do not run it: it would be moved with the future of each.
         Box::pin(self.stream(model, key).load(options)).await
     }
 }

@@ -156,6 +156,7 @@ impl EventStore {
     pub async fn row(&self, doing: &'static str, key: &AggregateKey, sk: String) -> Result<Option<Item>, StoreError> {
         let get = self.client.get_item().table_name(&self.settings.table_name);
         let get = get.set_key(Some(row_key(keys::pk(key), sk))).consistent_read(true);
+        // Boxed, as a load is.
         Ok(Box::pin(get.send()).await.map_err(|error| StoreError::of_call(doing, error))?.item)
     }
 

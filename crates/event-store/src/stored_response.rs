@@ -22,6 +22,7 @@ pub struct CommandResponse {
 /// A response, and the digest that distinguishes its request from others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredResponse {
+    /// SHA-256 of the request, in hexadecimal digits.
     pub digest: String,
     pub response: CommandResponse,
 }

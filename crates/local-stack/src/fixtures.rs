@@ -36,8 +36,8 @@ const CREATION: &str = "-create.json";
 const OUTDATED: [&str; 4] = ["unknown-type", "unknown-command", "invalid-command", "bad-body"];
 
 const LEFT_OUT: &str = "no request was written, because `authorize` denies the creation to anonymous callers, and to those without \
-     groups. If others may create one, copy a request of this folder, or of Daybook's repository, and add a caller to its `requestContext`, such as \
-     \"authorizer\": {\"jwt\": {\"claims\": {\"sub\": \"ann\", \"cognito:groups\": \"[staff]\"}}}";
+     groups. If others may create one, copy a request of this folder, or of Daybook's repository, and add a caller to its \
+     `requestContext`, such as \"authorizer\": {\"jwt\": {\"claims\": {\"sub\": \"ann\", \"cognito:groups\": \"[staff]\"}}}";
 
 const CREATES_NOTHING: &str = "For each of them, give the fields of the command an `#[schemars(example = …)]` that your rules accept \
      and delete the file, or correct it: at a 403, the caller in its `requestContext`. Then run the test with RECORD=1 again. \

@@ -40,10 +40,12 @@ impl Pacer {
             at
         };
         // A timer has a resolution of a millisecond, so a turn that is due does not wait for one.
-        if at <= Instant::now() && !self.interrupt.is_cancelled() {
-            return Some(());
-        }
-        self.interrupt.run_until_cancelled(sleep_until(at)).await
+        let turn = async {
+            if at > Instant::now() {
+                sleep_until(at).await
+            }
+        };
+        self.interrupt.run_until_cancelled(turn).await
     }
 }
 

@@ -83,6 +83,7 @@ fn each_target_retries_and_has_a_dead_letter_queue_that_the_rule_may_use() {
         "arn:${AWS::Partition}:events:${AWS::Region}:${AWS::AccountId}:rule/${EventBusName}/${AWS::StackName}-rule";
     assert_eq!(policy["Condition"], json!({"ArnEquals": {"aws:SourceArn": rule}}));
     assert_eq!(template["Resources"]["Rule"]["DependsOn"], "RuleSendsToUndelivered");
+    assert_eq!(plain(&read("app/order-mails/template.yaml"))["Resources"]["Orders"]["DependsOn"], "MayDeliver");
     for (id, target) in targets(&template) {
         assert_eq!(target["DeadLetterConfig"]["Arn"], "Undelivered.Arn", "{id}");
         // The default is the maximum: 24 hours and 185 attempts.

@@ -143,8 +143,14 @@ impl Diagram<'_> {
             @for (event, message) in rows {
                 tr {
                     td {
-                        @match event { Some("") => {} Some(event) => strong { (event_link(of_type, event)) }, None => span.hint { "not known" } }
-                        @if event.is_some_and(|event| !event.is_empty() && !self.flows.messages.contains_key(event)) { p.hint { "No sample leads to it." } }
+                        @match event {
+                            Some("") => {}
+                            Some(event) => {
+                                strong { (event_link(of_type, event)) }
+                                @if !self.flows.messages.contains_key(event) { p.hint { "No sample leads to it." } }
+                            }
+                            None => span.hint { "not known" },
+                        }
                     }
                     td { @match message {
                         Some(message) => (self.message(message)),

@@ -1,5 +1,11 @@
 //! The page *Model*: what follows what.
 
+use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Registry};
+use daybook_local_stack::Project;
+use daybook_projection::Projections;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::stack::{Page, Visit};
 
 const MAILS: &str = "OrderShipped -> queue:mails -> function:http://127.0.0.1:1/functions/order-mails/invocations";
@@ -66,5 +72,49 @@ async fn model_shows_what_each_event_and_each_message_leads_to() {
     let subscription = part(&page, "subscription");
     assert_eq!(subscription.matches("queue audit").count(), 1, "{subscription}");
     page.has("href=\"/_console/bus?type=OrderShipped\"").has("href=\"#type-fulfilment\"");
+    visit.stop().await;
+}
+
+/// A parcel, of which no command says that it is lost.
+struct Parcel;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(tag = "command", content = "data", deny_unknown_fields)]
+enum Command {
+    Send {},
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+enum Event {
+    Sent {},
+    Lost {},
+}
+
+impl Aggregate for Parcel {
+    const TYPE: &'static str = "parcel";
+    const STATE_VERSION: u32 = 1;
+    const COMMANDS: Commands = Commands { create: "Send", update: None, delete: None };
+    const EVENTS: &'static [EventType] = &[EventType::new("Sent", 1), EventType::new("Lost", 1)];
+
+    type State = ();
+    type Command = Command;
+    type Event = Event;
+
+    fn decide((): &(), Command::Send {}: Command, _: &Context<'_, Event>) -> Decision<Event> {
+        Ok(vec![Event::Sent {}])
+    }
+
+    fn evolve((): (), _: &Event) {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn event_that_no_sample_leads_to_is_marked() {
+    let aggregates = || Registry::new().with::<Parcel>();
+    let visit = Visit::of(Project { aggregates, projections: || Ok(Projections::new()) }, &[]).await;
+    let part = part(&visit.page("/model").await, "parcel");
+    for line in ["Sent | Sent | ", "LostNo sample leads to it. | Lost | "] {
+        assert!(part.lines().any(|other| other.starts_with(line)), "{part}");
+    }
     visit.stop().await;
 }

@@ -10,7 +10,6 @@ use crate::error::{StoreError, if_condition_holds};
 use crate::event_stream::EventStream;
 use crate::item::{row_key, text};
 use crate::load::LoadOptions;
-use crate::loaded::Loaded;
 use crate::store::EventStore;
 use crate::{checksum, limits};
 
@@ -37,11 +36,7 @@ impl EventStore {
         key: &AggregateKey,
         now: Timestamp,
     ) -> Result<SnapshotOutcome, StoreError> {
-        if model.full_history() {
-            return Ok(SnapshotOutcome::NotNeeded);
-        }
-        let stream = self.stream(model, key);
-        stream.store_snapshot(&stream.load(LoadOptions::default()).await?, Replaces::Older, now).await
+        self.stream(model, key).snapshot(Replaces::Older, now).await
     }
 
     /// Stores the aggregate's current state as its snapshot, folded from the first event without any snapshot, and
@@ -53,31 +48,26 @@ impl EventStore {
         key: &AggregateKey,
         now: Timestamp,
     ) -> Result<SnapshotOutcome, StoreError> {
-        if model.full_history() {
-            return Ok(SnapshotOutcome::NotNeeded);
-        }
-        let stream = self.stream(model, key);
-        let loaded = stream.load(LoadOptions::REBUILD).await?;
-        // Only now: when an event cannot be read, a kept snapshot may be all that is left of the events before it.
-        if loaded.version() > 0 {
-            stream.delete_kept_snapshots().await?;
-        }
-        stream.store_snapshot(&loaded, Replaces::OlderOrSame, now).await
+        self.stream(model, key).snapshot(Replaces::OlderOrSame, now).await
     }
 }
 
 impl EventStream<'_> {
-    pub(crate) async fn store_snapshot(
-        &self,
-        loaded: &Loaded,
-        replaces: Replaces,
-        now: Timestamp,
-    ) -> Result<SnapshotOutcome, StoreError> {
+    async fn snapshot(&self, replaces: Replaces, now: Timestamp) -> Result<SnapshotOutcome, StoreError> {
+        if self.model.full_history() {
+            return Ok(SnapshotOutcome::NotNeeded);
+        }
+        let rebuilds = replaces == Replaces::OlderOrSame;
+        let loaded = self.load(if rebuilds { LoadOptions::REBUILD } else { LoadOptions::default() }).await?;
         let version = loaded.version();
         if version == 0 {
             return Ok(SnapshotOutcome::NotNeeded);
         }
-        let latest = self.encode_snapshot(loaded, now).await?;
+        // Only now: when an event cannot be read, a kept snapshot may be all that is left of the events before it.
+        if rebuilds {
+            self.delete_kept_snapshots().await?;
+        }
+        let latest = self.encode_snapshot(&loaded, now).await?;
         // The largest form of the item: as a kept snapshot.
         let sk = keys::kept_snapshot_sk(version);
         let kept = SnapshotItem { sk, ttl: Some(now.as_second()), ..latest.clone() };

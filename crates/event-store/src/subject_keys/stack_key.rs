@@ -22,7 +22,7 @@ pub(super) const KEY: &str = "key";
 /// The partition key of the row of the stack key. That of a subject contains a slash, such as `customer/7`.
 pub(crate) const STACK_KEY: &str = "#KEY";
 
-/// The stack in errors.
+/// The owner of the key in errors, where another key has its subject.
 const STACK: &str = "the stack";
 
 /// Time limit of one attempt of a call of KMS, which responds in milliseconds.

@@ -236,10 +236,10 @@ impl<'a, D: Decide> Transaction<'a, D> {
 
     /// Reads the state of the next attempt.
     async fn read(&self) -> Result<Folded, StoreError> {
-        let EventStream { store, key, .. } = self.stream;
+        let EventStream { store, model, key } = self.stream;
         let cached = store.cached(key).map(|loaded| loaded.version());
         let options = LoadOptions { policy: self.options.policy, at_least: self.at_least, at: None };
-        let folded = Box::pin(self.stream.load(options)).await?.folded;
+        let folded = store.load_with(model, key, options).await?.folded;
         if let Some(cached) = cached {
             store.contention.found(key, folded.version().saturating_sub(cached));
         }
@@ -359,6 +359,7 @@ impl<'a, D: Decide> Transaction<'a, D> {
             return None;
         }
         let is_read = is_read && (self.others.is_read || self.others.known.is_empty());
+        // Boxed, because it is large, and the time limit moves it.
         let append = Box::pin(call.send(batch));
         let stored = match timeout_at(self.last_attempt + TransactOptions::LAST_ATTEMPT, append).await {
             Ok(Err(AppendError::Store(error))) => return Some(Err(error.into())),
