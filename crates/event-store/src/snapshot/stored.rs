@@ -1,14 +1,31 @@
-//! The state that a fold starts from.
+//! The state that a fold starts from, and the stored form of a state in a snapshot.
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_decider::Folded;
-use daybook_table::{attributes, keys};
+use daybook_decider::record::timestamp;
+use daybook_decider::{Folded, Json};
+use daybook_table::{SnapshotItem, attributes, keys};
+use jiff::Timestamp;
 
-use super::codec::StoredSnapshot;
-use crate::error::StoreError;
+use crate::checksum;
+use crate::error::{Cause, StoreError};
 use crate::event_stream::EventStream;
 use crate::item::Item;
+use crate::loaded::Loaded;
+use crate::packing::{pack, unpack};
+
+/// A stored snapshot, by its use for this code.
+#[derive(Debug)]
+pub(super) enum StoredSnapshot {
+    /// It holds a state of the current state version.
+    Usable(Folded),
+    /// It is of another state version, taken by another release after event `version`.
+    OfOtherStateVersion {
+        state_version: u32,
+        version: u64,
+    },
+    Unreadable(Cause),
+}
 
 impl EventStream<'_> {
     /// The state that a fold of all events starts from: the latest snapshot, if it is usable, or else the latest kept
@@ -50,7 +67,7 @@ impl EventStream<'_> {
     }
 
     /// The kept snapshots, the latest first.
-    pub(crate) fn kept_snapshots(&self) -> QueryFluentBuilder {
+    pub(super) fn kept_snapshots(&self) -> QueryFluentBuilder {
         let (first, last) = (keys::kept_snapshot_sk(0), keys::kept_snapshot_sk(keys::MAX_SEQ_NUM));
         self.store.rows_between(self.key, first, last).scan_index_forward(false)
     }
@@ -69,5 +86,47 @@ impl EventStream<'_> {
                 None
             }
         })
+    }
+
+    /// The `#SNAPSHOT` item of a state.
+    pub(super) async fn encode_snapshot(&self, loaded: &Loaded, now: Timestamp) -> Result<SnapshotItem, StoreError> {
+        let pk = keys::pk(self.key);
+        let mut state = Json::clone(&loaded.state);
+        self.store.sealing.seal(&mut state, &pk).await?;
+        Ok(SnapshotItem {
+            pk,
+            sk: keys::SNAPSHOT.to_owned(),
+            state: pack(state.text()).map_err(|error| self.corrupt_state(error))?,
+            last_seq_num: loaded.version(),
+            message_seq: loaded.folded.message_seq(),
+            state_version: self.model.state_version(),
+            taken_at: timestamp(now),
+            ttl: None,
+        })
+    }
+
+    pub(super) fn snapshot_row(&self, snapshot: &SnapshotItem) -> Result<Item, StoreError> {
+        serde_dynamo::to_item(snapshot).map(checksum::seal).map_err(|error| self.corrupt_state(error))
+    }
+
+    /// Fails only if the keys of personal values cannot be read: such a snapshot is not wrong.
+    pub(super) async fn decode_snapshot(&self, mut row: Item) -> Result<StoredSnapshot, StoreError> {
+        match self.store.open_row(self.key, &mut row).await {
+            Err(StoreError::Corrupt { source, .. }) => Ok(StoredSnapshot::Unreadable(source)),
+            opened => opened.map(|()| self.try_decode(row).unwrap_or_else(StoredSnapshot::Unreadable)),
+        }
+    }
+
+    fn try_decode(&self, row: Item) -> Result<StoredSnapshot, Cause> {
+        let SnapshotItem { sk, state, last_seq_num: version, message_seq, state_version, .. } =
+            serde_dynamo::from_item(row)?;
+        if sk != keys::SNAPSHOT && sk != keys::kept_snapshot_sk(version) {
+            return Err(format!("{sk} is not the sort key of a snapshot of event {version}").into());
+        }
+        if state_version != self.model.state_version() {
+            return Ok(StoredSnapshot::OfOtherStateVersion { state_version, version });
+        }
+        let state = Json::parse(unpack(state)?)?;
+        Ok(StoredSnapshot::Usable(self.model.restore(version, message_seq, &state)?))
     }
 }
