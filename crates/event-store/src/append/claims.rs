@@ -1,5 +1,4 @@
-//! The rows of claims: items of the transaction by the difference of claims, each on condition of its holder, and the meaning
-//! of their failed conditions.
+//! The rows of claims: items of the transaction by the difference of claims, each on condition of its holder.
 //!
 //! Invariant: the row of a claim has one holder, and exists exactly while the state of that aggregate has the claim. After a
 //! change of `Aggregate::claims`, that holds again when `daybook claims rebuild` has ended.
@@ -7,13 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::types::{
-    AttributeValue, CancellationReason, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure,
-    TransactWriteItem,
+    AttributeValue, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
 };
 use daybook_decider::{Claim, ClaimChanges};
 use daybook_table::{AggregateKey, ClaimItem, attributes, keys};
 
-use super::error::AppendError;
 use crate::checksum::seal;
 use crate::error::StoreError;
 use crate::item::{Item, row_key};
@@ -120,23 +117,6 @@ pub(super) fn claim_check(table: &str, stored: &Claim, holder: Option<&Aggregate
     };
     let check = check.build().expect("table, key and condition are set above");
     TransactWriteItem::builder().condition_check(check).build()
-}
-
-/// The meaning of failed conditions of claims, whose reasons have the order of the claims.
-pub(super) fn failed_claims(claims: &[(Claim, bool)], reasons: &[CancellationReason]) -> Option<AppendError> {
-    let failed = claims.iter().zip(reasons).filter(|(_, reason)| reason.code() == Some("ConditionalCheckFailed"));
-    let mut elsewhere = Vec::new();
-    for ((claim, takes), reason) in failed {
-        if *takes {
-            let holder = read_claim(claim, reason.item().cloned().unwrap_or_default());
-            return Some(holder.map_or_else(Into::into, |row| AppendError::ClaimTaken {
-                claim: claim.clone(),
-                holder: row.holder(),
-            }));
-        }
-        elsewhere.push(claim.clone());
-    }
-    (!elsewhere.is_empty()).then_some(AppendError::NotReleased(elsewhere))
 }
 
 pub(crate) fn read_claim(claim: &Claim, row: Item) -> Result<ClaimItem, StoreError> {

@@ -5,8 +5,8 @@ use daybook_table::{AggregateKey, keys};
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::AppendError;
 use super::claims::ClaimHolders;
-use super::error::AppendError;
 use super::transaction::{ImportWrite, NewEvents, Origin};
 use crate::checksum::seal;
 use crate::error::{Cause, StoreError};

@@ -9,8 +9,8 @@ use daybook_table::{EventItem, OutboxItem, attributes, keys};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::AppendCall;
 use super::batch::{Attributes, Batch};
-use super::call::AppendCall;
 use super::claims::{ClaimHolders, ClaimWrite};
 use crate::checksum;
 use crate::error::StoreError;
