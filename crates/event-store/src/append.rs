@@ -26,9 +26,9 @@ pub(crate) use self::claims::{ClaimHolders, read_claim};
 pub(crate) use self::joint::NotBuilt;
 pub use self::transaction::{ImportWrite, NewEvents};
 use crate::error::{Cause, StoreError, cause, is_throttling};
+use crate::idempotency::{self, StoredResponse};
 use crate::limits::TooLarge;
 use crate::settle::CALL_TIMEOUT;
-use crate::stored_response::{self, StoredResponse};
 use crate::subject_keys::Sealing;
 
 /// The call of an append after one version. It owns what it needs, so that several requests can wait for it.
@@ -217,7 +217,7 @@ fn of_reasons(key: &AggregateKey, items: &Items, reasons: &[CancellationReason])
 /// The response that is stored under a key that was used before.
 fn stored_response(key: &AggregateKey, reason: &CancellationReason) -> Result<Option<StoredResponse>, StoreError> {
     let used = reason.item().filter(|_| reason.code() == Some("ConditionalCheckFailed"));
-    used.map(|item| Ok(stored_response::read(key, item.clone())?.0)).transpose()
+    used.map(|item| Ok(idempotency::read_response(key, item.clone())?.0)).transpose()
 }
 
 /// The meaning of failed conditions of claims, whose reasons have the order of the claims.

@@ -1,18 +1,49 @@
 //! A cache of the states that this process has folded, so that a warm command needs no read.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
+use daybook_decider::{Folded, Json};
 use daybook_table::AggregateKey;
 use lru::LruCache;
-
-use crate::loaded::Loaded;
-use crate::moment::Moment;
+use tokio::time::Instant;
 
 const MAX_ENTRIES: usize = 10_000;
 
 /// Maximum bytes of all states, as JSON text. A state in memory is of the same order.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
+
+/// An aggregate at some version, with its state as JSON. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The folded state, from which decisions and folds continue.
+    pub folded: Folded,
+    pub state: Arc<Json>,
+}
+
+impl Loaded {
+    /// The number of its events; 0 when it does not exist.
+    pub fn version(&self) -> u64 {
+        self.folded.version()
+    }
+}
+
+/// A moment by the monotonic clock, which may stand still while Lambda has frozen the process, and by the wall clock, which may be
+/// moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment(Instant, SystemTime);
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self(Instant::now(), SystemTime::now())
+    }
+
+    /// Whether it is at most this long ago by both clocks.
+    pub(crate) fn is_within(&self, limit: Duration) -> bool {
+        self.0.elapsed() <= limit && self.1.elapsed().is_ok_and(|elapsed| elapsed <= limit)
+    }
+}
 
 /// A cache that drops the least recently used states first. A state larger than an eighth of the maximum is not
 /// cached, so that one state never displaces all others.

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use crate::checksum::{seal, unchanged};
 use crate::error::{Cause, StoreError};
 use crate::item::{Item, row_key, text};
+use crate::page::UnreadableRow;
 use crate::store::EventStore;
-use crate::unreadable_row::UnreadableRow;
 
 /// A deadline as it is stored.
 #[derive(Clone, Debug, PartialEq)]

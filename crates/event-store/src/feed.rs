@@ -12,9 +12,8 @@ use ulid::Ulid;
 
 use crate::error::{Cause, StoreError};
 use crate::item::{Item, row_key, text};
-use crate::page::{Page, Slice};
+use crate::page::{Page, Slice, UnreadableRow};
 use crate::store::EventStore;
-use crate::unreadable_row::UnreadableRow;
 
 /// An event with the aggregate that it belongs to.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,45 +11,35 @@
 //! - No other crate calls its table, except `daybook-admin` with the calls of operators.
 //!
 //! The modules that the functions use, in reading order:
-//! - `store`: the [`EventStore`] and its settings.
+//! - `store`: the [`EventStore`] with its settings, and one aggregate in it.
 //! - `transact`: load, decide and append, repeated until no other writer is faster; `turns`: the order of requests for
 //!   the same aggregate, and the transactions that they share; `contention`: races with other processes; `settle`: the
-//!   time after which a write is visible or never will be; `in_flight`: the decisions whose events are not visible yet.
-//! - `load`: the state of an aggregate, now or at an earlier version; `fold`: the fold of its events; `loaded`: the
-//!   result.
-//! - `append`: the transaction, and the meaning of its failures. `claim`: the aggregate that has a unique value.
+//!   time after which a write is visible or never will be, and the decisions whose events are not visible yet.
+//! - `load`: the state of an aggregate, now or at an earlier version, folded from its events. [`cache`]: the states in memory.
+//! - `append`: the transaction, and the meaning of its failures.
 //! - `deadlines`: the commands that aggregates get at a time. `positions`: how far processes have handled the events of others.
-//! - `idempotency`: responses that are stored in the transaction of their command; `stored_response`: their form.
+//! - `idempotency`: responses that are stored in the transaction of their command.
 //! - `snapshot`: taking and reading snapshots.
 //! - `subject_keys`: the keys under which personal values are sealed; `opened`: the rows that contain such values.
-//! - `feed`: events of one aggregate, events of a type; `page`: their pages; `unreadable_row`: the rows that they leave
-//!   out.
+//! - `feed`: events of one aggregate, events of a type; `page`: their pages, and the rows that they leave out.
 //!
 //! [`internal`] is for `daybook-admin`, the calls of operators, and for `daybook-view-store`.
 //!
-//! Modules that the others share: `event_stream`: the store and one aggregate in it. [`limits`]: DynamoDB's limits,
-//! checked before the call. `checksum`: whether a row is as it was written. [`cache`],
-//! `backoff`, `batch_get`, `packing`, `item`, `error`.
+//! Modules that the others share: [`limits`]: DynamoDB's limits, checked before the call. `checksum`: whether a row is as
+//! it was written. `backoff`, `packing`, `item`, `error`.
 
 mod append;
 mod backoff;
-mod batch_get;
 pub mod cache;
 mod checksum;
-mod claim;
 mod contention;
 mod deadlines;
 mod error;
-mod event_stream;
 mod feed;
-mod fold;
 mod idempotency;
-mod in_flight;
 mod item;
 pub mod limits;
 mod load;
-mod loaded;
-mod moment;
 mod opened;
 mod packing;
 mod page;
@@ -57,38 +47,33 @@ mod positions;
 mod settle;
 mod snapshot;
 mod store;
-mod stored_response;
 mod subject_keys;
 mod transact;
 mod turns;
-mod unreadable_row;
 
 /// The parts of the store that `daybook-admin` and `daybook-view-store` are built of: rows, and how the store reads and writes
 /// them.
 pub mod internal {
     pub use crate::append::{ImportWrite, NewEvents};
     pub use crate::backoff::Backoff;
-    pub use crate::batch_get::{LEFT, PATIENCE, batch_get};
     pub use crate::checksum::{is_valid as is_valid_checksum, seal as seal_with_checksum};
     pub use crate::error::if_condition_holds;
-    pub use crate::item::{Item, event_item, number, row_key, text};
+    pub use crate::item::{Item, LEFT, PATIENCE, batch_get, event_item, number, row_key, text};
     pub use crate::packing::unpack;
     pub use crate::page::Slice;
 }
 
 pub use append::AppendError;
+pub use cache::Loaded;
 pub use deadlines::{DeadlineMark, FoundDeadlines, StoredDeadline};
 pub use error::{Cause, StoreError};
 pub use feed::FeedEvent;
-pub use idempotency::IdempotencyKey;
+pub use idempotency::{CommandResponse, IdempotencyKey, StoredResponse};
 pub use load::{LoadOptions, LoadPolicy};
-pub use loaded::Loaded;
-pub use page::Page;
+pub use page::{Page, UnreadableRow};
 pub use positions::{FoundPositions, PositionMove, StoredPosition};
 pub use settle::{ARRIVAL_TIME, CALL_TIMEOUT, SEND_WINDOW, SETTLE_WRITES};
 pub use snapshot::SnapshotOutcome;
 pub use store::{EventStore, StoreSettings, dynamodb_client, without_retries};
-pub use stored_response::{CommandResponse, StoredResponse};
 pub use subject_keys::{Sealing, SubjectKeys};
 pub use transact::{Decide, ResponseDetail, TransactError, TransactOptions, Transacted, Undecided};
-pub use unreadable_row::UnreadableRow;

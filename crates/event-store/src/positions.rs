@@ -6,8 +6,8 @@ use crate::checksum::seal;
 use crate::deadlines::rows_of;
 use crate::error::{Cause, StoreError};
 use crate::item::Item;
+use crate::page::UnreadableRow;
 use crate::store::EventStore;
-use crate::unreadable_row::UnreadableRow;
 
 /// A position as it is stored.
 #[derive(Clone, Debug, PartialEq)]

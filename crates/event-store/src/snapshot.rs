@@ -20,10 +20,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::stored::StoredSnapshot;
 use crate::error::{StoreError, if_condition_holds};
-use crate::event_stream::EventStream;
 use crate::item::{Item, row_key, text};
 use crate::load::LoadOptions;
-use crate::store::EventStore;
+use crate::store::{EventStore, EventStream};
 use crate::{checksum, limits};
 
 /// Maximum attempts to replace an existing snapshot while other runs replace it too. After that, the snapshot of the

@@ -1,6 +1,8 @@
-//! The store itself: its client, its settings, its cache, and the requests that most reads are built on.
+//! The store itself: its client, its settings, its cache, and the requests that most reads are built on; and one aggregate in it,
+//! the subject of loads, appends and snapshots.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -9,20 +11,19 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_types::SdkConfig;
-use daybook_decider::{Caller, DecisionInput, Meta};
+use daybook_decider::{AggregatePanic, Caller, DecisionInput, Folded, Meta, Model, StateError, personal};
 use daybook_settings::{Environment, SettingError};
 use daybook_table::{AggregateKey, Clock, attributes, keys};
 use jiff::Timestamp;
 use tokio::time::timeout;
 use ulid::Ulid;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Loaded};
 use crate::checksum;
 use crate::contention::Contention;
-use crate::error::{StoreError, if_condition_holds};
-use crate::in_flight::InFlight;
+use crate::error::{Cause, StoreError, if_condition_holds};
 use crate::item::{Item, row_key};
-use crate::settle::SETTLE_WRITES;
+use crate::settle::{InFlight, SETTLE_WRITES};
 use crate::subject_keys::{Sealing, SubjectKeys};
 use crate::turns::Turns;
 
@@ -152,6 +153,21 @@ impl EventStore {
         DecisionInput::new(now, seed, meta, caller, self.settings.epoch)
     }
 
+    pub(crate) fn stream<'a>(&'a self, model: &'a dyn Model, key: &'a AggregateKey) -> EventStream<'a> {
+        EventStream { store: self, model, key }
+    }
+
+    /// The aggregate as this process last read or wrote it, without a call. Other processes may have written since, so
+    /// only an append may use it, because the append's condition checks the version. It has no values that are forgotten.
+    pub fn cached(&self, key: &AggregateKey) -> Option<Loaded> {
+        let (loaded, since) = self.cache.get(key)?;
+        if self.sealing.is_current(&loaded, since) {
+            return Some(loaded);
+        }
+        self.cache.remove(key);
+        None
+    }
+
     /// One row of an aggregate, if it exists, with a strongly consistent read. `doing` is its purpose, for errors.
     pub async fn row(&self, doing: &'static str, key: &AggregateKey, sk: String) -> Result<Option<Item>, StoreError> {
         let get = self.client.get_item().table_name(&self.settings.table_name);
@@ -192,6 +208,56 @@ impl EventStore {
         let values = values.map(|(name, value)| (name.to_owned(), AttributeValue::S(value)));
         let query = self.client.query().table_name(&self.settings.table_name);
         query.key_condition_expression(condition).set_expression_attribute_values(Some(Item::from(values)))
+    }
+}
+
+/// An aggregate of one type in the store.
+#[derive(Clone, Copy)]
+pub(crate) struct EventStream<'a> {
+    pub(crate) store: &'a EventStore,
+    pub(crate) model: &'a dyn Model,
+    pub(crate) key: &'a AggregateKey,
+}
+
+impl EventStream<'_> {
+    /// The folded state together with its JSON form.
+    pub(crate) fn loaded(&self, mut folded: Folded) -> Result<Loaded, StoreError> {
+        let panicked =
+            |panic: AggregatePanic| StoreError::Panicked { item: self.key.to_string(), source: panic.into() };
+        let unwritable = |error| match error {
+            StateError::Json(error) => self.corrupt_state(error),
+            StateError::Panicked(panic) => panicked(panic),
+        };
+        // A state that was opened before, or has values from before their fields were personal.
+        if self.model.is_forgotten(&folded).map_err(panicked)? {
+            folded = self.model.without_personal(folded, &self.key.id).map_err(unwritable)?;
+        }
+        let state = self.model.state(&folded).map_err(unwritable)?;
+        let state = personal::attributed(state, (&self.key.aggregate_type, &self.key.id));
+        let state = state.map_err(|reason| self.corrupt_state(reason))?;
+        Ok(Loaded { folded, state: Arc::new(state) })
+    }
+
+    /// Like [`loaded`](Self::loaded), and caches the result for the next command.
+    pub(crate) fn cache(&self, folded: Folded) -> Result<Loaded, StoreError> {
+        let loaded = self.loaded(folded)?;
+        self.put_in_cache(&loaded);
+        Ok(loaded)
+    }
+
+    /// Caches the state for the next command.
+    pub(crate) fn put_in_cache(&self, loaded: &Loaded) {
+        if loaded.version() > 0 {
+            self.store.cache.put(self.key, loaded);
+        }
+    }
+
+    pub(crate) fn corrupt(&self, source: impl Into<Cause>) -> StoreError {
+        StoreError::corrupt(self.key.to_string(), source)
+    }
+
+    pub(crate) fn corrupt_state(&self, source: impl Into<Cause>) -> StoreError {
+        StoreError::corrupt(format!("the state of {}", self.key), source)
     }
 }
 

@@ -35,10 +35,9 @@ pub(crate) use self::sealing::{Keys, SubjectKey, seal};
 pub(crate) use self::stack_key::STACK_KEY;
 use self::stack_key::{KEY, StackKey, damaged, put_new, row_of};
 pub use self::texts::Sealing;
-use crate::batch_get::batch_get;
+use crate::cache::Moment;
 use crate::error::StoreError;
-use crate::item::text;
-use crate::moment::Moment;
+use crate::item::{batch_get, text};
 
 /// Maximum keys in memory.
 const MAX_KEYS: NonZeroUsize = NonZeroUsize::new(10_000).expect("it is not zero");

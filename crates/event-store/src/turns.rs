@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 pub(crate) use self::group::{Group, GroupAppend, Turn};
 use self::queue::Queue;
 use crate::append::{AppendError, Batch};
-use crate::loaded::Loaded;
+use crate::cache::Loaded;
 
 /// Maximum time that a member of a group waits for further requests to join. A decision takes less than a millisecond,
 /// unless nobody polls the request.

@@ -7,8 +7,8 @@ use daybook_decider::{AggregateKey, Claim, Need};
 use ulid::Ulid;
 
 use super::claims::ClaimWrite;
-use crate::in_flight::DecisionInFlight;
 use crate::limits::{MAX_TRANSACTION, MAX_TRANSACTION_ITEMS, TooLarge};
+use crate::settle::DecisionInFlight;
 
 /// Maximum bytes of a batch of several decisions: a partition accepts 1,000 write units per second, and a transaction
 /// costs two for each kilobyte. A larger decision is appended alone.

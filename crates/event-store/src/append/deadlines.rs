@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use super::transaction::{ImportWrite, NewEvents, Origin};
 use crate::checksum::seal;
 use crate::error::{Cause, StoreError};
-use crate::event_stream::EventStream;
 use crate::item::{Item, row_key};
+use crate::store::EventStream;
 
 /// The change of one deadline.
 pub(super) struct DeadlineWrite {

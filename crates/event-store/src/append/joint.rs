@@ -11,9 +11,9 @@ use super::batch::{Batch, FirstEvent};
 use super::claims::{ClaimHolders, claim_check};
 use super::transaction::{Origin, metadata_item};
 use crate::error::StoreError;
-use crate::event_stream::EventStream;
 use crate::idempotency::ResponseToStore;
 use crate::limits::TooLarge;
+use crate::store::EventStream;
 use crate::subject_keys::Keys;
 
 /// Why a transaction cannot be built.

@@ -14,10 +14,10 @@ use super::batch::{Attributes, Batch};
 use super::claims::{ClaimHolders, ClaimWrite};
 use crate::checksum;
 use crate::error::StoreError;
-use crate::event_stream::EventStream;
 use crate::idempotency::ResponseToStore;
 use crate::item::{Item, row_key};
 use crate::limits::{TooLarge, check_transaction};
+use crate::store::EventStream;
 use crate::subject_keys::{Keys, seal};
 
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
@@ -90,7 +90,7 @@ impl EventStream<'_> {
         let rows = events.chain(messages).map(|row| row.map(checksum::seal)).collect::<Result<Vec<Item>, _>>()?;
         let claims = ClaimWrite::all((self.store.table_name(), &self.store.sealing), self.key, new.claims, holders)?;
         let deadlines = self.deadlines(new, origin)?;
-        let response = to_store.map(|to_store| self.store.idempotency_row(self.key, to_store, keys_of_subjects));
+        let response = to_store.map(|to_store| to_store.row(self.key, keys_of_subjects));
         let response = response.transpose()?;
         let forgets = new.forgets.then(|| self.store.sealing.forget(self.key, self.store.now())).transpose()?;
 
@@ -110,7 +110,7 @@ impl EventStream<'_> {
 
         let item = |put| TransactWriteItem::builder().put(put).build();
         let response = response.zip(to_store).map(|(row, to_store)| {
-            (to_store.idempotency.key.to_owned(), item(self.store.put_unless_used(row, to_store.now)))
+            (to_store.idempotency.key.to_owned(), item(to_store.put_unless_used(self.store.table_name(), row)))
         });
         Ok(Ok(Batch {
             created,

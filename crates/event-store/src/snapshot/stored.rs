@@ -7,12 +7,12 @@ use daybook_decider::{Folded, Json};
 use daybook_table::{SnapshotItem, attributes, keys};
 use jiff::Timestamp;
 
+use crate::cache::Loaded;
 use crate::checksum;
 use crate::error::{Cause, StoreError};
-use crate::event_stream::EventStream;
 use crate::item::Item;
-use crate::loaded::Loaded;
 use crate::packing::{pack, unpack};
+use crate::store::EventStream;
 
 /// A stored snapshot, by its use for this code.
 #[derive(Debug)]

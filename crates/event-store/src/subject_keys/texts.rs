@@ -8,9 +8,8 @@ use daybook_decider::{AggregateKey, Claim, Json, personal};
 use jiff::Timestamp;
 
 use super::{Keys, STACK_KEY, SubjectKeys, sealing};
+use crate::cache::{Loaded, Moment};
 use crate::error::{Cause, StoreError};
-use crate::loaded::Loaded;
-use crate::moment::Moment;
 
 /// Opens and seals the personal values of texts, with the keys of a stack if it has some.
 #[derive(Clone, Debug, Default)]

@@ -3,7 +3,7 @@
 use daybook_decider::{Decisions, Folded, Involved, Model, Need};
 
 use crate::deadlines::StoredDeadline;
-use crate::stored_response::CommandResponse;
+use crate::idempotency::CommandResponse;
 
 /// The caller's part of a transaction. Its methods are called again, with another state, whenever an attempt is
 /// repeated.

@@ -7,13 +7,12 @@ use daybook_decider::{AggregateKey, Decided, Decisions, Folded, Involved, Need, 
 use super::decide::{Decide, ResponseDetail, Undecided};
 use super::options::{End, TransactError, TransactOptions, Transacted};
 use crate::append::{Batch, ClaimHolders, NotBuilt};
+use crate::cache::Loaded;
 use crate::error::StoreError;
-use crate::event_stream::EventStream;
-use crate::idempotency::ResponseToStore;
-use crate::in_flight::DecisionInFlight;
+use crate::idempotency::{CommandResponse, ResponseToStore};
 use crate::limits::TooLarge;
-use crate::loaded::Loaded;
-use crate::stored_response::CommandResponse;
+use crate::settle::DecisionInFlight;
+use crate::store::EventStream;
 use crate::subject_keys::{Keys, MAX_SUBJECTS, SubjectKey, stack_key_for};
 
 /// A decision that is ready to be appended.

@@ -11,7 +11,7 @@ use super::options::{End, TransactError, TransactOptions, Transacted};
 use super::transaction::{Attempted, Proposed, Retry, StartState, Transaction};
 use crate::append::{AppendError, FirstEvent};
 use crate::error::Cause;
-use crate::fold::COMMIT_TIME;
+use crate::load::COMMIT_TIME;
 
 impl<D: Decide> Transaction<'_, D> {
     /// The result of the transaction after an append on the state `before`. If the append failed, it is not stored or its

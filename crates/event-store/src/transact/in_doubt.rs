@@ -5,7 +5,7 @@ use ulid::Ulid;
 use super::decision::Outcome;
 use crate::append::FirstEvent;
 use crate::error::Cause;
-use crate::stored_response::CommandResponse;
+use crate::idempotency::CommandResponse;
 
 /// The appends of a transaction whose outcome is unknown. Each is conditional on the same version, so at most one of
 /// them is stored.

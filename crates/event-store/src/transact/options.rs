@@ -6,10 +6,9 @@ use daybook_decider::{AggregateKey, Claim};
 use tokio::time::Instant;
 
 use crate::error::{Cause, StoreError};
-use crate::idempotency::IdempotencyKey;
+use crate::idempotency::{CommandResponse, IdempotencyKey};
 use crate::limits::TooLarge;
 use crate::load::LoadPolicy;
-use crate::stored_response::CommandResponse;
 
 #[derive(Clone, Copy, Debug)]
 pub struct TransactOptions<'a> {

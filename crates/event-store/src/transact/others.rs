@@ -7,15 +7,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use daybook_decider::{AggregateKey, Claim, Involved, Need};
+use daybook_table::{ClaimItem, keys};
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
 use super::decide::Decide;
 use super::decision::Decision;
+use crate::append::read_claim;
 use crate::error::StoreError;
-use crate::event_stream::EventStream;
+use crate::item::row_key;
 use crate::load::{LoadOptions, LoadPolicy};
-use crate::store::EventStore;
+use crate::store::{EventStore, EventStream};
 use crate::turns::Place;
 
 #[derive(Debug, Default)]
@@ -160,5 +162,17 @@ impl<'a> Others<'a> {
             self.outdated.insert(key);
         }
         longest
+    }
+}
+
+impl EventStore {
+    /// The row of a claim, with a strongly consistent read.
+    pub async fn claim(&self, claim: &Claim) -> Result<Option<ClaimItem>, StoreError> {
+        let stored = self.sealing.stored_claim(claim).await?;
+        let key = row_key(keys::claim_pk(&stored), keys::CLAIM.to_owned());
+        let get = self.client.get_item().table_name(&self.settings.table_name).set_key(Some(key));
+        let output = get.consistent_read(true).send().await;
+        let output = output.map_err(|error| StoreError::of_call("read a claim", error))?;
+        output.item.map(|row| read_claim(claim, row)).transpose()
     }
 }

@@ -1,7 +1,9 @@
-//! The result of a transaction whose append is in doubt, or whose request was executed before.
+//! The result of a transaction whose append is in doubt, or whose request was executed before: the event that shows it, or the
+//! stored response.
 
 use daybook_decider::AggregateKey;
 use daybook_table::keys;
+use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 use ulid::Ulid;
 
@@ -11,9 +13,10 @@ use super::transaction::Transaction;
 use crate::append::FirstEvent;
 use crate::backoff::Backoff;
 use crate::error::StoreError;
-use crate::fold::COMMIT_TIME;
+use crate::idempotency::{StoredResponse, read_response};
 use crate::item::event_item;
-use crate::stored_response::StoredResponse;
+use crate::load::COMMIT_TIME;
+use crate::store::EventStore;
 
 impl<D: Decide> Transaction<'_, D> {
     /// The result of the append in doubt that is stored, if one is. Makes no call if no append with events is in doubt.
@@ -89,5 +92,23 @@ impl<D: Decide> Transaction<'_, D> {
             Some(_) if own.is_some() => Ok(Transacted::Decided(stored.response)),
             Some(_) => Ok(Transacted::Replayed(stored.response)),
         }
+    }
+}
+
+impl EventStore {
+    /// The response that is stored under a key, unless it has expired.
+    pub async fn stored_response(
+        &self,
+        key: &AggregateKey,
+        idempotency_key: &str,
+        now: Timestamp,
+    ) -> Result<Option<StoredResponse>, StoreError> {
+        let row = self.row("read a stored response", key, keys::idempotency_sk(idempotency_key)).await?;
+        let Some((mut stored, ttl)) = row.map(|row| read_response(key, row)).transpose()? else { return Ok(None) };
+        if ttl <= now.as_second() {
+            return Ok(None);
+        }
+        stored.open(&self.sealing, key).await?;
+        Ok(Some(stored))
     }
 }

@@ -13,9 +13,9 @@ use super::others::Others;
 use crate::append::{AppendCall, AppendError, ClaimHolders, FirstEvent};
 use crate::backoff::Backoff;
 use crate::error::{Cause, StoreError};
-use crate::event_stream::EventStream;
 use crate::load::{LoadOptions, LoadPolicy};
 use crate::settle::SEND_WINDOW;
+use crate::store::EventStream;
 use crate::turns::{Group, Place, Turn};
 
 /// The commands of one request, from its place in the queue of the aggregate to the result.

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::group::{Group, Turn};
 use crate::append::{AppendError, Batch};
-use crate::loaded::Loaded;
+use crate::cache::Loaded;
 
 /// Maximum number of requests in a group. Requests that append nothing take no space in the transaction.
 const MAX_MEMBERS: usize = 100;
