@@ -1,9 +1,15 @@
-//! The caller's part of a transaction.
+//! The caller's part of a transaction: what it decides, the options, and the results.
 
-use daybook_decider::{Decisions, Folded, Involved, Model, Need};
+use std::time::Duration;
+
+use daybook_decider::{AggregateKey, Claim, Decisions, Folded, Involved, Model, Need};
+use tokio::time::Instant;
 
 use crate::deadlines::StoredDeadline;
-use crate::idempotency::CommandResponse;
+use crate::error::{Cause, StoreError};
+use crate::idempotency::{CommandResponse, IdempotencyKey};
+use crate::limits::TooLarge;
+use crate::load::LoadPolicy;
 
 /// The caller's part of a transaction. Its methods are called again, with another state, whenever an attempt is
 /// repeated.
@@ -78,4 +84,91 @@ impl ResponseDetail {
             Self::VersionOnly => None,
         }
     }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct TransactOptions<'a> {
+    /// Which state a load may start from. With `Incremental`, the first attempt uses the cached state, without a read.
+    pub policy: LoadPolicy,
+    /// Whether the commands create the aggregate. If they do and no state is cached, the first attempt assumes that the
+    /// aggregate does not exist.
+    pub creates: bool,
+    /// The version that the caller has seen. If the aggregate is at another version, the transaction returns a
+    /// conflict. Without an expected version, the commands are decided again on the newer state.
+    pub expected_version: Option<u64>,
+    /// The key under which the response is stored.
+    pub idempotency: Option<IdempotencyKey<'a>>,
+    /// The time until which attempts are repeated. The transaction ends up to [`LAST_CALLS`](Self::LAST_CALLS) later,
+    /// because it has to find out the outcome of the last attempt.
+    pub deadline: Instant,
+}
+
+impl TransactOptions<'_> {
+    /// The time after the deadline within which the last attempt ends.
+    pub const LAST_ATTEMPT: Duration = Duration::from_millis(500);
+
+    /// The time after the deadline within which the transaction ends: the last attempt, and the read that finds out the
+    /// outcome of that attempt.
+    pub const LAST_CALLS: Duration = Duration::from_millis(1_200);
+}
+
+/// The result of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transacted {
+    /// The response to a new decision.
+    Decided(CommandResponse),
+    /// The stored response to the same request. Nothing was appended.
+    Replayed(CommandResponse),
+}
+
+/// How a transaction ends.
+pub(super) type End<E> = Result<Transacted, TransactError<E>>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum TransactError<E> {
+    /// The caller's own error.
+    #[error("the commands cannot be decided: {0}")]
+    Decide(E),
+    /// The aggregate is at another version than the caller has seen.
+    #[error("version {expected} was expected, the aggregate is at version {actual}")]
+    Conflict { expected: u64, actual: u64 },
+    #[error("the idempotency key was used for another request")]
+    KeyReused,
+    /// Another aggregate has a claim of the decision. Nothing was appended.
+    #[error("{holder} has the claim {}", claim.name())]
+    ClaimTaken { claim: Claim, holder: AggregateKey },
+    /// The personal data of a subject of the decision is forgotten. Nothing was appended.
+    #[error("{subject} is forgotten")]
+    Forgotten {
+        /// `type/id`.
+        subject: String,
+    },
+    /// The row that [`Decide::requires`] returns was deleted, set again or marked. Nothing was appended.
+    #[error("the row for which the commands are sent has changed")]
+    RowChanged,
+    /// Until the deadline, other requests wrote to the aggregate. Nothing was appended.
+    #[error("other requests wrote to the aggregate until the deadline")]
+    Contended,
+    /// The append may have been written; a read could not show whether it was.
+    #[error("the outcome of an append after version {after} is unknown")]
+    OutcomeUnknown {
+        /// The aggregate whose next event shows it, if it is another one than that of the request.
+        of: Option<AggregateKey>,
+        /// The version that was decided on. The events of the append, if it was written, follow it.
+        after: u64,
+        /// Whether the request has an idempotency key, so that it can be repeated safely.
+        has_key: bool,
+        /// The last error.
+        source: Cause,
+    },
+    /// The append exceeds a limit of DynamoDB.
+    #[error("{limit}")]
+    TooLarge {
+        limit: TooLarge,
+        /// The aggregate with whose rows it does, if the request names several, or it is another one than that of the request.
+        of: Option<AggregateKey>,
+    },
+    /// Anything else.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }

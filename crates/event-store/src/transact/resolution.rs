@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 use ulid::Ulid;
 
+use super::Transaction;
 use super::decide::Decide;
-use super::options::{End, TransactError, TransactOptions, Transacted};
-use super::transaction::Transaction;
+use super::decide::{End, TransactError, TransactOptions, Transacted};
 use crate::append::FirstEvent;
 use crate::backoff::Backoff;
 use crate::error::StoreError;
