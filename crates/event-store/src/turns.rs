@@ -10,9 +10,8 @@
 //! Every member waits for the transaction itself. If a member is cancelled, or its time is over, the transaction still
 //! continues for the others.
 //!
-//! `group`: the decisions that one transaction appends; `queue`: the order of the requests.
+//! `queue`: the order of the requests of one aggregate, and the decisions that one transaction appends.
 
-mod group;
 mod queue;
 
 use std::collections::HashMap;
@@ -24,8 +23,8 @@ use daybook_table::AggregateKey;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
-pub(crate) use self::group::{Group, GroupAppend, Turn};
 use self::queue::Queue;
+pub(crate) use self::queue::{Group, GroupAppend, Turn};
 use crate::append::{AppendError, Batch};
 use crate::cache::Loaded;
 
