@@ -8,21 +8,19 @@
 //! - [`attributes`]: attribute names, for expressions.
 //! - [`items`]: the items as structs.
 //! - [`trace`]: the format of a trace header.
-//! - [`changed`]: the messages of the changes queue. [`due`]: those of the reactions queue. `clock`: the current time, of their items.
+//! - `queue_messages`: the messages of the changes queue, and of the reactions queue. `clock`: the current time, of their items.
 
 pub mod attributes;
-pub mod changed;
 mod clock;
-pub mod due;
 pub mod items;
 pub mod keys;
+mod queue_messages;
 pub mod trace;
 
-pub use changed::{Changed, ChangedAggregates};
 pub use clock::Clock;
 pub use daybook_decider::AggregateKey;
-pub use due::{DueDeadline, DueDeadlines};
 pub use items::{
     ClaimItem, DeadlineCause, DeadlineItem, DeadlineState, EventItem, IdempotencyItem, Metadata, OutboxItem,
     PositionItem, SnapshotItem, StoredText, UnreadableItem,
 };
+pub use queue_messages::{Changed, ChangedAggregates, DueDeadline, DueDeadlines};

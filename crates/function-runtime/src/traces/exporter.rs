@@ -22,7 +22,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::context::TraceContext;
+use super::TraceContext;
 use super::recorder::{AttributeValue, EndedSpans, RecordedSpan, SpanRecorder};
 use crate::errors::with_causes;
 

@@ -11,7 +11,7 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
-use super::context::TraceContext;
+use super::TraceContext;
 
 /// Maximum spans that wait for their export. A batch of the relay has some 200. Later spans are lost.
 const MAX_WAITING: usize = 2_048;
