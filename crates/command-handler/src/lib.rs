@@ -11,19 +11,18 @@
 //!
 //! In reading order:
 //! - [`gateway`]: requests of API Gateway as HTTP requests.
-//! - `router`: the routes of all endpoints.
+//! - `router`: the routes of all endpoints, below the path at which clients find the API.
 //! - `endpoints`: one file for each; all writes use `endpoints::write`.
 //! - `request`, `response`: the parts of requests and responses.
 //! - `problem`: errors as `application/problem+json`, each type defined once.
 //! - [`openapi`]: the OpenAPI document, made from the endpoints and the registered aggregates.
-//! - `etag`: entity tags. `base_path`: the path below which clients find the API.
+//! - `etag`: entity tags.
 //! - `operator`: the reads for operator commands. `canary`: the aggregate that a deployment's hook writes and reads.
 //! - [`run`]: the `main` of the function.
 //! - `api`: what the endpoints share; [`settings`]: the environment variables. `signals`: metrics,
 //!   and their log lines.
 
 mod api;
-mod base_path;
 mod canary;
 mod endpoints;
 mod etag;

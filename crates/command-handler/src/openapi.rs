@@ -6,17 +6,14 @@
 //!
 //! In reading order:
 //! - `aggregate_type`, `view`: what operations are about. Each endpoint makes its bodies of them.
-//! - `operation`: an endpoint as an operation. `parameters`: the parameters of requests.
-//! - `responses`: the responses that operations share.
-//! - `schemas`: the schemas, and the names of shared parts. `sample`: sample values. `fixed.json`: the parts that depend on no
-//!   code: the gateway, the headers of responses, the members of problems.
+//! - `operation`: an endpoint as an operation, with the parameters of its requests.
+//! - `responses`: the responses that operations share. `fixed.json`: the parts that depend on no code: the gateway, the headers
+//!   of responses, the members of problems.
+//! - `schemas`: the schemas, the names of shared parts, and sample values.
 
 pub(crate) mod aggregate_type;
-mod fixed;
 mod operation;
-mod parameters;
 mod responses;
-pub(crate) mod sample;
 pub(crate) mod schemas;
 pub(crate) mod view;
 
@@ -26,10 +23,9 @@ use serde_json::{Value, json};
 
 use self::aggregate_type::AggregateType;
 pub use self::aggregate_type::execute;
-use self::fixed::fixed;
-use self::operation::{Operations, Subject};
-pub use self::sample::ID;
-pub use self::schemas::{Schemas, Variant, variants};
+use self::operation::{Operations, Subject, shared_parameters};
+use self::responses::fixed;
+pub use self::schemas::{ID, Schemas, Variant, variants};
 use self::view::ViewSubject;
 
 /// The document of an API of these aggregates, with the views of these projections. A view with several versions is
@@ -87,7 +83,7 @@ pub fn document(registry: &Registry, projections: &Projections) -> Value {
         "components": {
             "schemas": schemas.into_all(),
             "responses": operations.responses,
-            "parameters": parameters::shared(has_views),
+            "parameters": shared_parameters(has_views),
             "examples": responses::examples(registry, has_views),
             "securitySchemes": fixed("securitySchemes"),
         },

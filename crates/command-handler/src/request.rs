@@ -2,16 +2,13 @@
 //!
 //! In reading order:
 //! - `bounds`: the time that a request may take, and its correlation id.
-//! - `parameters`, `headers`, `body`: its parts.
+//! - `parameters`, `body`: its parts, and the values of headers.
 //! - `caller`, `trace`: who sent it, and the trace that it belongs to, with its span.
-//! - `idempotency`: the key that makes a repetition harmless.
-//! - `write_request`: the parts that a write needs.
+//! - `write_request`: the parts that a write needs, with the key that makes a repetition harmless.
 
 pub(crate) mod body;
 pub(crate) mod bounds;
 mod caller;
-mod headers;
-mod idempotency;
 mod parameters;
 mod trace;
 mod write_request;

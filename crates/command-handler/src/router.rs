@@ -1,24 +1,23 @@
-//! The router: the same in Lambda, in the local stack and in tests.
+//! The router: the same in Lambda, in the local stack and in tests, with or without a path below which clients find the API.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::{Method, StatusCode, Uri, header};
+use axum::http::uri::PathAndQuery;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use lambda_http::tower::ServiceExt;
 
 use crate::api::Api;
-use crate::base_path;
-use crate::canary;
-use crate::endpoints;
 use crate::endpoints::document::WriteDocument;
 use crate::endpoints::endpoint::AGGREGATE_PATH;
-use crate::openapi;
 use crate::problem::{self, Problem};
 use crate::request::body::MAX_BODY;
 use crate::request::{PathParameters, bounds};
+use crate::{canary, endpoints, openapi};
 
 /// The routes of all endpoints, within the bounds of every request. Requests of a deployment's hook get the same routes
 /// over the canary.
@@ -50,7 +49,7 @@ fn routes(api: Api) -> Router {
         .layer(Extension(openapi::document as WriteDocument))
         .layer(from_fn(bounds::enforce))
         .with_state(api);
-    base_path::below(&base_path, routes)
+    below(&base_path, routes)
 }
 
 /// The response to a method that the resource does not support. The router knows the methods of a path, but not those
@@ -80,4 +79,46 @@ fn without_other_allow(mut response: Response) -> Response {
         response.headers_mut().remove(header::ALLOW);
     }
     response
+}
+
+/// The routes below a base path. A request may come with or without the base path; the paths in responses always have
+/// it.
+fn below(base_path: &str, routes: Router) -> Router {
+    if base_path.is_empty() {
+        return routes;
+    }
+    let (base, of_responses) = (Arc::<str>::from(base_path), Arc::<str>::from(base_path));
+    let stripped = move |mut request: Request| {
+        if let Some(uri) = without(&base, request.uri()) {
+            *request.uri_mut() = uri;
+        }
+        request
+    };
+    let prefixed = move |mut response: Response| {
+        prefix(response.headers_mut(), &of_responses);
+        response
+    };
+    Router::new().fallback_service(routes.map_request(stripped).map_response(prefixed))
+}
+
+/// The URI without the base path, if it begins with it.
+fn without(base_path: &str, uri: &Uri) -> Option<Uri> {
+    let rest = uri.path().strip_prefix(base_path).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let path = PathAndQuery::try_from(format!("/{}{query}", rest.trim_start_matches('/'))).ok()?;
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(path);
+    Uri::from_parts(parts).ok()
+}
+
+/// Adds the base path to the paths in `Location` and `Link`.
+fn prefix(headers: &mut HeaderMap, base_path: &str) {
+    for (name, begins) in [(header::LOCATION, ""), (header::LINK, "<")] {
+        let Some(value) = headers.get_mut(name) else { continue };
+        let path = value.to_str().ok().and_then(|text| text.strip_prefix(begins));
+        let path = path.filter(|path| path.starts_with('/')).map(|path| format!("{begins}{base_path}{path}"));
+        if let Some(path) = path.and_then(|path| HeaderValue::try_from(path).ok()) {
+            *value = path;
+        }
+    }
 }

@@ -16,8 +16,7 @@ use super::request_headers::WRITE_HEADERS;
 use super::write::{RequestedCommands, WRITE, WRITE_PROBLEMS, created, execute, written};
 use crate::api::Api;
 use crate::openapi::aggregate_type::AggregateType;
-use crate::openapi::sample::ID;
-use crate::openapi::schemas::{Content, Schemas, id_schema, named};
+use crate::openapi::schemas::{Content, ID, Schemas, id_schema, named};
 use crate::problem::{self, Problem};
 use crate::request::{PathParameters, WriteRequest};
 

@@ -17,8 +17,7 @@ use super::write::{
 };
 use crate::api::Api;
 use crate::openapi::aggregate_type::{AggregateType, command_request, decide, write_json};
-use crate::openapi::sample::ID;
-use crate::openapi::schemas::{Content, Schemas, json_of, named};
+use crate::openapi::schemas::{Content, ID, Schemas, json_of, named};
 use crate::problem::{self, Problem};
 use crate::request::WriteRequest;
 use crate::response::{JointResponse, JointResult};

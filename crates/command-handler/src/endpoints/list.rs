@@ -13,8 +13,7 @@ use super::authorization::{may_read, require};
 use super::endpoint::{Body, Endpoint, READ_PROBLEMS, Success};
 use super::page::{MAX_LIMIT, UnreadableJson, checked_limit, cursor, default_limit, page, report_unreadable};
 use crate::api::Api;
-use crate::openapi::sample::{ID, SETTLED};
-use crate::openapi::schemas::{Content, json_of};
+use crate::openapi::schemas::{Content, ID, SETTLED, json_of};
 use crate::problem::{self, Problem};
 use crate::request::{PathParameters, QueryParameters, RequestReader};
 

@@ -12,9 +12,9 @@ use daybook_table::keys;
 use schemars::Schema;
 use serde_json::{Value, json};
 
-use super::sample::{ID, NOW, ulid};
 use super::schemas::{
-    ID_CHARACTERS, Schemas, Variant, json_of, named, one_of_tagged, replace, upper_camel, variants, written_schema,
+    ID, ID_CHARACTERS, NOW, Schemas, Variant, json_of, named, one_of_tagged, replace, ulid, upper_camel, variants,
+    written_schema,
 };
 use crate::response::{EventJson, MessageJson, WriteResponse};
 

@@ -1,17 +1,16 @@
-//! An endpoint as an operation of the document.
+//! An endpoint as an operation of the document, and its parameters: the id in the path, the query and the headers of a request.
 
 use axum::http::StatusCode;
 use daybook_decider::{Model, Registry};
 use serde_json::{Map, Value, json};
 
 use super::aggregate_type::AggregateType;
-use super::fixed::{fixed, headers};
-use super::sample::ID;
-use super::schemas::{Content, Schemas, reference, referred_name};
+use super::responses::{self, fixed, headers};
+use super::schemas::{Content, ID, Schemas, id_schema, in_document, reference, referred_name, ulid, without_null};
 use super::view::ViewSubject;
-use super::{parameters, responses};
-use crate::endpoints::ENDPOINTS;
 use crate::endpoints::endpoint::{Body, Endpoint, RequestBody, Success};
+use crate::endpoints::request_headers::RequestHeader;
+use crate::endpoints::{self, ENDPOINTS};
 
 #[derive(Clone, Copy)]
 pub(super) enum Subject<'a> {
@@ -120,14 +119,14 @@ impl Operations {
 
     fn add(&mut self, endpoint: &Endpoint, subject: Subject<'_>, schemas: &mut Schemas) {
         let view = if let Subject::View(view) = subject { Some(view) } else { None };
-        let query = parameters::of_query(endpoint, &self.event_types, view);
+        let query = query_parameters(endpoint, &self.event_types, view);
         let responses = self.responses(endpoint, subject, &query, schemas);
         let mut operation = json!({
             "operationId": format!("{}{}", endpoint.operation_id, subject.name()),
             "tags": [subject.tag()],
             "summary": subject.summary(endpoint),
             "description": endpoint.description,
-            "parameters": parameters::of_endpoint(endpoint, view, query),
+            "parameters": parameters(endpoint, view, query),
             "responses": responses,
         });
         let body = match (endpoint.request_body, subject) {
@@ -244,4 +243,72 @@ fn json_content(Content { schema, examples }: Content) -> Value {
 /// The reason phrase of a status in one word.
 fn reason(status: StatusCode) -> String {
     status.canonical_reason().unwrap_or_default().replace(' ', "")
+}
+
+fn parameters(endpoint: &Endpoint, view: Option<&ViewSubject<'_>>, query: Vec<Value>) -> Vec<Value> {
+    let id = endpoint.path.contains("{id}").then(|| reference("parameters", "Id"));
+    let id = id.or_else(|| Some(view.filter(|_| endpoint.path.contains("{*key}"))?.key_parameter()));
+    let headers = endpoint.request_headers.concat().into_iter().map(|header| reference("parameters", header.component));
+    id.into_iter().chain(query).chain(headers).collect()
+}
+
+/// The parameters that endpoints refer to by name.
+pub(super) fn shared_parameters(has_views: bool) -> Value {
+    let id = json!({
+        "name": "id",
+        "in": "path",
+        "required": true,
+        "description": "The id of the aggregate.",
+        "example": ID,
+        "schema": id_schema(),
+    });
+    let headers = endpoints::served(has_views).flat_map(|endpoint| endpoint.request_headers.concat());
+    let headers = headers.map(|&RequestHeader { component, name, description, example, schema }| {
+        let header = json!({
+            "name": name,
+            "in": "header",
+            "required": false,
+            "description": description,
+            "example": example,
+            "schema": schema(),
+        });
+        (component.to_owned(), header)
+    });
+    headers.chain([("Id".to_owned(), id)]).collect::<Map<_, _>>().into()
+}
+
+/// The query parameters of an endpoint. The parameter for an event type lists the existing event types.
+fn query_parameters(endpoint: &Endpoint, event_types: &[&str], view: Option<&ViewSubject<'_>>) -> Vec<Value> {
+    let Some(schema) = endpoint.query else { return Vec::new() };
+    let mut schema = in_document(schema().into(), &str::to_owned);
+    // A missing parameter is not null.
+    without_null(&mut schema);
+    let required = |name: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|one| one == name));
+    let parameter = |(name, member): (&String, &Value)| {
+        let mut schema = member.as_object().cloned().unwrap_or_default();
+        let description = schema.remove("description");
+        schema.retain(|member, value| member != "default" || !value.is_null());
+        let own = view.and_then(|view| view.query_example(name, &mut schema));
+        let example = own.unwrap_or_else(|| match name.as_str() {
+            "after" if schema["type"] == "string" => ulid(1).to_string().into(),
+            "after" | "limit" => 100.into(),
+            "version" => 2.into(),
+            "rebuild" | "descending" => true.into(),
+            "claim" => "personal-email:ann@example.com".into(),
+            "type" => {
+                schema.insert("enum".to_owned(), json!(event_types));
+                json!(event_types.first())
+            }
+            _ => Value::Null,
+        });
+        json!({
+            "name": name,
+            "in": "query",
+            "required": required(name),
+            "description": description,
+            "schema": schema,
+            "example": example,
+        })
+    };
+    schema["properties"].as_object().into_iter().flatten().map(parameter).collect()
 }

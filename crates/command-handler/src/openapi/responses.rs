@@ -1,11 +1,13 @@
 //! The responses that operations share: problems, and the responses of the gateway in front of the API, with how callers
-//! identify themselves to it. The local stack has no gateway.
+//! identify themselves to it. The local stack has no gateway. Their headers are made of the parts of the document that depend on no
+//! code.
+
+use std::sync::LazyLock;
 
 use axum::http::StatusCode;
 use daybook_decider::Registry;
 use serde_json::{Map, Value, json};
 
-use super::fixed::{fixed, headers};
 use super::schemas::{reference, upper_camel};
 use crate::endpoints;
 use crate::problem::{self, ExtensionMembers, ProblemType};
@@ -127,4 +129,27 @@ pub(super) fn add_to(response: &mut Value, of_gateway: &Value) {
     for header in response["headers"].as_object_mut().into_iter().flat_map(|headers| headers.values_mut()) {
         header["required"] = false.into();
     }
+}
+
+pub(super) fn fixed(part: &str) -> Value {
+    static PARTS: LazyLock<Value> = LazyLock::new(|| {
+        serde_json::from_str(include_str!("fixed.json")).expect("the test of the document reads the file")
+    });
+    PARTS[part].clone()
+}
+
+/// The headers of a response, each with whether it is always present, and with the response's own examples. Every
+/// response has a correlation id.
+pub(super) fn headers(headers: &[(&str, bool)], example: impl Fn(&str) -> Option<String>) -> Value {
+    let mut described = fixed("headers");
+    let headers = headers.iter().chain(&[("X-Correlation-Id", true)]).map(|&(name, required)| {
+        let mut header = described.get_mut(name).expect("fixed.json describes each header").take();
+        header["required"] = required.into();
+        if let Some(example) = example(name) {
+            header["example"] = example.into();
+        }
+        // Both kinds of `ETag` have this name in a response.
+        (name.strip_prefix("Row-").unwrap_or(name).to_owned(), header)
+    });
+    headers.collect::<Map<_, _>>().into()
 }

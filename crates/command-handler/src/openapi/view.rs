@@ -5,8 +5,7 @@ use daybook_projection::{MAX_KEY, ProjectionModel};
 use serde_json::{Map, Value, json};
 
 use super::aggregate_type::AggregateType;
-use super::sample::ID;
-use super::schemas::{Schemas, upper_camel};
+use super::schemas::{ID, Schemas, upper_camel};
 
 pub(crate) struct ViewSubject<'a> {
     pub(crate) model: &'a dyn ProjectionModel,

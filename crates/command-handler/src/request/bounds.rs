@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 use ulid::Ulid;
 
-use super::headers::visible_text;
+use super::parameters::visible_text;
 use super::trace;
 use crate::problem::{self, log_problem};
 

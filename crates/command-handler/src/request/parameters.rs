@@ -1,9 +1,10 @@
-//! The parameters in a path and in a query, with errors that name the parameter.
+//! The parameters in a path and in a query, with errors that name the parameter, and the values of headers.
 
 use std::fmt;
 
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue};
 use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Error, IntoDeserializer, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
@@ -112,5 +113,41 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
             Ok(Path(names)) => Ok(Self(names)),
             Err(_) => Err(problem::bad_id(parts.uri.path())),
         }
+    }
+}
+
+/// The value of a header that may be sent only once.
+pub(crate) fn single_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a HeaderValue>, Problem> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next();
+    match values.next() {
+        None => Ok(value),
+        Some(_) => Err(problem::bad_header(name, "sent once")),
+    }
+}
+
+/// The value of a header that cannot be a list. API Gateway joins repeated headers by commas, so a comma outside quotes means
+/// that the header came twice.
+pub(crate) fn only_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a HeaderValue>, Problem> {
+    let value = single_value(headers, name)?;
+    let mut is_quoted = false;
+    let separates = |byte: &u8| {
+        is_quoted ^= *byte == b'"';
+        *byte == b',' && !is_quoted
+    };
+    match value.is_some_and(|value| value.as_bytes().iter().any(separates)) {
+        true => Err(problem::bad_header(name, "sent once")),
+        false => Ok(value),
+    }
+}
+
+/// The value of a header that is stored unchanged, so it must be short and visible.
+pub(crate) fn visible_text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
+    let Some(value) = single_value(headers, name)? else { return Ok(None) };
+    match value.to_str() {
+        Ok(text) if (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            Ok(Some(text.to_owned()))
+        }
+        _ => Err(problem::bad_header(name, "1 to 128 visible ASCII characters without spaces")),
     }
 }
