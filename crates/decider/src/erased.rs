@@ -10,11 +10,10 @@ use schemars::schema_for;
 
 use crate::access::{Access, Authorization};
 use crate::aggregate::{Aggregate, Commands, Context, EventType, Ids, Rejection};
-use crate::aggregate_state::AggregateState;
 use crate::caller::Caller;
 use crate::claim::Claim;
 use crate::deadline::{Declaration, DeclaredDeadline};
-use crate::draft::{Draft, unwritable};
+use crate::draft::{AggregateState, Draft, unwritable};
 use crate::folded::{CommandRequest, Folded};
 use crate::involved::Exchange;
 use crate::json::{Json, tagged};

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::aggregate::{Aggregate, Context, Rejection};
 use crate::aggregate_key::{AggregateKey, ID_RULE, is_id};
-use crate::aggregate_state::AggregateState;
 use crate::claim::Claim;
+use crate::draft::AggregateState;
 use crate::folded::{CommandRequest, Folded};
 use crate::involved::{Need, SentCommand};
 

@@ -1,7 +1,6 @@
 //! JSON text exactly as it was written: stored data goes from the table to a response or onto the bus without
 //! being parsed and printed again, so numbers, key order and escapes survive exactly.
 
-mod explain;
 pub(crate) mod strict;
 
 use std::borrow::Cow;
@@ -81,7 +80,7 @@ impl fmt::Debug for Json {
 
 /// Serde enums whose variants have a name and content, `{"<tag>": name, "<content>": data}`, split and joined as text.
 pub(crate) mod tagged {
-    use super::explain::explain;
+    use super::strict::explain;
     use super::{Deserialize, DeserializeOwned, Json, RawValue, Serialize, strict};
 
     /// The form of event and message enums.

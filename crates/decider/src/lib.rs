@@ -7,7 +7,8 @@
 //! In reading order:
 //! - [`aggregate`]: the [`Aggregate`] trait, which is all that a new aggregate implements.
 //! - [`involved`]: the other aggregates that a decision reads, and sends commands to. `involve`: the same with
-//!   types. [`joint`]: the decision on commands of several aggregates. [`folded`]: an aggregate at some version, and a command. [`aggregate_key`]: the identity of an aggregate.
+//!   types. [`joint`]: the decision on commands of several aggregates. [`folded`]: an aggregate at some version, with
+//!   its last event, and a command. [`aggregate_key`]: the identity of an aggregate.
 //! - [`process`]: aggregates whose input is events of others, and that dispatch commands. `reacts`: the same with types.
 //! - [`caller`]: the sender of a request; [`access`]: what the sender asks to do. [`claim`]: values that belong to one
 //!   aggregate alone.
@@ -15,22 +16,19 @@
 //! - [`personal`]: values about persons, which can be forgotten. `forms`: what stands for them in JSON.
 //! - [`record`]: the result of an accepted command: [`RecordedEvent`]s and [`OutboxMessage`]s.
 //! - [`model`]: an aggregate with its Rust types erased, so that the Lambdas can hold many in one [`Registry`].
-//!   `erased` implements it for every aggregate, `aggregate_state` holds the types that it hides, `draft` is a
-//!   decision in progress, `outbox_message` builds its messages, `last_event` makes its time and ids later than those
-//!   of the event before it, `reading` reads commands and stored events, [`unreadable`] has those that cannot be read, [`panics`]
-//!   turns panics of an aggregate's code into errors.
+//!   `erased` implements it for every aggregate, `draft` is a decision in progress, on the types that it hides,
+//!   `outbox_message` builds its messages, `reading` reads commands and stored events, [`unreadable`] has those that cannot
+//!   be read, [`panics`] turns panics of an aggregate's code into errors.
 //! - [`registry`]: the registration of aggregates by hand, and its checks. `variant_names`: the names of an aggregate's
 //!   commands and events, for these checks.
 //! - `sample`: values that fit a schema. [`given`]: given/when/then for the tests beside an aggregate.
-//! - [`json`]: JSON text exactly as it was written. `strict` reads JSON that callers sent, `explain` describes what is
-//!   wrong with it.
+//! - [`json`]: JSON text exactly as it was written. `strict` reads JSON that callers sent, and describes what is wrong with it.
 
 #![warn(missing_docs)]
 
 pub mod access;
 pub mod aggregate;
 pub mod aggregate_key;
-mod aggregate_state;
 pub mod caller;
 pub mod claim;
 pub mod deadline;
@@ -42,7 +40,6 @@ mod involve;
 pub mod involved;
 pub mod joint;
 pub mod json;
-mod last_event;
 pub mod model;
 mod outbox_message;
 pub mod panics;
@@ -62,11 +59,10 @@ pub use aggregate_key::AggregateKey;
 pub use caller::{Caller, IamIdentity, PoolUser};
 pub use claim::{Claim, ClaimChanges};
 pub use deadline::{Deadline, DeadlineChanges, DeclaredDeadline, Due};
-pub use folded::{CommandRequest, Folded};
+pub use folded::{CommandRequest, Folded, LastEvent};
 pub use involved::{Involved, Need, SentCommand};
 pub use joint::{Addressed, Decisions, JointError};
 pub use json::Json;
-pub use last_event::LastEvent;
 pub use model::{CommandError, Decided, DecisionInput, DomainRejection, Model, StateError};
 pub use panics::AggregatePanic;
 pub use personal::Personal;
