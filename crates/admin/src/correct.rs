@@ -1,18 +1,18 @@
 //! Corrections of rows that follow from the state of an aggregate, its claims and its deadlines, where they are not what the code
-//! returns for the state.
+//! returns for the state. The row of a claim contains the aggregate that has the unique value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use daybook_decider::{AggregatePanic, Claim, ClaimChanges, DeadlineChanges, DeclaredDeadline, Due, Folded, Model};
-use daybook_event_store::internal::{Backoff, ImportWrite, NewEvents};
+use daybook_event_store::internal::{Backoff, ImportWrite, Item, NewEvents, text};
 use daybook_event_store::{AppendError, StoreError};
-use daybook_table::{AggregateKey, keys};
+use daybook_table::{AggregateKey, attributes, keys};
+use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::claims::CorrectedClaims;
-use crate::handle::{Admin, panicked};
+use crate::handle::{Admin, PrimaryKey, panicked};
 
 /// The time for which a correction is repeated while others write to the aggregate.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,6 +32,16 @@ pub enum Derived<'a> {
 pub struct Corrected {
     pub claims: CorrectedClaims,
     pub deadlines: DeadlineChanges,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CorrectedClaims {
+    /// The claims that it has now, or would have.
+    pub taken: Vec<Claim>,
+    /// The claims that it had, or would not have any more.
+    pub released: Vec<Claim>,
+    /// The claims that it should have, and another aggregate has.
+    pub elsewhere: Vec<(Claim, AggregateKey)>,
 }
 
 impl Admin<'_> {
@@ -96,6 +106,47 @@ impl Admin<'_> {
         let rows = readable.chain(unreadable).collect();
         difference(model, folded, rows).map_err(|panic| panicked(key, panic))
     }
+
+    /// The corrections of an aggregate with this state: takes the claims that nobody has, and releases those of `suspects`, as
+    /// they are stored, that it has and its state does not have.
+    pub(crate) async fn claims_to_correct(
+        &self,
+        model: &dyn Model,
+        key: &AggregateKey,
+        folded: &Folded,
+        suspects: &[Claim],
+    ) -> Result<CorrectedClaims, StoreError> {
+        let claims = model.claims(folded).map_err(|panic| panicked(key, panic))?;
+        let claims = self.stored_claims(&claims).await?;
+        let rows: BTreeSet<_> = claims.iter().chain(suspects).map(row_key).collect();
+        let rows = self.items("read claims", rows, None).await?.into_iter();
+        let holders = rows.filter_map(|((pk, _), row)| Some((keys::claim_of_pk(&pk)?, holder(&row))));
+        let (mut holders, mut corrected) = (holders.collect::<BTreeMap<_, _>>(), CorrectedClaims::default());
+        for claim in claims {
+            match holders.remove(&claim) {
+                Some(holder) if holder == *key => {}
+                Some(holder) => corrected.elsewhere.push((claim, holder)),
+                None => corrected.taken.push(claim),
+            }
+        }
+        corrected.released = holders.into_iter().filter(|(_, holder)| holder == key).map(|(claim, _)| claim).collect();
+        Ok(corrected)
+    }
+
+    /// Claims as they are stored.
+    pub async fn stored_claims(&self, claims: &[Claim]) -> Result<Vec<Claim>, StoreError> {
+        try_join_all(claims.iter().map(|claim| self.store.sealing().stored_claim(claim))).await
+    }
+}
+
+/// The key of the row of a claim, as it is stored.
+pub(crate) fn row_key(claim: &Claim) -> PrimaryKey {
+    (keys::claim_pk(claim), keys::CLAIM.to_owned())
+}
+
+/// The aggregate in the row of a claim.
+pub(crate) fn holder(row: &Item) -> AggregateKey {
+    AggregateKey::new(text(row, attributes::AGGREGATE_TYPE), text(row, attributes::AGGREGATE_ID))
 }
 
 /// The deadlines and dispatches to set, and the names to drop, given the times of the rows: `None` for a row that cannot be read.

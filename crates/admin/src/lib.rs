@@ -5,32 +5,27 @@
 //! - It has no client of its own: each call uses the client, the table and the settings of an `EventStore`.
 //!
 //! In reading order:
-//! - `handle`: [`Admin`], which [`AdminCalls::admin`] returns; reads of many rows by their keys.
-//! - `table`: creates the table where no template does.
+//! - `handle`: [`Admin`], which [`AdminCalls::admin`] returns; the creation of the table; reads of many rows by their keys.
 //! - `index`: the positions of events without their data: the aggregates of a type, the events of a time window.
 //! - `progress`: the versions of aggregates and of their snapshots, and how far processes have handled their events.
 //! - `outbox`: the outbox rows of events, to send them again.
-//! - `events`: the events of one aggregate. `rows`: the rows of one event, as they are stored, and every partition of the table.
+//! - `rows`: the events of one aggregate, the rows of one event, as they are stored, and every partition of the table.
 //! - `verify`: checks all rows of an aggregate.
-//! - `claims`: who has unique values. `correct`: corrections of claims and deadlines.
+//! - `correct`: corrections of claims and deadlines.
 //! - `import`: writes events that exist already, such as those of another table, and aggregates of a history file.
 
-mod claims;
 mod correct;
-mod events;
 mod handle;
 mod import;
 mod index;
 mod outbox;
 mod progress;
 mod rows;
-mod table;
 mod verify;
 
 pub use daybook_event_store::internal::ImportWrite;
 
-pub use self::claims::CorrectedClaims;
-pub use self::correct::{Corrected, Derived};
+pub use self::correct::{Corrected, CorrectedClaims, Derived};
 pub use self::handle::{Admin, AdminCalls};
 pub use self::import::{ImportBatch, ImportFailure, ImportOutcome, Imported, Importer};
 pub use self::index::{IndexEntry, IndexPartition};

@@ -1,17 +1,50 @@
-//! Rows as they are stored: those of one event, for a person who wants to see the table itself, and every partition of the
-//! table, for when the index may not lead to all of them.
+//! Rows of the table: the events of one aggregate, page by page; the rows of one event as they are stored, for a person who wants
+//! to see the table itself; and every partition of the table, for when the index may not lead to all of them.
+
+use std::time::Duration;
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
+use daybook_decider::RecordedEvent;
 use daybook_event_store::StoreError;
 use daybook_event_store::internal::{Item, text};
 use daybook_table::{AggregateKey, attributes, keys};
 use futures_util::future::try_join3;
 use serde_json::{Map, Value};
+use tokio::time::sleep;
 
 use crate::handle::Admin;
 
+const PAGE: usize = 1000;
+
+/// Attempts to read an event that the metadata counts. A query during a transaction may leave out some of its rows.
+const READS: usize = 20;
+
+const BETWEEN_READS: Duration = Duration::from_millis(50);
+
 impl Admin<'_> {
+    /// The next events of an aggregate after number `after`, up to `version`: a maximum of 1 MB. The inner error is the reason
+    /// why they cannot be read.
+    pub async fn events_up_to(
+        &self,
+        key: &AggregateKey,
+        after: u64,
+        version: u64,
+    ) -> Result<Result<Vec<RecordedEvent>, String>, StoreError> {
+        let left = usize::try_from(version - after).unwrap_or(PAGE).min(PAGE);
+        for _ in 0..READS {
+            let page = self.store.events(key, after, left).await?;
+            if let Some(row) = page.unreadable.first() {
+                return Ok(Err(format!("its row {} cannot be read: {}", row.sk, row.reason)));
+            }
+            if !page.items.is_empty() {
+                return Ok(Ok(page.items));
+            }
+            sleep(BETWEEN_READS).await;
+        }
+        Ok(Err(format!("event {} is missing, its metadata counts {version}", after + 1)))
+    }
+
     /// The rows of event `seq_num` as JSON: the event, its messages, and the metadata of its aggregate. A binary value is
     /// replaced by its length.
     pub async fn rows_of_event(&self, key: &AggregateKey, seq_num: u64) -> Result<Vec<Value>, StoreError> {

@@ -3,13 +3,10 @@
 //! It reads every row of the partition, so it finds damage that a load does not notice: a lost last event, metadata
 //! that disagrees, a changed outbox row, a snapshot that is not the fold of the events. It changes nothing.
 
-mod claims;
-mod deadlines;
+mod derived;
 mod events;
 mod finding;
 mod messages;
-mod metadata;
-mod positions;
 mod snapshots;
 #[cfg(test)]
 mod tests;
@@ -24,13 +21,11 @@ use daybook_event_store::internal::{Item, is_valid_checksum, text, unpack};
 use daybook_table::{AggregateKey, StoredText, attributes, keys};
 use jiff::Timestamp;
 
-use self::deadlines::Deadlines;
-use self::events::Events;
+use self::derived::Deadlines;
+use self::events::{Events, MetadataRow, Positions};
 use self::finding::Report;
 pub use self::finding::{Discrepancy, Finding, Verified};
 use self::messages::Messages;
-use self::metadata::MetadataRow;
-use self::positions::Positions;
 use self::snapshots::Snapshots;
 use crate::handle::Admin;
 

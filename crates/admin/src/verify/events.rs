@@ -1,13 +1,15 @@
-//! Checks of the events against each other, against the metadata and against the code that reads them.
+//! Checks of the events against each other and against the code that reads them; of the metadata, which contains how far the events
+//! go; and of the positions of processes, none of which is after the last event.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use daybook_decider::record::timestamp;
 use daybook_decider::{Folded, Json, Model, OutboxMessage, RecordedEvent, personal};
 use daybook_event_store::StoreSettings;
-use daybook_event_store::internal::Item;
+use daybook_event_store::internal::{Item, text};
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
-use daybook_table::{EventItem, attributes, keys};
+use daybook_table::{EventItem, Metadata, PositionItem, attributes, keys};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use ulid::Ulid;
@@ -37,7 +39,7 @@ pub(super) struct Events<'a> {
     folded: Option<Folded>,
     has_gap: bool,
     /// Whether the aggregate is deleted after the events up to the metadata's version, if that is known.
-    pub(super) deleted: Option<bool>,
+    deleted: Option<bool>,
 }
 
 pub(super) struct Fact {
@@ -253,6 +255,73 @@ impl<'a> Events<'a> {
                 self.has_gap = true;
                 report.add(sk, Discrepancy::Unreadable { reason: unreadable.to_string() });
             }
+        }
+    }
+}
+
+/// The metadata, with the attributes that only people and this check read.
+pub(super) struct MetadataRow {
+    pub(super) current_seq_num: u64,
+    message_seq: u64,
+    deleted: bool,
+    texts: [(&'static str, String); 4],
+}
+
+impl MetadataRow {
+    pub(super) fn read(row: Item) -> Result<Self, String> {
+        let names =
+            [attributes::AGGREGATE_TYPE, attributes::AGGREGATE_ID, attributes::CREATED_AT, attributes::UPDATED_AT];
+        let texts = names.map(|name| (name, text(&row, name).to_owned()));
+        let metadata: Metadata = serde_dynamo::from_item(row).map_err(|error| error.to_string())?;
+        let Metadata { current_seq_num, message_seq, deleted } = metadata;
+        Ok(Self { current_seq_num, message_seq, deleted, texts })
+    }
+
+    /// Reports what differs from the events. Missing and additional events are reported by the checks of the events.
+    pub(super) fn compare(&self, events: &Events<'_>, report: &mut Report<'_>) {
+        let (first, last) = (events.fact(1), events.fact(self.current_seq_num));
+        let expected = [
+            Some(report.key.aggregate_type.clone()),
+            Some(report.key.id.clone()),
+            first.map(|event| timestamp(event.at)),
+            last.map(|event| timestamp(event.at)),
+        ];
+        for ((name, found), expected) in self.texts.iter().zip(expected) {
+            if let Some(expected) = expected.filter(|expected| expected != found) {
+                report.add(keys::METADATA, Discrepancy::differs(*name, found, expected));
+            }
+        }
+        if let Some(expected) = last.map(|event| event.message_seq).filter(|expected| *expected != self.message_seq) {
+            report.add(keys::METADATA, Discrepancy::differs(attributes::MESSAGE_SEQ, self.message_seq, expected));
+        }
+        if let Some(expected) = events.deleted.filter(|expected| *expected != self.deleted) {
+            report.add(keys::METADATA, Discrepancy::differs(attributes::DELETED, self.deleted, expected));
+        }
+    }
+}
+
+/// The number of the last handled event of each row so far, by sort key.
+#[derive(Default)]
+pub(super) struct Positions(Vec<(String, u64)>);
+
+impl Positions {
+    pub(super) fn row(&mut self, sk: String, row: Item, report: &mut Report<'_>) {
+        match serde_dynamo::from_item::<_, PositionItem>(row) {
+            Ok(position) => self.0.push((sk, position.seq_num)),
+            Err(error) => report.add(sk, Discrepancy::Unreadable { reason: error.to_string() }),
+        }
+    }
+
+    /// The number of the last event that any of them contains.
+    pub(super) fn last(&self) -> u64 {
+        self.0.iter().map(|(_, seq_num)| *seq_num).max().unwrap_or_default()
+    }
+
+    /// Compares the rows with the last event, or the version in the metadata if that is higher.
+    pub(super) fn compare(&self, last: u64, report: &mut Report<'_>) {
+        for (sk, seq_num) in self.0.iter().filter(|(_, seq_num)| *seq_num > last) {
+            let expected = format!("at most {last}, the last event");
+            report.add(sk, Discrepancy::differs("seqNum", seq_num, expected));
         }
     }
 }
