@@ -11,25 +11,17 @@
 //! In reading order:
 //! - `items`: the items, and the keys of rows, positions, pointers and marks.
 //! - [`store`]: the [`ViewStore`], the creation of its table, and its reads for folding events. [`write`](mod@write): the
-//!   transaction. `show`: rows for readers.
-//! - [`mod@pointer`]: the version of a projection that readers get. [`mark`]: how far a version is filled. `drop`: deletes
-//!   a version.
-//! - `suspended`: the aggregates of which an event cannot be folded.
+//!   transaction, and the aggregates of which an event cannot be folded. `show`: rows for readers.
+//! - [`versions`]: the version of a projection that readers get, how far each version is filled, and the deletion of one.
 
-mod drop;
 mod items;
-pub mod mark;
-pub mod pointer;
 mod show;
 pub mod store;
-mod suspended;
+pub mod versions;
 pub mod write;
 
-pub use drop::DroppedItems;
 pub use items::{Position, RowKey, View, shard_of};
-pub use mark::VersionMark;
-pub use pointer::{Pointer, ProjectionVersions};
 pub use show::{RowRange, ShownRow};
 pub use store::{StoredRow, ViewStore};
-pub use suspended::SuspendedAggregate;
-pub use write::{PositionWrite, RowWrite, ViewWrite, WriteError, WriteOutcome};
+pub use versions::{DroppedItems, Pointer, ProjectionVersions, VersionMark};
+pub use write::{PositionWrite, RowWrite, SuspendedAggregate, ViewWrite, WriteError, WriteOutcome};

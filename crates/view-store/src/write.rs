@@ -1,19 +1,21 @@
-//! The transaction that writes rows and positions.
+//! The transaction that writes rows and positions, and the aggregates that it suspends in a view, because their next event cannot be
+//! folded.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
-use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem};
+use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, ReturnValue, TransactWriteItem};
 use daybook_decider::{Json, personal};
 use daybook_event_store::StoreError;
-use daybook_event_store::internal::{Item, row_key};
+use daybook_event_store::internal::{Item, if_condition_holds, row_key};
 use daybook_event_store::limits::{MAX_ITEM, MAX_TRANSACTION, MAX_TRANSACTION_ITEMS, item_size};
 use daybook_table::{AggregateKey, attributes};
+use jiff::Timestamp;
 use tokio::time::timeout;
 
-use crate::items::{POSITION, Position, PositionItem, RowItem, RowKey, View, is_conflict};
+use crate::items::{POSITION, Position, PositionItem, RowItem, RowKey, View, is_conflict, read};
 use crate::store::ViewStore;
 
 /// Time limit of the call. DynamoDB responds in milliseconds. After a time-out, the positions show whether the call was
@@ -27,7 +29,10 @@ const WRITE_ID: &str = "writeId";
 const SEQ_NUM: &str = "seqNum";
 
 /// The attribute of a position that contains when its aggregate was resumed. Each resumption changes it.
-pub(crate) const RESUMED_AT: &str = "resumedAt";
+const RESUMED_AT: &str = "resumedAt";
+
+/// The attribute of a position that contains why its aggregate is suspended.
+const SUSPENDED: &str = "suspended";
 
 #[derive(Clone, Debug, Default)]
 pub struct ViewWrite {
@@ -196,5 +201,51 @@ fn is_unchanged(attribute: &str, before: Option<AttributeValue>) -> Condition {
     match before {
         None => (format!("attribute_not_exists({})", attributes::PK), None),
         Some(value) => (format!("{attribute} = :before"), Some(Item::from([(":before".to_owned(), value)]))),
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SuspendedAggregate {
+    pub view: View,
+    pub aggregate: AggregateKey,
+    pub seq_num: u64,
+    pub reason: String,
+}
+
+impl ViewStore {
+    /// All suspended aggregates, in any order. Reads the whole table.
+    pub async fn suspended(&self) -> Result<Vec<SuspendedAggregate>, StoreError> {
+        let scan = self.client.scan().table_name(&self.table_name).consistent_read(true);
+        let scan = scan.filter_expression(format!("attribute_exists({SUSPENDED})"));
+        let mut items = scan.into_paginator().items().send();
+        let mut found = Vec::new();
+        while let Some(item) = items.next().await {
+            let item = item.map_err(|error| StoreError::of_call("list suspended aggregates", error))?;
+            let PositionItem { pk, seq_num, suspended, .. } = read(item)?;
+            if let (Some((view, aggregate)), Some(reason)) = (View::of_position(&pk), suspended) {
+                found.push(SuspendedAggregate { view, aggregate, seq_num, reason });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Ends the suspension of an aggregate. Returns the number of the event that could not be folded, or `None` if the
+    /// aggregate was not suspended. Its events are folded when it is projected again. A write of a projector that read the
+    /// position before fails, so that it cannot suspend the aggregate again.
+    pub async fn resume(
+        &self,
+        view: &View,
+        aggregate: &AggregateKey,
+        now: Timestamp,
+    ) -> Result<Option<u64>, StoreError> {
+        let update = self.client.update_item().table_name(&self.table_name);
+        let update = update.set_key(Some(row_key(view.position_pk(aggregate), POSITION.to_owned())));
+        let update = update.update_expression(format!("SET {RESUMED_AT} = :now REMOVE {SUSPENDED}"));
+        let update = update.expression_attribute_values(":now", AttributeValue::S(now.to_string()));
+        let update = update.condition_expression(format!("attribute_exists({SUSPENDED})"));
+        let resumed = update.return_values(ReturnValue::AllNew).send().await;
+        let Some(output) = if_condition_holds("resume an aggregate", resumed)? else { return Ok(None) };
+        let position: PositionItem = read(output.attributes.unwrap_or_default())?;
+        Ok(Some(position.seq_num + 1))
     }
 }
