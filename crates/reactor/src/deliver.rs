@@ -8,8 +8,7 @@ use daybook_event_store::{
 };
 use tokio::time::Instant;
 
-use crate::failure::Failure;
-use crate::reaction::{Asked, Reaction, rejection_of};
+use crate::reaction::{Asked, Failure, Reaction, rejection_of};
 use crate::reactor::Reactor;
 
 /// The time for which an outcome is stored.

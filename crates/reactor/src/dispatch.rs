@@ -11,10 +11,9 @@ use metrics::counter;
 use tokio::time::{Instant, sleep};
 
 use crate::deliver::Delivery;
-use crate::failure::Failure;
 use crate::fire::meta_of;
 use crate::follow::MAX_EMPTY;
-use crate::reaction::GONE;
+use crate::reaction::{Failure, GONE};
 use crate::reactor::Reactor;
 
 /// What is left of the rows of `fulfilment/7`, after its dispatch `pay` is done and `ship` has failed for a moment: the deadline

@@ -13,8 +13,7 @@ use tracing::field::display;
 use ulid::Ulid;
 
 use crate::deliver::{meta, options};
-use crate::failure::Failure;
-use crate::reaction::{Asked, GONE, NotDecided, Reaction};
+use crate::reaction::{Asked, Failure, GONE, NotDecided, Reaction};
 use crate::reactor::Reactor;
 
 /// Maximum time that an invocation waits for a deadline to become due: the clock of the sender may be ahead.

@@ -7,7 +7,7 @@ use metrics::counter;
 use tokio::time::{Instant, sleep};
 
 use crate::deliver::{Delivery, meta};
-use crate::failure::Failure;
+use crate::reaction::Failure;
 use crate::reactor::Reactor;
 
 /// Maximum events that are read at a time. After a crash, they are handled again, and their outcomes are known.

@@ -19,22 +19,20 @@
 //!
 //! In reading order:
 //! - [`run`]: the `main` of the function, with its settings.
-//! - [`reactor`]: an invocation, with a batch of messages or a tick.
-//! - `tick`: finds the deadlines that are due and sends them to the queue. `batch`: what a batch of messages names.
+//! - [`reactor`]: an invocation, with a batch of messages or a tick, which finds the deadlines that are due and sends them to the
+//!   queue. `batch`: what a batch of messages names.
 //! - `fire`: one deadline. `dispatch`: the dispatches of a process. `follow`: the events that are input of processes.
-//! - `deliver`: commands that an aggregate gets once. `reaction`: the decision on them, and on the command of a deadline.
-//! - `failure`: why something could not be done.
+//! - `deliver`: commands that an aggregate gets once. `reaction`: the decision on them, and on the command of a deadline; why
+//!   something could not be done.
 
 mod batch;
 mod deliver;
 mod dispatch;
-mod failure;
 mod fire;
 mod follow;
 mod function;
 mod reaction;
 pub mod reactor;
-mod tick;
 
 pub use function::{reactions_queue, run};
 pub use reactor::{Reactor, ReactorEvent};

@@ -1,17 +1,35 @@
-//! An invocation, with a batch of messages or a tick.
+//! An invocation, with a batch of messages or a tick. The tick finds the deadlines that are due and sends them to the queue.
 
 use std::time::Duration;
 
 use daybook_decider::Registry;
-use daybook_event_store::EventStore;
-use daybook_function_runtime::{FailureCounter, QueueBatch, QueueResponse};
+use daybook_event_store::{EventStore, FoundDeadlines, StoredDeadline};
+use daybook_function_runtime::{FailureCounter, QueueBatch, QueueResponse, with_causes};
 use daybook_queue::Queue;
-use metrics::{Unit, describe_counter, describe_histogram};
+use daybook_table::{DeadlineState, DueDeadline, DueDeadlines};
+use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
+use metrics::{Unit, describe_counter, describe_histogram, histogram};
 use serde::Deserialize;
 use tokio::time::Instant;
 
 /// The time that an invocation leaves for its response.
 const MARGIN: Duration = Duration::from_secs(1);
+
+/// How far a tick looks ahead: twice the time between two ticks, so that a tick may be late or missing. The relay sends
+/// deadlines that are set so shortly before their time that a tick might miss them.
+const AHEAD: Duration = Duration::from_mins(2);
+
+/// Maximum deadlines that a tick sends, or fires itself, the oldest ones.
+const MAX_DEADLINES: usize = 10_000;
+
+/// The number of messages that wait in the queue from which on a tick sends none, and fires deadlines itself: as many as it sends
+/// of deadlines that are overdue. Otherwise, they would wait behind all others, such as those of an import, and an outage would
+/// fill the queue with repetitions of the same deadlines.
+const MAX_WAITING: u64 = (MAX_DEADLINES / DueDeadlines::MAX) as u64;
+
+const CONCURRENT_SENDS: usize = 8;
+const SEND_ATTEMPTS: u32 = 3;
 
 const ATTEMPTS_FAILED: &str = "ReactionAttemptsFailed";
 
@@ -19,7 +37,7 @@ pub struct Reactor {
     pub(crate) registry: Registry,
     pub(crate) store: EventStore,
     pub(crate) queue: Queue,
-    pub(crate) failures: FailureCounter,
+    failures: FailureCounter,
 }
 
 /// What the reactor is invoked with.
@@ -75,4 +93,54 @@ impl Reactor {
             }
         }
     }
+
+    /// Sends the deadlines that are due, or soon will be, to the queue; if too much waits there, fires those that are due, the oldest
+    /// first. What fails, or has to wait, is done by the next tick.
+    async fn tick(&self, cutoff: Instant) {
+        if let Err(error) = self.find_and_send(cutoff).await {
+            self.count_failed();
+            tracing::error!(error, "the tick failed");
+        }
+    }
+
+    async fn find_and_send(&self, cutoff: Instant) -> Result<(), String> {
+        let waiting = self.queue.waiting().await.map_err(|error| format!("cannot read the queue: {error}"))?;
+        let is_full = waiting >= MAX_WAITING;
+        let now = self.store.now();
+        let until = if is_full { now } else { now + AHEAD };
+        let found = self.store.deadlines(DeadlineState::Pending, until, MAX_DEADLINES).await;
+        let FoundDeadlines { deadlines, unreadable, more } = found.map_err(|error| with_causes(&error))?;
+        for row in unreadable {
+            tracing::error!(%row, reason = %row.reason, "the row of a deadline cannot be read");
+        }
+        let due = |StoredDeadline { aggregate: key, due, item, .. }: StoredDeadline| {
+            let name = item.name().to_owned();
+            DueDeadline { due, key, name }
+        };
+        let due: Vec<_> = deadlines.into_iter().map(due).collect();
+        let overdue = due.first().map_or(Duration::ZERO, |oldest| overdue(oldest, now));
+        // Also without such a deadline: an alarm notices if there is no value.
+        histogram!("OldestDeadline").record(overdue.as_secs_f64());
+        if is_full {
+            let (deadlines, overdue) = (due.len(), overdue.as_secs());
+            tracing::info!(deadlines, more, overdue, waiting, "the tick fires deadlines itself");
+            self.fire_all(due, cutoff).await;
+            return Ok(());
+        }
+        let messages: Vec<_> = DueDeadlines::of_messages(&due, now)
+            .map(|(delay, of_message)| (delay, DueDeadlines::new(of_message).to_body()))
+            .collect();
+        let sends = stream::iter(messages).map(|(delay, body)| async move {
+            self.queue.send_delayed(&body, delay, SEND_ATTEMPTS, Some(cutoff)).await
+        });
+        let sent: Vec<_> = sends.buffered(CONCURRENT_SENDS).collect().await;
+        let messages = sent.len();
+        tracing::info!(deadlines = due.len(), more, messages, overdue = overdue.as_secs(), waiting, "tick");
+        sent.into_iter().collect()
+    }
+}
+
+/// How long a deadline has been due.
+fn overdue(deadline: &DueDeadline, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(deadline.due)).unwrap_or_default()
 }
