@@ -4,21 +4,19 @@
 //! Invariant: nothing here performs I/O, waits or reads a clock. The same code and the same seed lead to the same schedule.
 //!
 //! In reading order:
-//! - `simulation`: what a test describes. `request`: what clients and consumers send, and what it comes from. `world`: what invariants see.
-//! - `table`: decisions and appends. `pending`: deadlines, dispatches, and input of processes.
-//!   `view`: the projector. `consumer`: messages, and the consumers that receive them.
-//! - `run`: the actions of a schedule, and their execution. `schedule`: their random choice, from `random`.
-//! - `search`: the seeds, and the shortest schedule that fails. `fault`: what is wrong.
+//! - `simulation`: what a test describes. `request`: what clients and consumers send, and what the reactor sends for deadlines,
+//!   dispatches, and input of processes. `world`: what invariants see.
+//! - `table`: decisions and appends. `view`: the projector. `consumer`: messages, and the consumers that receive them.
+//! - `run`: the actions of a schedule, and their execution.
+//! - `search`: the schedules of the seeds, from `random`, and the shortest one that fails. `fault`: what is wrong.
 
 #![warn(missing_docs)]
 
 mod consumer;
 mod fault;
-mod pending;
 mod random;
 mod request;
 mod run;
-mod schedule;
 mod search;
 mod simulation;
 mod table;

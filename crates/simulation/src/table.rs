@@ -16,8 +16,7 @@ use serde_json::Value;
 use ulid::Ulid;
 
 use crate::fault::Fault;
-use crate::pending::Pending;
-use crate::request::{Cause, Request, Row};
+use crate::request::{Cause, Pending, Request, Row};
 
 /// The answer to a request that has an effect.
 pub(crate) const ACCEPTED: &str = "accepted";
