@@ -13,16 +13,15 @@
 //!
 //! In reading order:
 //! - [`message`]: a message as it arrives. [`order`]: which message is next, and which are missing.
-//! - [`consumer`]: the trait that you implement. [`rows`]: the rows that a message reads and changes. [`testing`]:
-//!   tests of a consumer.
+//! - [`consumer`]: the trait that you implement. [`rows`]: the rows that a message reads and changes, and
+//!   [`now`], the time that they may contain. [`testing`]: tests of a consumer.
 //! - [`function`]: one invocation. [`request`]: the requests of an operator.
 //! - `receive`: the messages of one aggregate. `draft`: their changes, until these are written.
-//! - [`now`]: the time. [`table`]: the consumer's table. `items`: its stored format. `write`: its transaction.
+//! - [`table`]: the consumer's table. `items`: its stored format. `write`: its transaction.
 //! - [`report`]: gaps and stopped aggregates.
 
 #![warn(missing_docs)]
 
-mod clock;
 pub mod consumer;
 mod draft;
 mod error;
@@ -38,11 +37,10 @@ pub mod table;
 pub mod testing;
 mod write;
 
-pub use clock::now;
 pub use consumer::Consumer;
 pub use draft::MAX_ROWS;
 pub use error::{HandleError, TableError};
 pub use function::ConsumerFunction;
 pub use message::{AggregateId, BusMessage, Number};
-pub use rows::{Changes, RowKey, Rows};
+pub use rows::{Changes, RowKey, Rows, now};
 pub use table::{ConsumerTable, create_table};

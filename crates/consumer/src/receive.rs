@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
-use crate::clock::now;
 use crate::consumer::Consumer;
 use crate::draft::{Draft, reads};
 use crate::error::{HandleError, TableError};
 use crate::items::PositionItem;
 use crate::message::{AggregateId, BusMessage, MessageMetadata, Number};
 use crate::order::{Messages, next_messages};
+use crate::rows::now;
 use crate::table::{ConsumerTable, Pauses, Waiting};
 
 /// Maximum messages that are applied in one transaction.

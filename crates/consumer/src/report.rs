@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use metrics::histogram;
 use serde::Serialize;
 
-use crate::clock::now;
 use crate::error::TableError;
 use crate::message::{AggregateId, Number};
 use crate::order::{Missing, missing, next_messages};
+use crate::rows::now;
 use crate::table::ConsumerTable;
 
 /// Maximum aggregates of a report: those that wait for the longest time.

@@ -7,13 +7,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::clock::now;
 use crate::consumer::Consumer;
 use crate::error::TableError;
 use crate::message::{AggregateId, MAX_MESSAGE_SEQ, Number};
 use crate::order::Messages;
 use crate::receive::{PositionChange, Receiver};
 use crate::report::report;
+use crate::rows::now;
 use crate::table::ConsumerTable;
 
 /// A request.
