@@ -6,20 +6,17 @@
 //! In reading order:
 //! - [`projection`]: the [`Projection`] and [`Follows`] traits, which are all that a new projection implements, and
 //!   [`Shards`], for rows that many aggregates change.
-//! - [`model`]: a projection with its Rust types erased, so that [`Projections`] can hold several.
-//!   - `erased`: the implementation of the model for every projection.
-//!   - `source`: reads the events of one followed aggregate type and computes their changes.
+//! - [`model`]: a projection with its Rust types erased, so that [`Projections`] can hold several; reads the events of a followed
+//!   aggregate type and computes their changes.
 //! - [`registry`]: the registration of projections by hand, and its checks.
 //! - [`given`]: tests of a projection, in the file of the projection.
 
 #![warn(missing_docs)]
 
-mod erased;
 pub mod given;
 pub mod model;
 pub mod projection;
 pub mod registry;
-mod source;
 
 pub use daybook_decider::FollowedEvent;
 pub use model::{Advanced, ApplyError, Change, EventStep, ProjectionModel, RowError};

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::erased::ProjectionModelOf;
-use crate::model::ProjectionModel;
+use crate::model::{ProjectionModel, ProjectionModelOf};
 use crate::projection::Projection;
 
 /// Maximum characters of a name.

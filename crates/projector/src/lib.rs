@@ -15,14 +15,13 @@
 //! - [`run`], [`run_with`]: the `main` of the function, with its settings.
 //! - [`handler`]: one invocation. `versions`: the order of a projection's
 //!   versions.
-//! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible.
-//! - `pause`: the pauses between two attempts.
+//! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible; the pauses between two
+//!   attempts.
 //! - `plan`: selects the events that fit into one transaction, and applies their changes to the rows.
 //! - [`target`]: targets besides the views table, such as an SQL database.
 
 mod function;
 pub mod handler;
-mod pause;
 mod plan;
 pub mod project;
 pub mod target;

@@ -1,15 +1,16 @@
-//! Folds the events of some aggregates into one view, in as few transactions as possible.
+//! Folds the events of some aggregates into one view, in as few transactions as possible, with random pauses between two
+//! attempts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use daybook_event_store::{EventStore, StoreError};
 use daybook_projection::ProjectionModel;
 use daybook_table::AggregateKey;
 use daybook_view_store::{View, ViewStore, WriteError, WriteOutcome, shard_of};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use crate::pause::{MAX_DOUBLINGS, give_way, pause};
 use crate::plan::{Plan, Planned, Unfolded, fold};
 
 /// Maximum aggregates of one transaction. With a position and a row of its own for each aggregate, and some rows that
@@ -21,6 +22,15 @@ const MAX_EVENTS: usize = 200;
 
 /// Maximum aggregates whose events are read concurrently.
 const CONCURRENCY: usize = 16;
+
+/// Maximum length of the first pause after a failure. It doubles with each further one, [`MAX_DOUBLINGS`] times.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+/// The number of times that the length of a pause is doubled.
+pub(crate) const MAX_DOUBLINGS: u32 = 4;
+
+/// Maximum length of the pause after the first conflict, and the length that it is divided down to.
+const AFTER_CONFLICTS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(20));
 
 /// Which new events of an aggregate are folded. `known: 5, through: 7`: at least those up to 5, and none after 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,4 +224,19 @@ impl Projecting<'_> {
             |aggregate: &Unfolded| !aggregate.events.is_empty() || aggregate.cannot_fold.is_some() || aggregate.more;
         Ok(unfolded.into_iter().filter(is_behind).collect())
     }
+}
+
+/// Waits until a call may succeed, or an event may be visible. `failures` is the number of pauses before this one.
+pub(crate) async fn pause(failures: &mut u32) {
+    let longest = FIRST_PAUSE * 2_u32.pow(*failures);
+    *failures = (*failures + 1).min(MAX_DOUBLINGS);
+    sleep(longest.mul_f64(fastrand::f64())).await;
+}
+
+/// Gives way to the other instances that change the same rows. An instance that has lost several times comes before the
+/// others: with pauses that grow, rows would often be free while all instances wait, the longer the more instances there are.
+async fn give_way(conflicts: &mut u32) {
+    *conflicts += 1;
+    let (longest, shortest) = AFTER_CONFLICTS;
+    sleep((longest / *conflicts).max(shortest).mul_f64(fastrand::f64())).await;
 }

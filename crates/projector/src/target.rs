@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::pause::{MAX_DOUBLINGS, pause};
+use crate::project::{MAX_DOUBLINGS, pause};
 
 /// Maximum events of an aggregate that are read at a time.
 const MAX_EVENTS: usize = 100;
