@@ -1,4 +1,4 @@
-//! What the pages of the console get from the stack: endpoints for [`RemoteStack`](crate::remote_stack::RemoteStack).
+//! What the pages of the console get from the stack: endpoints that `functions/code.rs` calls.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

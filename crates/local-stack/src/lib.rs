@@ -8,18 +8,17 @@
 //! In reading order:
 //! - `args`, `error`: the options, the project that the functions serve, and why the stack does not start.
 //! - `stack`: starts and stops all parts.
-//! - `services`: DynamoDB, EventBridge, SQS and KMS, and the functions' settings. `servers`: what its HTTP servers share, and how
-//!   requests are forwarded to another process.
+//! - `services`: DynamoDB, EventBridge, SQS and KMS, the discarded records, and the functions' settings. `servers`: what its HTTP
+//!   servers share, and how requests are forwarded to another process.
 //! - `functions`: the functions and the console, in one version of their code. `restart`: replaces them after a change of their
 //!   sources. `local_api`: what the API has only here.
 //! - `mapping_worker`: the event source mapping in front of a stream function.
 //!   `queue_worker`: the event source mapping of a queue, in front of the projector, the reactor and the functions
-//!   of rules. `tick_worker`: the schedule of the reactor.
-//! - `discarded`: the records that mappings discarded.
+//!   of rules; the schedule of the reactor.
 //! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues. `rule_function`: their functions.
 //! - `usage`: the calls of the stack, and the units of the table that they use; clients that send no tokens with transactions.
-//! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`. `console`: those for the console;
-//!   `remote_stack` calls them.
+//! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`. `console`: those for the console,
+//!   which `functions` calls.
 //! - [`fixtures`]: the events of a project and their responses.
 //!
 //! What operator commands also use: [`http`], the configuration of AWS clients, and requests to an API, signed if needed;
@@ -27,7 +26,6 @@
 
 mod args;
 mod console;
-mod discarded;
 mod endpoints;
 mod error;
 pub mod fixtures;
@@ -36,7 +34,6 @@ pub mod http;
 mod local_api;
 mod mapping_worker;
 mod queue_worker;
-mod remote_stack;
 mod restart;
 mod rule_function;
 mod rule_option;
@@ -45,7 +42,6 @@ mod servers;
 mod services;
 mod stack;
 pub mod termination;
-mod tick_worker;
 mod usage;
 
 pub use args::{DevArgs, Project};

@@ -19,9 +19,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::discarded::DiscardedRecords;
 use crate::error::DevError;
 use crate::functions::Function;
+use crate::services::DiscardedRecords;
 use crate::usage::UsageMeter;
 
 /// The pause between two looks for new records. Lambda polls four times a second.

@@ -1,26 +1,34 @@
-//! The services of the local stack: DynamoDB, EventBridge, SQS and KMS, and the bucket of discarded records. The functions'
-//! settings: those of the template, with local names for resources that only a deployment creates.
+//! The services of the local stack: DynamoDB, EventBridge, SQS and KMS, and the records that mappings discarded, with the bucket
+//! that holds them for operator commands. The functions' settings: those of the template, with local names for resources that
+//! only a deployment creates.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use daybook_event_source_mapping::Template;
 use daybook_event_source_mapping::template::{Function, Setting};
+use daybook_function_runtime::with_causes;
+use daybook_local_aws::bucket::Bucket;
 use daybook_local_aws::clock::LocalClock;
 use daybook_local_aws::dynamodb::{LocalDynamoDb, StartError};
 use daybook_local_aws::messaging::Bus;
 use daybook_local_aws::server::Server;
-use daybook_local_aws::state::StackState;
+use daybook_local_aws::state::{Journal, StackState, StateError};
 use daybook_settings::Environment;
+use serde_json::Value;
 
 use crate::args::DevArgs;
-use crate::discarded::DiscardedRecords;
 use crate::error::DevError;
 use crate::http::DYNAMODB_ENDPOINT;
 use crate::servers::listen;
 
 /// How long calls may continue after the stop. The API and the functions have ended by then.
 const GRACE: Duration = Duration::from_millis(200);
+
+/// Not "daybook": for table names under 8 characters, AWS SDKs reject the shard ids of the engine's stream.
+const TABLE_NAME: &str = "daybook-dev";
+
+pub(crate) const DISCARDED_BUCKET: &str = "daybook-discarded";
 
 pub(crate) struct Services {
     pub(crate) database: LocalDynamoDb,
@@ -66,8 +74,49 @@ impl Services {
     }
 }
 
-/// Not "daybook": for table names under 8 characters, AWS SDKs reject the shard ids of the engine's stream.
-const TABLE_NAME: &str = "daybook-dev";
+/// The records that mappings discarded, as an on-failure destination receives them. Clones share them.
+#[derive(Clone)]
+pub(crate) struct DiscardedRecords {
+    /// All that were ever discarded.
+    state: StackState,
+    /// Those that no operator deleted.
+    pub(crate) bucket: Bucket,
+}
+
+impl DiscardedRecords {
+    /// Goes on with the records in the state.
+    fn new(state: StackState) -> Result<Self, StateError> {
+        let all = state.entries::<Value>(Journal::DISCARDED)?;
+        let objects = all.iter().map(|discarded| (object_key(discarded), discarded.to_string()));
+        let bucket = Bucket::new(DISCARDED_BUCKET, objects, state.clone())?;
+        Ok(Self { state, bucket })
+    }
+
+    pub(crate) fn all(&self) -> Vec<Value> {
+        let failed = |error: &StateError| tracing::error!(error = with_causes(error), "cannot read discarded records");
+        self.state.entries(Journal::DISCARDED).inspect_err(failed).unwrap_or_default()
+    }
+
+    pub(crate) fn push(&self, discarded: &Value) {
+        self.bucket.put(object_key(discarded), discarded.to_string());
+        if let Err(error) = self.state.append(Journal::DISCARDED, discarded) {
+            tracing::error!(error = with_causes(&error), %discarded, "cannot store the discarded records");
+        }
+    }
+}
+
+/// The key of an object as Lambda writes it: `aws/lambda/MAPPING/SHARD/YYYY/MM/DD/YYYY-MM-DDTHH.MM.SS-ID`. Here, the function
+/// stands for the mapping's id, and the first record's number for the random id, so that the key is the same after a
+/// restart.
+fn object_key(discarded: &Value) -> String {
+    let text = |pointer: &str| discarded.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (function, shard) = (text("/requestContext/functionArn"), text("/DDBStreamBatchInfo/shardId"));
+    let (at, first) = (text("/timestamp"), text("/DDBStreamBatchInfo/startSequenceNumber"));
+    let at = at.get(..19).unwrap_or(at);
+    let (day, time) = at.split_once('T').unwrap_or((at, ""));
+    let (path, time) = (day.replace('-', "/"), time.replace(':', "."));
+    format!("aws/lambda/{function}/{shard}/{path}/{day}T{time}-{first}")
+}
 
 pub(crate) type Variables = BTreeMap<String, String>;
 

@@ -29,14 +29,14 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{console, endpoints, functions, rules, tick_worker};
+use super::{console, endpoints, functions, rules};
 use crate::args::{DevArgs, Project};
 use crate::endpoints::StackParts;
 use crate::error::DevError;
 use crate::functions::{ConsoleSettings, FunctionSettings, Functions};
 use crate::local_api::admit_this_machine;
 use crate::mapping_worker::{MappingStates, MappingWorker, StreamCheckpoint};
-use crate::queue_worker::{QueueFunction, QueueWorker};
+use crate::queue_worker::{QueueFunction, QueueWorker, run_schedule};
 use crate::restart::{Rebuilder, Restarts};
 use crate::servers::{address_here, listen, read_whole};
 use crate::services::{Services, function_of};
@@ -108,7 +108,7 @@ impl Stack {
         if let Some(queue) = settings.queue_of_reactor() {
             let worker = mappings.queue("reactor", &queue)?;
             let reactor = functions.function("reactor");
-            workers.spawn(tick_worker::run(reactor, worker.timeout, ticks.clone(), stop_signal.clone()));
+            workers.spawn(run_schedule(reactor, worker.timeout, ticks.clone(), stop_signal.clone()));
             workers.spawn(worker.run());
         }
         let timeout = Duration::from_secs(args.function_timeout.into());

@@ -1,36 +1,45 @@
 //! The functions of a project and its console, in this process, and what they get from the stack: their environment variables,
-//! and the endpoints of its services.
+//! the endpoints of its services, and the contents of the console's pages.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::http::Method;
 use axum::{Router, middleware};
 use daybook_command_handler::{Api, ApiSettings};
+use daybook_console::stack::{
+    ControlAction, Controls, DeadLetterAction, DeadLetters, Reply, StackError, StackSource, StreamState,
+};
 use daybook_console::{Access, Console, StackKind, Views};
 use daybook_event_source_mapping::Template;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::{SdkConfig, aws_config_at};
 use daybook_local_aws::clock::LocalClock;
+use daybook_local_aws::messaging::{BusPart, MessageQuery};
 use daybook_projector::Projector;
 use daybook_queue::{Queue, SqsClient, Waits};
 use daybook_reactor::{Reactor, reactions_queue as reactor_queue};
 use daybook_settings::Environment;
 use daybook_snapshotter::Snapshotter;
 use daybook_stream_relay::{Clock, Relay, RelaySettings, changes_queue, clients, processes_queue, reactions_queue};
+use daybook_table::{AggregateKey, ChangedAggregates};
 use daybook_view_store::ViewStore;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::args::Project;
-use crate::discarded;
 use crate::error::DevError;
 use crate::functions::Version;
 use crate::functions::handlers::{self, Handler};
 use crate::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT};
 use crate::local_api::{explain, identify};
-use crate::remote_stack::RemoteStack;
-use crate::services::{Services, Variables, function_of};
+use crate::servers::{call, forwarding_to};
+use crate::services::{DISCARDED_BUCKET, Services, Variables, function_of};
 use crate::usage::{UsageMeter, count_request, without_tokens};
+
+const SEND_ATTEMPTS: u32 = 3;
 
 /// Starts the functions of a project. The table, the bus and the queues must exist.
 pub(crate) fn start(settings: &FunctionSettings, project: Project) -> Result<Version, DevError> {
@@ -197,8 +206,55 @@ impl FunctionSettings {
         let at_bus = [EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, KMS_ENDPOINT, "AWS_ENDPOINT_URL_S3"];
         variables.extend(at_bus.map(|name| (name.to_owned(), self.bus_url.clone())));
         variables.insert(DYNAMODB_ENDPOINT.to_owned(), self.dynamodb_url.clone());
-        variables.insert("DISCARDED_RECORDS_BUCKET".to_owned(), discarded::BUCKET.to_owned());
+        variables.insert("DISCARDED_RECORDS_BUCKET".to_owned(), DISCARDED_BUCKET.to_owned());
         variables.remove("RUST_LOG"); // the shell's own stays
         variables
+    }
+}
+
+/// The stack for the console in the functions' process: the first process has what a page needs, and is asked once.
+struct RemoteStack {
+    stack: Router,
+    /// The queue of the projector; `None` if there are no read models.
+    changes: Option<Queue>,
+}
+
+impl RemoteStack {
+    fn new(address: SocketAddr, changes: Option<Queue>) -> Self {
+        Self { stack: forwarding_to(address), changes }
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, part: &str, question: impl Serialize) -> Result<T, StackError> {
+        let path = format!("/_dev/console/{part}");
+        let failed = |error: &dyn Display| StackError(format!("{path} of the stack cannot be called: {error}"));
+        let question = serde_json::to_string(&question).map_err(|error| failed(&error))?;
+        let reply = call(self.stack.clone(), Method::POST, &path, question).await.map_err(|error| failed(&error))?;
+        serde_json::from_str(&reply).map_err(|error| failed(&error))
+    }
+}
+
+impl StackSource for RemoteStack {
+    fn dead_letters(&self, action: DeadLetterAction) -> Reply<'_, DeadLetters> {
+        Box::pin(self.ask("dead-letters", action))
+    }
+
+    fn project(&self, aggregate: AggregateKey, event: u64) -> Reply<'_, ()> {
+        Box::pin(async move {
+            let changes = self.changes.as_ref().ok_or_else(|| StackError("there is no projector".to_owned()))?;
+            let message = ChangedAggregates::one(aggregate, event).to_body();
+            changes.send(&message, SEND_ATTEMPTS, None).await.map_err(StackError)
+        })
+    }
+
+    fn messages(&self, query: MessageQuery) -> Reply<'_, BusPart> {
+        Box::pin(self.ask("messages", query))
+    }
+
+    fn stream(&self) -> Reply<'_, StreamState> {
+        Box::pin(self.ask("stream", ()))
+    }
+
+    fn controls(&self, action: ControlAction) -> Reply<'_, Controls> {
+        Box::pin(self.ask("controls", action))
     }
 }
