@@ -12,8 +12,8 @@ use daybook_table::keys;
 use serde::Serialize;
 
 use crate::error::OperatorError;
-use crate::listing::ListedAggregate;
 use crate::pacing::Pacer;
+use crate::selection::ListedAggregate;
 use crate::stack::{SETTINGS_TO_FIND, Stack};
 use crate::walk::{WalkOptions, Walked};
 

@@ -15,8 +15,8 @@ use daybook_table::AggregateKey;
 
 use crate::error::OperatorError;
 use crate::history::line::{HistorySummary, HistoryWriter, IncompleteLine};
-use crate::listing::ListedAggregate;
 use crate::pacing::Pacer;
+use crate::selection::ListedAggregate;
 use crate::stack::{SETTINGS_TO_FIND, Stack};
 use crate::walk::{WalkFinding, WalkOptions, Walked};
 

@@ -10,7 +10,7 @@
 //! - [`stack`]: the stack of an operation, and its clients. [`signed_calls`]: the account that it is in, and calls
 //!   to services of which a few operations are needed. [`cloudformation`]: describes and updates a stack.
 //!   `error`: why an operation fails.
-//! - [`selection`], [`listing`]: which aggregates, and their pages. [`moment`]: times before now.
+//! - [`selection`]: which aggregates, and their listing. [`moment`]: times before now.
 //! - [`pacing`]: the rate limit, and whether an operation ends early. `walk`: visits the aggregates of a listing. [`marking`]:
 //!   marks rows that have failed.
 //! - [`reads`]: reads of the table with the code of the API.
@@ -34,7 +34,6 @@ mod error;
 pub mod export;
 pub mod forget;
 pub mod import;
-pub mod listing;
 pub mod marking;
 pub mod message_outcome;
 pub mod moment;

@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::error::OperatorError;
-use crate::listing::ListedAggregate;
 use crate::pacing::Pacer;
+use crate::selection::ListedAggregate;
 use crate::stack::{SETTINGS_TO_TAKE_SNAPSHOTS, Stack};
 use crate::walk::{WalkOptions, Walked};
 

@@ -15,8 +15,7 @@ use daybook_event_store::{EventStore, StoreError};
 use futures_util::StreamExt;
 
 use crate::error::OperatorError;
-use crate::listing::{ListedAggregate, Listing, scanned};
-use crate::selection::{AggregateName, Selection};
+use crate::selection::{AggregateName, ListedAggregate, Listing, Selection, scanned};
 use crate::stack::Stack;
 
 #[derive(Clone, Debug, Args)]

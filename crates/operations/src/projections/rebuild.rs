@@ -24,12 +24,11 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
 use crate::error::OperatorError;
-use crate::listing::{Cursor, Listing};
 use crate::pacing::Pacer;
 use crate::projections::visit::{STOPPED, Visited, Visitor};
 use crate::projections::{version, views_error};
 use crate::queues::StackQueue;
-use crate::selection::Selection;
+use crate::selection::{Cursor, Listing, Selection};
 use crate::stack::{CHANGES_QUEUE, SETTINGS_TO_FIND, Stack, is_loopback};
 use crate::walk::WalkFinding;
 

@@ -12,10 +12,10 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep};
 
 use crate::error::OperatorError;
-use crate::listing::ListedAggregate;
 use crate::pacing::{COMPARED_PER_SENT, Interrupt, Pacer};
 use crate::projections::views_error;
 use crate::queues::StackQueue;
+use crate::selection::ListedAggregate;
 
 /// The pause before the first read of a position. It doubles with each further read.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
