@@ -8,8 +8,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use daybook_decider::personal;
-use daybook_operations::cloudformation::StackDescription;
 use daybook_operations::signed_calls::{CLOUDFORMATION, LAMBDA, SNS, SignedCalls};
+use daybook_operations::stack::StackDescription;
 use daybook_operations::{OperatorError, Stack};
 use daybook_settings::Environment;
 use serde_json::Value;

@@ -7,9 +7,8 @@
 //!   Before it ends, [`dead_letters::redrive`] deletes the messages that it has sent, and puts the others back.
 //!
 //! In reading order:
-//! - [`stack`]: the stack of an operation, and its clients. [`signed_calls`]: the account that it is in, and calls
-//!   to services of which a few operations are needed. [`cloudformation`]: describes and updates a stack.
-//!   `error`: why an operation fails.
+//! - [`stack`]: the stack of an operation, its clients, and its description by CloudFormation. [`signed_calls`]: the account that
+//!   it is in, and calls to services of which a few operations are needed. `error`: why an operation fails.
 //! - [`selection`]: which aggregates, and their listing. [`moment`]: times before now.
 //! - [`pacing`]: the rate limit, and whether an operation ends early. `walk`: visits the aggregates of a listing. [`marking`]:
 //!   marks rows that have failed.
@@ -23,7 +22,6 @@
 
 pub mod alarms;
 pub mod catch_up;
-pub mod cloudformation;
 pub mod dead_letter_message;
 pub mod dead_letters;
 pub mod deadlines;

@@ -17,11 +17,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::cloudformation::StackDescription;
 use crate::error::OperatorError;
 use crate::relay::relay_mappings;
 use crate::signed_calls::{CLOUDFORMATION, DYNAMODB, LAMBDA, SignedCalls};
-use crate::stack::Stack;
+use crate::stack::{Stack, StackDescription};
 
 /// The first and the longest pause before AWS is asked again whether something has ended.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(5)];
