@@ -10,18 +10,16 @@
 //! - [`stack`]: the stack of an operation, its clients, and its description by CloudFormation. [`signed_calls`]: the account that
 //!   it is in, and calls to services of which a few operations are needed. `error`: why an operation fails.
 //! - [`selection`]: which aggregates, and their listing. [`moment`]: times before now.
-//! - [`pacing`]: the rate limit, and whether an operation ends early. `walk`: visits the aggregates of a listing. [`marking`]:
-//!   marks rows that have failed.
+//! - [`pacing`]: the rate limit, and whether an operation ends early. `walk`: visits the aggregates of a listing.
 //! - [`reads`]: reads of the table with the code of the API.
 //! - [`queues`]: the dead-letter queue, and those of the projector and the reactor. [`dead_letter_message`], [`queue_reading`]:
 //!   what is in the dead-letter queue. [`dead_letters`]: the operations on it. [`message_outcome`]: what becomes of messages that are sent again.
 //! - [`discarded_objects`]: the records that event source mappings discarded.
 //! - [`relay`], [`alarms`]: the relay, and the alarms with their figures.
-//! - [`verify`], [`derived`], [`deadlines`], [`processes`], [`catch_up`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`],
+//! - [`verify`], [`derived`], [`deadlines`], [`processes`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`],
 //!   [`projections`], [`restore`]: the other operations.
 
 pub mod alarms;
-pub mod catch_up;
 pub mod dead_letter_message;
 pub mod dead_letters;
 pub mod deadlines;
@@ -32,7 +30,6 @@ mod error;
 pub mod export;
 pub mod forget;
 pub mod import;
-pub mod marking;
 pub mod message_outcome;
 pub mod moment;
 pub mod pacing;

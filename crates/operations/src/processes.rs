@@ -1,15 +1,30 @@
-//! The operations on the positions of processes that are suspended, because an event cannot be handled.
+//! The operations on processes: lets positions go on that are suspended, because an event cannot be handled, and sends the reactor
+//! the aggregates whose events it has not handled.
 
-use std::collections::BTreeMap;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
+use std::{io, slice};
 
 use clap::Args;
+use daybook_admin::AdminCalls;
+use daybook_decider::Model;
+use daybook_decider::record::timestamp;
 use daybook_event_store::{FoundPositions, PositionMove, StoredPosition};
+use daybook_table::ChangedAggregates;
+use futures_util::StreamExt;
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio::time::sleep;
 
+use crate::deadlines::{MarkCounts, MarkOptions, Marked, RowSelection, STOPPED_EARLY, mark_each};
 use crate::error::OperatorError;
-use crate::marking::{MarkCounts, MarkOptions, Marked, RowSelection, STOPPED_EARLY, mark_each};
-use crate::stack::{REACTIONS_QUEUE, Stack};
+use crate::moment::Moment;
+use crate::pacing::{COMPARED_PER_SENT, Pacer};
+use crate::queues::StackQueue;
+use crate::selection::{Selection, models};
+use crate::stack::{REACTIONS_QUEUE, SETTINGS_TO_FIND, Stack};
 
 /// After this time, the reactor gets the message about a position, which must be resumed by then.
 const DELAY: Duration = Duration::from_secs(5);
@@ -79,4 +94,126 @@ pub async fn resume(
         Ok(is_resumed)
     };
     mark_each(stack, marks, counts, &positions, resume, report).await
+}
+
+/// The messages that wait for the reactor from which on no more are sent. With twice as many, its tick would send no deadlines,
+/// and fire those that are due itself.
+const MAX_WAITING: u64 = 50;
+
+/// The pause until the messages that wait are counted again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Send the reactor the aggregates whose events the processes of a type have not handled.
+///
+/// For events whose message was lost, or was read by a release that does not know the type or the source: those during a
+/// deployment that adds it, and those of the last seconds before the time of a restore. A dry run by default; `--yes` executes it.
+///
+/// The processes get all events of such an aggregate that they have not handled, in order: of one that they never followed, all
+/// from the first on, however old. So look at the dry run, and limit it with `--since`. Suspended positions are left to
+/// `daybook process resume`.
+///
+/// It can be repeated, and goes on where it ended: what the reactor has handled meanwhile is not sent again, and a message that it
+/// does not need changes nothing.
+#[derive(Clone, Debug, Args)]
+pub struct CatchUpOptions {
+    /// The type of the processes.
+    #[arg(value_name = "TYPE")]
+    pub process_type: String,
+    /// Only aggregates that have changed since: 2026-11-20T08:00:00Z, or a duration before now, such as 30m, 2h, 7d.
+    #[arg(long, value_name = "TIME", default_value = "1d")]
+    pub since: Moment,
+    /// Send them; without this option, the command is a dry run.
+    #[arg(long = "yes")]
+    pub sends: bool,
+    /// Maximum aggregates per second that are sent. Ten times as many are compared.
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub rate: NonZeroU32,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CatchUpCounts {
+    pub dry_run: bool,
+    pub since: String,
+    pub compared: usize,
+    /// Those with events that are not handled, which were sent.
+    pub behind: usize,
+    /// Those with such events that have not changed since.
+    pub older: usize,
+    pub suspended: usize,
+    /// Rows of the index that cannot be read, and aggregates without metadata.
+    pub unreadable: usize,
+}
+
+/// Compares all aggregates of the sources of a process, and sends those that are behind and have changed since. Reports each, with
+/// the numbers of the events; or why it cannot be read.
+pub async fn catch_up(
+    stack: &Stack,
+    options: &CatchUpOptions,
+    mut report: impl FnMut(&str, Result<RangeInclusive<u64>, &str>) -> io::Result<()>,
+) -> Result<CatchUpCounts, OperatorError> {
+    let process = models(&stack.registry, slice::from_ref(&options.process_type))?[0];
+    let sources = stack.registry.iter().map(Model::type_name).filter(|name| process.source(name).is_some());
+    let types: Vec<_> = sources.map(str::to_owned).collect();
+    if types.is_empty() {
+        return Err(OperatorError::Usage(format!("{} is no process: it has no sources", options.process_type)));
+    }
+    if let Some(other) = stack.optional("REACTOR").filter(|_| options.sends && !stack.has_processes()) {
+        return Err(OperatorError::Usage(format!("the stack has Reactor={other}: deploy it with Reactor=processes")));
+    }
+    let queue = if options.sends { Some(stack.queue(REACTIONS_QUEUE).await?) } else { None };
+    let store = stack.store(SETTINGS_TO_FIND).await?;
+    let selection = Selection { types, ..Selection::default() };
+    selection.check(&store, &stack.registry).await?;
+    let since = options.since.resolve(Timestamp::now());
+    let mut counts = CatchUpCounts { dry_run: !options.sends, since: timestamp(since), ..CatchUpCounts::default() };
+    let pacer = Pacer::new(options.rate, stack.interrupt.clone());
+    let stopped_early = OperatorError::store(STOPPED_EARLY);
+    let mut pages = selection.list(&stack.registry, &stack.interrupt, &store, None)?.chunks(ChangedAggregates::MAX);
+    while let Some(page) = pages.next().await {
+        let page = page.into_iter().collect::<Result<Vec<_>, _>>().map_err(&stopped_early)?;
+        let keys: BTreeSet<_> = page.iter().filter_map(|listed| listed.key.clone()).collect();
+        if pacer.turns(keys.len().div_ceil(COMPARED_PER_SENT)).await.is_none() {
+            break;
+        }
+        let followed = store.admin().followed(&options.process_type, &keys).await.map_err(&stopped_early)?;
+        let mut behind = BTreeMap::new();
+        for (key, of) in followed.iter().filter(|(_, of)| of.handled < of.version) {
+            match of.changed_at {
+                _ if of.is_suspended => counts.suspended += 1,
+                Some(at) if at < since => counts.older += 1,
+                _ => drop(behind.insert(key.clone(), of.version)),
+            }
+        }
+        if let Some(queue) = queue.as_ref().filter(|_| !behind.is_empty()) {
+            if pacer.turns(behind.len()).await.is_none() || wait_for_reactor(stack, queue).await?.is_none() {
+                break;
+            }
+            queue.send_input(&options.process_type, &behind, Duration::ZERO).await?;
+        }
+        (counts.compared, counts.behind) = (counts.compared + keys.len(), counts.behind + behind.len());
+        for (key, last) in &behind {
+            report(&key.to_string(), Ok(followed[key].handled + 1..=*last))?;
+        }
+        for listed in page.iter().filter(|listed| !listed.key.as_ref().is_some_and(|key| followed.contains_key(key))) {
+            counts.unreadable += 1;
+            let reason = listed.unreadable.as_ref().map(|row| &*row.reason);
+            report(&listed.name, Err(reason.unwrap_or("it has no metadata; check it with `daybook verify`")))?;
+        }
+        if let Some(last) = page.last() {
+            (stack.progress)(last.fraction, format!("{} aggregates, at {}", counts.compared, last.name));
+        }
+    }
+    Ok(counts)
+}
+
+/// Waits while many messages wait for the reactor, so that they do not delay deadlines; returns `None` after Ctrl-C.
+async fn wait_for_reactor(stack: &Stack, queue: &StackQueue) -> Result<Option<()>, OperatorError> {
+    while queue.counts().await?.visible >= MAX_WAITING {
+        (stack.progress)(None, "waiting for the reactor".to_owned());
+        if stack.interrupt.run_until_cancelled(sleep(PAUSE)).await.is_none() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(()))
 }

@@ -2,8 +2,7 @@
 
 use clap::{Args, Subcommand};
 use daybook_event_store::StoredDeadline;
-use daybook_operations::deadlines::{find, mark};
-use daybook_operations::marking::{MarkOptions, RowSelection};
+use daybook_operations::deadlines::{MarkOptions, RowSelection, find, mark};
 use daybook_table::{DeadlineItem, DeadlineState};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::io;
 
 use daybook_event_store::UnreadableRow;
-use daybook_operations::marking::{MarkCounts, Marked};
+use daybook_operations::deadlines::{MarkCounts, Marked};
 use daybook_table::keys::partition_name;
 use serde_json::json;
 

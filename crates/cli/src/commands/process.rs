@@ -2,9 +2,8 @@
 
 use clap::Subcommand;
 use daybook_event_store::StoredPosition;
-use daybook_operations::catch_up::{CatchUpCounts, CatchUpOptions, catch_up};
-use daybook_operations::marking::RowSelection;
-use daybook_operations::processes::{ResumeOptions, resume, suspended};
+use daybook_operations::deadlines::RowSelection;
+use daybook_operations::processes::{CatchUpCounts, CatchUpOptions, ResumeOptions, catch_up, resume, suspended};
 use serde_json::{Value, json};
 
 use super::marking::{finish, more_text, outcome, print_unreadable};
