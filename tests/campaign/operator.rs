@@ -1,7 +1,6 @@
 //! An operator who runs commands of the `daybook` binary: `dlq redrive` while the relay goes on and after the faults, and
 //! `republish`. Commands are killed or crash, and their calls fail.
 
-use daybook_table::keys;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
@@ -11,13 +10,14 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use daybook_cli::operator::Exit;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::SdkConfig;
-use daybook_operations::dead_letter_message::MessageFilter;
 use daybook_operations::dead_letters::{RedriveOptions, redrive_queue};
+use daybook_operations::messages::MessageFilter;
 use daybook_operations::moment::Moment;
 use daybook_operations::republish::{RepublishOptions, Window, republish_from};
 use daybook_operations::{Interrupt, OperatorError, Stack, StackQueue};
 use daybook_settings::Environment;
 use daybook_stream_relay::{RelaySettings, Resend, RetryPolicy, clients};
+use daybook_table::keys;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};

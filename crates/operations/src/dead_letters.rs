@@ -15,9 +15,8 @@ use daybook_table::OutboxItem;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::dead_letter_message::{DeadLetterMessage, MessageFilter};
 use crate::error::OperatorError;
-use crate::message_outcome::{MessageOutcome, UnsentMessages};
+use crate::messages::{DeadLetterMessage, MessageFilter, MessageOutcome, UnsentMessages};
 use crate::queue_reading::{NotSeen, QueueReader, QueueReading};
 use crate::queues::StackQueue;
 use crate::stack::{DEAD_LETTERS, Stack};

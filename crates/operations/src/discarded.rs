@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::discarded_objects::{DiscardedObject, DiscardedObjects};
 use crate::error::OperatorError;
-use crate::message_outcome::{MessageLabel, MessageOutcome, UnsentMessages};
+use crate::messages::{MessageLabel, MessageOutcome, UnsentMessages};
 use crate::queues::StackQueue;
 use crate::stack::{CHANGES_QUEUE, REACTIONS_QUEUE, Stack};
 

@@ -12,15 +12,15 @@
 //! - [`selection`]: which aggregates, and their listing. [`moment`]: times before now.
 //! - [`pacing`]: the rate limit, and whether an operation ends early. `walk`: visits the aggregates of a listing.
 //! - [`reads`]: reads of the table with the code of the API.
-//! - [`queues`]: the dead-letter queue, and those of the projector and the reactor. [`dead_letter_message`], [`queue_reading`]:
-//!   what is in the dead-letter queue. [`dead_letters`]: the operations on it. [`message_outcome`]: what becomes of messages that are sent again.
+//! - [`queues`]: the dead-letter queue, and those of the projector and the reactor. [`messages`]: what is in the
+//!   dead-letter queue, and what becomes of messages that are sent again. [`queue_reading`]: reads the dead-letter queue.
+//!   [`dead_letters`]: the operations on it.
 //! - [`discarded_objects`]: the records that event source mappings discarded.
 //! - [`relay`], [`alarms`]: the relay, and the alarms with their figures.
 //! - [`verify`], [`derived`], [`deadlines`], [`processes`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`],
 //!   [`projections`], [`restore`]: the other operations.
 
 pub mod alarms;
-pub mod dead_letter_message;
 pub mod dead_letters;
 pub mod deadlines;
 pub mod derived;
@@ -30,7 +30,7 @@ mod error;
 pub mod export;
 pub mod forget;
 pub mod import;
-pub mod message_outcome;
+pub mod messages;
 pub mod moment;
 pub mod pacing;
 pub mod processes;

@@ -16,8 +16,8 @@ use aws_sdk_sqs::types::Message;
 use futures_util::future::join_all;
 use serde::Serialize;
 
-use crate::dead_letter_message::DeadLetterMessage;
 use crate::error::OperatorError;
+use crate::messages::DeadLetterMessage;
 use crate::queues::{BATCH_SIZE, QueueCounts, StackQueue};
 use crate::stack::Stack;
 

@@ -15,8 +15,8 @@ use daybook_function_runtime::with_causes;
 use daybook_table::{AggregateKey, ChangedAggregates};
 use futures_util::{StreamExt, stream};
 
-use crate::dead_letter_message::DeadLetterMessage;
 use crate::error::OperatorError;
+use crate::messages::DeadLetterMessage;
 
 pub const BATCH_SIZE: usize = 10;
 

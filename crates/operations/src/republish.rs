@@ -29,7 +29,7 @@ use self::batch::{Batch, Batches};
 pub use self::window::Window;
 use self::window::{WindowReader, ids_between, time_of};
 use crate::error::OperatorError;
-use crate::message_outcome::{MessageLabel, MessageOutcome, UnsentMessages};
+use crate::messages::{MessageLabel, MessageOutcome, UnsentMessages};
 use crate::selection::check_shards;
 use crate::stack::{SETTINGS_TO_REPUBLISH, Stack};
 

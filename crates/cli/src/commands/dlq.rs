@@ -6,8 +6,8 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use daybook_operations::dead_letter_message::{DeadLetterMessage, MessageFilter};
 use daybook_operations::dead_letters::{self, RedriveCounts, RedriveOptions};
+use daybook_operations::messages::{DeadLetterMessage, MessageFilter};
 use daybook_operations::queue_reading::NotSeen;
 use daybook_operations::stack::DEAD_LETTERS;
 use jiff::{Timestamp, Unit};

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use daybook_operations::Progress;
-use daybook_operations::message_outcome::MessageOutcome;
+use daybook_operations::messages::MessageOutcome;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Value, json};
