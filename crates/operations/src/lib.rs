@@ -16,11 +16,10 @@
 //!   dead-letter queue, and what becomes of messages that are sent again. [`queue_reading`]: reads the dead-letter queue.
 //!   [`dead_letters`]: the operations on it.
 //! - [`discarded_objects`]: the records that event source mappings discarded.
-//! - [`relay`], [`alarms`]: the relay, and the alarms with their figures.
+//! - [`health`]: the relay, and the alarms with their figures.
 //! - [`verify`], [`derived`], [`deadlines`], [`processes`], [`snapshot`], [`export`], [`import`], [`republish`], [`discarded`],
 //!   [`projections`], [`restore`]: the other operations.
 
-pub mod alarms;
 pub mod dead_letters;
 pub mod deadlines;
 pub mod derived;
@@ -29,6 +28,7 @@ pub mod discarded_objects;
 mod error;
 pub mod export;
 pub mod forget;
+pub mod health;
 pub mod import;
 pub mod messages;
 pub mod moment;
@@ -38,7 +38,6 @@ pub mod projections;
 pub mod queue_reading;
 pub mod queues;
 pub mod reads;
-pub mod relay;
 pub mod republish;
 pub mod restore;
 pub mod selection;

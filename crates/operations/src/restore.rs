@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::error::OperatorError;
-use crate::relay::relay_mappings;
+use crate::health::relay_mappings;
 use crate::signed_calls::{CLOUDFORMATION, DYNAMODB, LAMBDA, SignedCalls};
 use crate::stack::{Stack, StackDescription};
 

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use daybook_console::stack::{IteratorAge, Relay, RelayMapping};
-use daybook_operations::relay::{LATE, LoggedMessage, relay, waiting_messages};
+use daybook_operations::health::{LATE, LoggedMessage, relay, waiting_messages};
 use serde_json::json;
 
 use crate::operator::{Ended, NoArgs, OnStack, Session};

@@ -1,7 +1,7 @@
 //! The settings of the stack, as AWS has them: its alarms, the event source mappings, and the table, which lacks some of them
 //! after it was restored until an operator sets them.
 
-use daybook_operations::alarms::alarm_names;
+use daybook_operations::health::alarm_names;
 use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA};
 use daybook_operations::stack::REACTIONS_QUEUE;
 use daybook_table::attributes::{self, SK, SNAPSHOT_DUE, SOON};

@@ -6,9 +6,8 @@ use daybook_console::stack::{
     DeadLetterAction, DeadLetters, Health, QueueDepth, QueuePurpose, Relay, Reply, StackError, StackSource,
 };
 use daybook_function_runtime::with_causes;
-use daybook_operations::alarms::health;
+use daybook_operations::health::{health, relay};
 use daybook_operations::queues::QueueCounts;
-use daybook_operations::relay::relay;
 use daybook_operations::signed_calls::{CLOUDWATCH, SignedCalls};
 use daybook_operations::stack::{CHANGES_QUEUE, DEAD_LETTERS, REACTIONS_QUEUE};
 use daybook_operations::{OperatorError, Stack, StackQueue};
