@@ -4,9 +4,8 @@
 //! - The messages of an aggregate are sent in their order, and no message is sent after an unsent one.
 //! - The window is read and sent in the order of its events. After each batch, all events before a position are done.
 //!
-//! `window` finds the events whose messages are sent, `batch` reads their messages.
+//! `window` finds the events whose messages are sent, and reads the messages.
 
-mod batch;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -25,9 +24,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use ulid::Ulid;
 
-use self::batch::{Batch, Batches};
 pub use self::window::Window;
-use self::window::{WindowReader, ids_between, time_of};
+use self::window::{Batch, Batches, WindowReader, ids_between, time_of};
 use crate::error::OperatorError;
 use crate::messages::{MessageLabel, MessageOutcome, UnsentMessages};
 use crate::selection::check_shards;

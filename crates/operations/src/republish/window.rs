@@ -1,19 +1,25 @@
-//! The events of a time window, found in the index, in the order of their ids.
+//! The events of a time window, found in the index, in the order of their ids; and their messages, the outbox rows, in batches.
+//!
+//! Invariant: memory is bounded by what is read ahead of the index; by two batches, one that is sent and one that is read; and by the
+//! reads under way, of 25 rows or of one event each. Where the index does not show an event's number of rows, it counts as one row.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
 
 use clap::Args;
-use daybook_admin::{AdminCalls, IndexEntry, IndexPartition};
+use daybook_admin::{AdminCalls, EventMessages, IndexEntry, IndexPartition};
 use daybook_decider::Registry;
 use daybook_decider::record::timestamp;
 use daybook_event_store::{EventStore, StoreError, UnreadableRow};
 use daybook_table::{AggregateKey, keys};
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::stream::{self, LocalBoxStream};
+use futures_util::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use ulid::Ulid;
 
 use crate::error::OperatorError;
 use crate::moment::Moment;
+use crate::pacing::Interrupt;
 use crate::selection::{AggregateName, models};
 
 /// Maximum events of all partitions together that are read ahead, at about 200 bytes each.
@@ -22,7 +28,8 @@ const MAX_READ_AHEAD: usize = 16_000;
 /// Number of selected events that a chunk has at least, except the last one.
 const CHUNK: usize = 4_000;
 
-const CONCURRENCY: usize = 16;
+/// Concurrent reads of the index.
+const PAGE_READS: usize = 16;
 
 /// The events whose messages are sent again: those of a time window, of all or of some aggregates and types.
 #[derive(Clone, Debug, Args)]
@@ -85,13 +92,13 @@ pub(super) fn time_of(id: Ulid) -> Option<String> {
 
 /// A part of the window, which follows the part before it.
 #[derive(Debug, Default)]
-pub(super) struct Chunk {
+struct Chunk {
     /// The selected events, in the order of their ids. So those of an aggregate are in the order of their numbers.
-    pub(super) events: Vec<IndexEntry>,
-    pub(super) unreadable: Vec<UnreadableRow>,
+    events: Vec<IndexEntry>,
+    unreadable: Vec<UnreadableRow>,
     /// The id up to which the chunk contains all events: the last id of the window in the last chunk, none in a part of a chunk
     /// that another one follows.
-    pub(super) through: Option<Ulid>,
+    through: Option<Ulid>,
 }
 
 /// The events of the window in all index partitions, merged.
@@ -127,7 +134,7 @@ impl<'a> WindowReader<'a> {
     }
 
     /// The next part of the window; `None` after the last one.
-    pub(super) async fn next_chunk(&mut self) -> Result<Option<Chunk>, StoreError> {
+    async fn next_chunk(&mut self) -> Result<Option<Chunk>, StoreError> {
         if self.ended {
             return Ok(None);
         }
@@ -159,7 +166,7 @@ impl<'a> WindowReader<'a> {
                 Ok::<_, StoreError>((at, store.admin().index(&partition, first, last, limit).await?))
             })
             .collect();
-        let pages: Vec<_> = stream::iter(reads).buffer_unordered(CONCURRENCY).try_collect().await?;
+        let pages: Vec<_> = stream::iter(reads).buffer_unordered(PAGE_READS).try_collect().await?;
         for (at, page) in pages {
             let reader = &mut self.partitions[at];
             reader.events.extend(page.items.into_iter().filter(|event| self.window.selects(&event.aggregate)));
@@ -169,5 +176,128 @@ impl<'a> WindowReader<'a> {
             unreadable.extend(page.unreadable.into_iter().filter(of_selection));
         }
         Ok(())
+    }
+}
+
+/// Maximum rows of a batch, before the last read is added.
+const MAX_ROWS: usize = 5_000;
+
+/// A batch is complete as soon as its details have this many bytes.
+const MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// Concurrent reads, and the maximum events and rows of each. An event with more rows is read alone.
+const MESSAGE_READS: usize = 20;
+const READ_EVENTS: usize = 25;
+const READ_ROWS: usize = 25;
+
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) unreadable: Vec<UnreadableRow>,
+    pub(super) events: Vec<(IndexEntry, EventMessages)>,
+    /// The id up to which the window is complete with this batch.
+    pub(super) through: Option<Ulid>,
+    pub(super) is_last: bool,
+    /// The error because of which it is the last batch.
+    pub(super) error: Option<StoreError>,
+}
+
+pub(super) struct Batches<'a> {
+    reads: LocalBoxStream<'a, Result<Batch, StoreError>>,
+    max_rows: usize,
+}
+
+impl<'a> Batches<'a> {
+    /// The batches of the events of `window`. At a low rate, a batch contains the messages of about a second.
+    pub(super) fn new(
+        store: &'a EventStore,
+        window: WindowReader<'a>,
+        rate: NonZeroU32,
+        interrupt: &'a Interrupt,
+    ) -> Self {
+        let chunks = stream::try_unfold(window, move |mut window| async move {
+            let chunk = if interrupt.is_cancelled() { None } else { window.next_chunk().await? };
+            let parts = chunk.map(|chunk| stream::iter(parts(chunk).into_iter().map(Ok::<_, StoreError>)));
+            Ok::<_, StoreError>(parts.map(|parts| (parts, window)))
+        });
+        let reads = chunks.try_flatten().map_ok(move |part| read(store, part)).try_buffered(MESSAGE_READS);
+        let max_rows = usize::try_from(rate.get()).unwrap_or(MAX_ROWS).clamp(10, MAX_ROWS);
+        Self { reads: reads.boxed_local(), max_rows }
+    }
+
+    /// The next batch. After the last one, the batches are empty.
+    pub(super) async fn next(&mut self) -> Batch {
+        let mut batch = Batch::default();
+        let (mut rows, mut bytes) = (0, 0);
+        while rows < self.max_rows && bytes < MAX_BYTES {
+            match self.reads.next().await {
+                Some(Ok(read)) => {
+                    for row in read.events.iter().flat_map(|(_, messages)| &messages.rows) {
+                        (rows, bytes) = (rows + 1, bytes + row.detail.len());
+                    }
+                    batch.unreadable.extend(read.unreadable);
+                    batch.events.extend(read.events);
+                    batch.through = read.through;
+                }
+                Some(Err(error)) => return Batch { error: Some(error), is_last: true, ..batch },
+                None => return Batch { is_last: true, ..batch },
+            }
+        }
+        batch
+    }
+}
+
+/// The parts of a chunk that are read together. The last one has its unreadable rows and its end.
+fn parts(chunk: Chunk) -> Vec<Chunk> {
+    let (mut parts, mut part, mut rows) = (Vec::new(), Chunk::default(), 0);
+    for event in with_counts(chunk.events) {
+        let more = event.count().unwrap_or(1);
+        if !part.events.is_empty() && (part.events.len() == READ_EVENTS || rows + more > READ_ROWS) {
+            parts.push(std::mem::take(&mut part));
+            rows = 0;
+        }
+        rows += more;
+        part.events.push(event);
+    }
+    parts.push(Chunk { events: part.events, ..chunk });
+    parts
+}
+
+/// The events with the numbers of messages before them, as far as the chunk contains the event before each.
+fn with_counts(events: Vec<IndexEntry>) -> impl Iterator<Item = IndexEntry> {
+    let mut latest: HashMap<AggregateKey, (u64, Option<u64>)> = HashMap::new();
+    events.into_iter().map(move |event| {
+        let before = latest.insert(event.aggregate.clone(), (event.seq_num, event.message_seq));
+        let before = before.filter(|(number, _)| number + 1 == event.seq_num);
+        IndexEntry { messages_before: before.and_then(|(_, messages)| messages), ..event }
+    })
+}
+
+async fn read(store: &EventStore, Chunk { unreadable, events, through }: Chunk) -> Result<Batch, StoreError> {
+    let messages = store.admin().messages_of(&events).await?;
+    Ok(Batch { unreadable, events: events.into_iter().zip(messages).collect(), through, ..Batch::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers of events of the parts of a chunk, whose events have these numbers of messages and are of one aggregate.
+    fn sizes(messages: &[u64]) -> Vec<usize> {
+        let mut all = 0_u64;
+        let events = (1..).zip(messages).map(|(seq_num, messages)| {
+            all += messages;
+            let (aggregate, event_id) = (AggregateKey::new("todo", "1"), Ulid::from_parts(seq_num, 0));
+            IndexEntry { aggregate, seq_num, event_id, message_seq: Some(all), messages_before: None }
+        });
+        let chunk = Chunk { events: events.collect(), ..Chunk::default() };
+        parts(chunk).iter().map(|part| part.events.len()).collect()
+    }
+
+    #[test]
+    fn part_ends_after_25_events_or_25_rows() {
+        assert_eq!(sizes(&[1; 60]), [25, 25, 10]);
+        assert_eq!(sizes(&[0; 60]), [25, 25, 10]);
+        assert_eq!(sizes(&[10, 10, 5, 1, 98, 98, 0, 3]), [3, 1, 1, 1, 2]);
+        assert_eq!(sizes(&[]), [0]);
     }
 }
