@@ -1,29 +1,22 @@
 //! The command line: parses a command, runs it, and sets the exit status. No other module imports this file.
 
-mod add;
-mod check_deployment;
 mod console;
 mod deadlines;
-mod deploy;
-mod derived;
+mod deployment;
 mod dev;
 mod discarded;
 mod dlq;
 pub mod documents;
-mod export;
 mod forget;
-mod import;
+mod history;
 mod load;
-mod marking;
-mod new;
 mod process;
+mod project;
 mod projection;
 mod reads;
+mod rebuild;
 mod relay;
-mod republish;
 mod restore;
-mod snapshot;
-mod upgrade;
 mod verify;
 
 use std::process::ExitCode;
@@ -38,14 +31,13 @@ use daybook_operations::restore::RestoreOptions;
 use daybook_scaffold::ScaffoldError;
 
 use self::deadlines::DeadlinesCommand;
-use self::derived::ClaimsCommand;
 use self::dev::{DevCommandArgs, DevFunctionsArgs};
 use self::discarded::DiscardedCommand;
 use self::dlq::DlqCommand;
 use self::process::ProcessCommand;
 use self::projection::ProjectionCommand;
+use self::rebuild::{ClaimsCommand, SnapshotCommand};
 use self::relay::RelayCommand;
-use self::snapshot::SnapshotCommand;
 use crate::operator::target::StackArgs;
 use crate::operator::{CommandFuture, Ended, Exit, OnStack, OperatorContext, OperatorError};
 
@@ -69,10 +61,10 @@ enum Command {
     Openapi,
     Schemas(documents::SchemasArgs),
     Completions(documents::CompletionsArgs),
-    New(new::NewArgs),
+    New(project::NewArgs),
     #[command(subcommand)]
-    Add(add::AddCommand),
-    Upgrade(upgrade::UpgradeArgs),
+    Add(project::AddCommand),
+    Upgrade(project::UpgradeArgs),
     #[command(flatten)]
     Operator(Box<OperatorCommand>),
 }
@@ -99,9 +91,9 @@ pub enum OperatorCommand {
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
     Load(OnStack<load::LoadArgs>),
-    Deploy(deploy::DeployArgs),
-    CheckDeployment(OnStack<check_deployment::CheckDeploymentArgs>),
-    Export(OnStack<export::ExportArgs>),
+    Deploy(deployment::DeployArgs),
+    CheckDeployment(OnStack<deployment::CheckDeploymentArgs>),
+    Export(OnStack<history::ExportArgs>),
     Import(OnStack<ImportOptions>),
     Forget(OnStack<ForgetOptions>),
     #[command(subcommand)]
@@ -150,9 +142,9 @@ impl DaybookArgs {
             Command::Openapi => Ok(documents::print_openapi(project)?),
             Command::Schemas(args) => Ok(documents::run(&args, &(project.aggregates)().map_err(OperatorError::from)?)?),
             Command::Completions(args) => Ok(documents::print_completions(args, Self::command())?),
-            Command::New(args) => Ok(new::run(&args)?),
+            Command::New(args) => Ok(project::create(&args)?),
             Command::Add(command) => Ok(command.run(project)?),
-            Command::Upgrade(args) => Ok(upgrade::run(&args)?),
+            Command::Upgrade(args) => Ok(project::upgrade(&args)?),
             Command::Operator(command) => Ok(command.run(&mut OperatorContext::of_process(project)?).await?),
         }
     }
@@ -170,7 +162,7 @@ impl OperatorCommand {
             }),
             Self::Verify(command) => command.run(context, verify::run),
             Self::Claims(ClaimsCommand::Rebuild(command)) => {
-                command.run(context, async |args, on| derived::correct(Derived::Claims(&[]), args, on).await)
+                command.run(context, async |args, on| rebuild::correct(Derived::Claims(&[]), args, on).await)
             }
             Self::Deadlines(DeadlinesCommand::List(command)) => command.run(context, deadlines::list),
             Self::Deadlines(DeadlinesCommand::Retry(command)) => {
@@ -180,7 +172,7 @@ impl OperatorCommand {
                 command.run(context, async |args, on| deadlines::mark_all(args, true, on).await)
             }
             Self::Deadlines(DeadlinesCommand::Rebuild(command)) => command
-                .run(context, async |args, on| derived::correct(Derived::Deadlines { sends: true }, args, on).await),
+                .run(context, async |args, on| rebuild::correct(Derived::Deadlines { sends: true }, args, on).await),
             Self::Dlq(DlqCommand::List(command)) => command.run(context, dlq::list),
             Self::Dlq(DlqCommand::Show(command)) => command.run(context, dlq::show),
             Self::Dlq(DlqCommand::Stats(command)) => command.run(context, dlq::stats),
@@ -190,16 +182,16 @@ impl OperatorCommand {
             Self::Discarded(DiscardedCommand::List(command)) => command.run(context, discarded::list),
             Self::Discarded(DiscardedCommand::Redrive(command)) => command.run(context, discarded::redrive),
             Self::Relay(RelayCommand::Status(command)) => command.run_on_named(context, relay::status),
-            Self::Republish(command) => command.run(context, republish::run),
-            Self::Restore(command) => command.run_on_named(context, restore::run),
-            Self::Snapshot(SnapshotCommand::Rebuild(command)) => command.run(context, snapshot::rebuild),
+            Self::Republish(command) => command.run(context, restore::run_republish),
+            Self::Restore(command) => command.run_on_named(context, restore::run_restore),
+            Self::Snapshot(SnapshotCommand::Rebuild(command)) => command.run(context, rebuild::snapshots),
             Self::Load(command) => command.run_on_named(context, load::run),
             Self::Deploy(args) => Box::pin(async move {
-                context.run(&StackArgs::default(), false, async |session| deploy::run(args, session).await).await
+                context.run(&StackArgs::default(), false, async |session| deployment::deploy(args, session).await).await
             }),
-            Self::CheckDeployment(command) => command.run_on_named(context, check_deployment::run),
-            Self::Export(command) => command.run(context, export::run),
-            Self::Import(command) => command.run(context, import::run),
+            Self::CheckDeployment(command) => command.run_on_named(context, deployment::check),
+            Self::Export(command) => command.run(context, history::run_export),
+            Self::Import(command) => command.run(context, history::run_import),
             Self::Forget(command) => command.run(context, forget::run),
             Self::Projection(ProjectionCommand::Rebuild(command)) => command.run(context, projection::run_rebuild),
             Self::Projection(ProjectionCommand::Status(command)) => command.run(context, projection::status),

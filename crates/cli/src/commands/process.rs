@@ -6,7 +6,7 @@ use daybook_operations::deadlines::RowSelection;
 use daybook_operations::processes::{CatchUpCounts, CatchUpOptions, ResumeOptions, catch_up, resume, suspended};
 use serde_json::{Value, json};
 
-use super::marking::{finish, more_text, outcome, print_unreadable};
+use super::deadlines::{finish, more_text, outcome, print_unreadable};
 use crate::operator::{Ended, OnStack, Session};
 
 /// List the aggregates whose events processes cannot handle, and resume them; send those whose events they did not get.

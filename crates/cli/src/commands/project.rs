@@ -1,15 +1,73 @@
-//! `daybook add`: adds an aggregate, a process, a projection or a consumer to a project.
+//! The commands that write the files of a project. `daybook new` creates one, `daybook add` adds an aggregate, a process, a projection
+//! or a consumer, and `daybook upgrade` merges the changes of a release into it.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use daybook_local_stack::Project;
 use daybook_scaffold::{
-    ItemName, Registration, ScaffoldError, add_files, aggregate_files, check_generated, consumer_files, find_project,
-    generate, own_pipeline, own_resources, process_files, projection_files,
+    DaybookSource, ItemName, ProjectName, Registration, ScaffoldError, Upgrade, add_files, aggregate_files,
+    check_generated, consumer_files, create_project, find_project, generate, own_pipeline, own_resources,
+    process_files, projection_files,
 };
 
 use crate::operator::Exit;
+
+/// Create the folder of a project of your own, with one aggregate.
+#[derive(Clone, Debug, Args)]
+pub(super) struct NewArgs {
+    /// Folder of the project, such as ../shop. Its last part is the name of the project, and the prefix of its stacks.
+    folder: PathBuf,
+    /// Name of its first aggregate, such as invoice or purchase-order.
+    #[arg(long, value_name = "NAME", default_value = "item")]
+    aggregate: String,
+    /// Folder with the sources of Daybook. Default: the release of this binary. Required, unless --git is given, if this
+    /// binary was built from sources.
+    #[arg(long, value_name = "DIR", conflicts_with = "git")]
+    path: Option<PathBuf>,
+    /// Git repository with the sources of Daybook, instead of the release of this binary.
+    #[arg(long, value_name = "URL")]
+    git: Option<String>,
+    /// Create a template for `cargo lambda new --template` instead of a project.
+    #[arg(long)]
+    lambda_template: bool,
+}
+
+pub(super) fn create(args: &NewArgs) -> Result<Exit, ScaffoldError> {
+    // Without a slash at the end.
+    let folder: PathBuf = args.folder.components().collect();
+    let printed = folder.display();
+    let name = ProjectName::new(&folder.file_name().unwrap_or_default().to_string_lossy())?;
+    let aggregate = ItemName::new(&args.aggregate)?;
+    let source = match (&args.path, &args.git) {
+        (Some(path), _) => DaybookSource::of_path(path)?,
+        (None, Some(url)) => DaybookSource::Git(url.clone()),
+        (None, None) => DaybookSource::release()?,
+    };
+    let text = if args.lambda_template {
+        create_project(&folder, &ProjectName::of_lambda_template(), &aggregate, &source)?;
+        format!("Created {printed}. `cargo lambda new NAME --template {printed}` creates a project from it.")
+    } else {
+        create_project(&folder, &name, &aggregate, &source)?;
+        let is_repository = make_repository(&folder);
+        let lacks = if is_repository { "" } else { " `git init` failed, and `upgrade` needs a git repository." };
+        format!(
+            "Created {printed}. Start it with `cd {printed}` and `cargo run`; {printed}/README.md describes the rest.{lacks}"
+        )
+    };
+    Exit::of_output(writeln!(io::stdout(), "{text}")).map_err(ScaffoldError::of_output)
+}
+
+/// Makes a git repository, which `upgrade` needs, as `cargo new` does: not within another one. Returns whether there is one.
+fn make_repository(folder: &Path) -> bool {
+    let git = |arguments: &[&str]| {
+        let ended = Command::new("git").args(arguments).current_dir(folder).output();
+        ended.is_ok_and(|ended| ended.status.success())
+    };
+    git(&["rev-parse", "--is-inside-work-tree"]) || git(&["init"])
+}
 
 /// Add an example to your project, to be replaced by your own code.
 #[derive(Clone, Debug, Subcommand)]
@@ -143,5 +201,52 @@ fn followed(name: &str, project: Project) -> Result<ItemName, ScaffoldError> {
     match registry.get(name) {
         Some(_) => Ok(aggregate),
         None => Err(ScaffoldError::NoAggregate { name: name.to_owned() }),
+    }
+}
+
+/// Merge the changes of this release into the files that `daybook new` has written.
+///
+/// Your own code is not among them: aggregates, projections, events and the README. Exit status: 0 if nothing is left to do, 1 if
+/// a file has conflicts, or if --check finds something to do, 2 for errors.
+#[derive(Clone, Debug, Args)]
+pub(super) struct UpgradeArgs {
+    /// Print what would change, and change nothing.
+    #[arg(long)]
+    check: bool,
+}
+
+pub(super) fn upgrade(args: &UpgradeArgs) -> Result<Exit, ScaffoldError> {
+    let upgrade = Upgrade::plan(&find_project()?)?;
+    if !args.check {
+        upgrade.apply()?;
+    }
+    let exit = match Exit::of_output(print_upgrade(&upgrade, args.check)).map_err(ScaffoldError::of_output)? {
+        Exit::Clean if upgrade.needs_user() || (args.check && upgrade.is_due()) => Exit::Findings,
+        printed => printed,
+    };
+    Ok(exit)
+}
+
+fn print_upgrade(upgrade: &Upgrade, check: bool) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    for file in upgrade.files() {
+        writeln!(output, "{file}")?;
+        if check {
+            write!(output, "{}", file.difference())?;
+        }
+    }
+    let release = env!("CARGO_PKG_VERSION");
+    if upgrade.is_blocked() {
+        writeln!(output, "Nothing was changed. Resolve the conflicts of the earlier upgrade first.")
+    } else if !upgrade.is_due() {
+        writeln!(output, "Nothing to do: the project has the files of Daybook {release}.")
+    } else if check {
+        writeln!(output, "Nothing was changed. `daybook upgrade` applies the changes.")
+    } else {
+        writeln!(
+            output,
+            "The project has the files of Daybook {release} now. The version in Cargo.toml stays as you set it. Check the project \
+             with `cargo test --workspace` and `sam validate --lint`."
+        )
     }
 }

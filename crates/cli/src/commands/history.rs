@@ -1,16 +1,83 @@
-//! `daybook import`.
+//! `daybook export` and `daybook import`: write and read history files.
 
+use std::io;
+
+use clap::Args;
 use daybook_function_runtime::with_causes;
+use daybook_operations::export::{Exported, HistoryTarget, export};
+use daybook_operations::history::line::HistorySummary;
 use daybook_operations::history::source::{LineError, MAX_ERRORS};
 use daybook_operations::import::{
     ImportCounts, ImportEnd, ImportFailure, ImportOptions, ImportOutcome, Imported, import,
 };
+use daybook_operations::selection::AggregateName;
+use daybook_operations::walk::{WalkFinding, WalkOptions};
 use serde_json::json;
 
 use crate::operator::output::Output;
-use crate::operator::{Ended, Session};
+use crate::operator::{Ended, Exit, Session};
 
-pub(super) async fn run(options: ImportOptions, Session { stack, mut out }: Session<'_>) -> Ended {
+/// Write the events of aggregates to a file, as lines of JSON that `daybook import` reads.
+///
+/// The lines of an aggregate stand together, in the order of its events. They end with an append that was complete when the
+/// aggregate was read, even if commands are accepted meanwhile. The last line is a summary with counts and a digest, so that an
+/// import notices a file that is not complete. docs/operating.md describes the lines.
+///
+/// The file contains events only. States and snapshots are derived from them. Outbox rows and the stored responses of
+/// idempotency keys are not exported.
+///
+/// After Ctrl-C, the file contains the aggregates so far, and the summary describes how to export the others to another file.
+/// A file that a crash ended has no summary, so no import accepts it: delete it, and export again.
+#[derive(Clone, Debug, Args)]
+#[command(mut_arg("rate", |rate| rate.help("Maximum reads per second, each of one aggregate or of 1 MB of a large one")))]
+pub struct ExportArgs {
+    /// The file, which must not exist, or `-` for standard output.
+    file: String,
+    /// Only this aggregate; can be repeated.
+    #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
+    aggregates: Vec<AggregateName>,
+    #[command(flatten)]
+    walk: WalkOptions,
+}
+
+pub(super) async fn run_export(args: ExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+    let (file, options) = (args.file, args.walk.of(args.aggregates));
+    let line = |WalkFinding { kind, name, reason }: WalkFinding| {
+        let json = json!({"aggregate": name, "outcome": kind, "what": reason});
+        (json, format!("{kind} {name}: {reason}"))
+    };
+    let is_to_stdout = file == "-";
+    let Exported { summary, unreadable } = if is_to_stdout {
+        let as_json = out.as_json;
+        let report = |found| {
+            let (json, text) = line(found);
+            eprintln!("daybook: {}", if as_json { json.to_string() } else { text });
+            Ok::<_, io::Error>(())
+        };
+        export(&stack, &options, HistoryTarget::Writer(out.writer()), report).await?
+    } else {
+        let report = |found| {
+            let (json, text) = line(found);
+            out.print(json, text)
+        };
+        export(&stack, &options, HistoryTarget::File(&file), report).await?
+    };
+    let HistorySummary { aggregates, events, incomplete, go_on, .. } = &summary;
+    let rows = if unreadable > 0 { format!(", {unreadable} rows of the index cannot be read") } else { String::new() };
+    let text = format!(
+        "exported {aggregates} aggregates and {events} events; {incomplete} aggregates could not be exported{rows}"
+    );
+    if is_to_stdout {
+        // Standard output has the summary of the file as its last line.
+        let next = go_on.as_ref().map_or(String::new(), |next| format!("; stopped early, {next}"));
+        eprintln!("daybook: {text}{next}");
+    } else {
+        out.print_summary(&text, &summary, go_on.as_deref())?;
+    }
+    Ok(Exit::of(go_on.is_some(), incomplete + unreadable == 0))
+}
+
+pub(super) async fn run_import(options: ImportOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let (publishes, writes) = (options.publishes, options.writes);
     let imported = import(&stack, &options, |key, events, outcome| {
         let (outcome_name, what) = match outcome {
