@@ -38,8 +38,7 @@ use self::process::ProcessCommand;
 use self::projection::ProjectionCommand;
 use self::rebuild::{ClaimsCommand, SnapshotCommand};
 use self::relay::RelayCommand;
-use crate::operator::target::StackArgs;
-use crate::operator::{CommandFuture, Ended, Exit, OnStack, OperatorContext, OperatorError};
+use crate::operator::{CommandFuture, Ended, Exit, OnStack, OperatorContext, OperatorError, StackArgs};
 
 /// Event sourcing on DynamoDB: the local stack, and the operator commands for a deployed or local stack
 #[derive(Debug, Parser)]

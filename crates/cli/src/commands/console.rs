@@ -28,8 +28,7 @@ use futures_util::future::try_join_all;
 use tokio::net::TcpListener;
 
 use crate::commands::console::writes::{RunningCommands, Writes};
-use crate::operator::target::{STACK_HELP, StackArgs};
-use crate::operator::{Ended, Exit, OperatorError, Session};
+use crate::operator::{Ended, Exit, OperatorError, STACK_HELP, Session, StackArgs};
 
 /// How long open requests may continue after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
