@@ -11,9 +11,9 @@
 //! - `console`: the [`Console`] and what it needs: the event store with the aggregate types, the views with the
 //!   projections, which pages the kind of the stack has, and from where they can be used. [`stack`]: everything else that
 //!   the pages get from a stack, over the trait [`StackSource`](stack::StackSource).
-//! - `router`: the pages by path. `guard`: which requests are admitted.
+//! - `guard`: which requests are admitted.
 //! - `paths`: the addresses of the pages, for links. `request`: what a page reads from a request.
-//! - `pages`: one file for each page. `schema_fields`: the form of a command,
+//! - `pages`: the pages by path, one file for each. `schema_fields`: the form of a command,
 //!   from its JSON Schema.
 //! - What the pages share: `frame`, with the files that they load and the page of a request that fails, `time`,
 //!   `json` and `chart`.
@@ -26,11 +26,10 @@ mod json;
 mod pages;
 mod paths;
 mod request;
-mod router;
 mod schema_fields;
 pub mod stack;
 mod time;
 
 pub use console::{Access, Console, StackKind, Views, new_token};
 pub use guard::is_of_this_machine;
-pub use router::router;
+pub use pages::router;
