@@ -15,10 +15,9 @@
 //! - `paths`: the addresses of the pages, for links. `request`: what a page reads from a request.
 //! - `pages`: the pages by path, one file for each. `schema_fields`: the form of a command,
 //!   from its JSON Schema.
-//! - What the pages share: `frame`, with the files that they load and the page of a request that fails, `time`,
-//!   `json` and `chart`.
+//! - What the pages share: `frame`, with the files that they load and the page of a request that fails, `time`
+//!   and `json`.
 
-mod chart;
 mod console;
 mod frame;
 mod guard;

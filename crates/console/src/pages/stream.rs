@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::health::requests;
 use super::{deadlines, projections};
-use crate::chart::requests;
 use crate::console::Console;
 use crate::frame::{Failure, Page, table};
 use crate::request::PageQuery;
