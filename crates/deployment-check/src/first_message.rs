@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::aws_calls::CallError;
-use crate::deployment::Deployment;
-use crate::observer::CANARY;
+use crate::deployment::{CANARY, Deployment};
 
 #[derive(Debug)]
 pub struct FirstMessage {

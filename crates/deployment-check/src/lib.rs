@@ -5,8 +5,8 @@
 //!
 //! In reading order:
 //! - `check`: a check and its result. `checks`: all checks, by subject, and the assumptions that none of them covers.
-//! - `deployment`: the stack that is checked, and what the checks have created. `aws_calls`: calls to AWS as JSON.
-//!   `observer`: a rule and a queue, with which the checks see the messages on the bus.
+//! - `deployment`: the stack that is checked, and what the checks have created, also a rule and a queue, with which they see the
+//!   messages on the bus. `aws_calls`: calls to AWS as JSON.
 //! - `deploy`: what `daybook deploy` does. `first_message`: what it shows then, a command and its message.
 
 mod aws_calls;
@@ -15,7 +15,6 @@ mod checks;
 mod deploy;
 mod deployment;
 mod first_message;
-mod observer;
 
 use std::io;
 use std::time::Duration;

@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 
 use crate::aws_calls::CallError;
 use crate::check::{Check, CheckResult};
-use crate::deployment::Deployment;
-use crate::observer::CHECK_SOURCE;
+use crate::deployment::{CHECK_SOURCE, Deployment};
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
