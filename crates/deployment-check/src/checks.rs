@@ -2,16 +2,15 @@
 //!
 //! The checks stand by subject, in the order in which they run. The alarms come first: the dead-letter check raises one.
 
-mod bus;
 mod delivery;
-mod queue;
+mod messaging;
 mod settings;
 mod table;
 
 use super::check::Check;
 
 pub(super) fn all() -> Vec<Check> {
-    let groups = [settings::checks(), table::checks(), bus::checks(), queue::checks(), delivery::checks()];
+    let groups = [settings::checks(), table::checks(), messaging::checks(), delivery::checks()];
     groups.into_iter().flatten().collect()
 }
 
