@@ -7,14 +7,13 @@
 //! - `check`: a check and its result. `checks`: all checks, by subject, and the assumptions that none of them covers.
 //! - `deployment`: the stack that is checked, and what the checks have created, also a rule and a queue, with which they see the
 //!   messages on the bus. `aws_calls`: calls to AWS as JSON.
-//! - `deploy`: what `daybook deploy` does. `first_message`: what it shows then, a command and its message.
+//! - `deploy`: what `daybook deploy` does, and what it shows then, a command and its message.
 
 mod aws_calls;
 mod check;
 mod checks;
 mod deploy;
 mod deployment;
-mod first_message;
 
 use std::io;
 use std::time::Duration;
@@ -23,9 +22,8 @@ use daybook_operations::{OperatorError, Stack};
 
 pub use self::check::{Check, CheckResult};
 pub use self::checks::NOT_SEEN;
-pub use self::deploy::StackDeployment;
+pub use self::deploy::{FirstMessage, StackDeployment, first_message};
 use self::deployment::Deployment;
-pub use self::first_message::{FirstMessage, first_message};
 
 /// The checks of these names, or all, without those to skip.
 pub fn checks(only: &[String], skip: &[String]) -> Result<Vec<Check>, OperatorError> {
