@@ -8,8 +8,8 @@
 //! - `names`: the names of a project and of what it contains. `source`: where the project gets the crates of Daybook
 //!   from, and what the files of the release contain of both.
 //! - `files`: the texts of the files. A text that the workspace of Daybook uses too is a link to its file there.
-//! - `project_file`: reads and writes the files of a project. `originals`: the files of the release as they were written into
-//!   a project. `merge`: what an upgrade does with one file. `generated`: the files that it replaces. `upgrade`: all files.
+//! - `project_file`: reads and writes the files of a project, and the files of the release as they were written into it.
+//!   `merge`: what an upgrade does with one file. `generated`: the files that it replaces. `upgrade`: all files.
 //! - `write`: creates the folder of a project, or adds files to one.
 
 mod error;
@@ -17,7 +17,6 @@ mod files;
 mod generated;
 mod merge;
 mod names;
-mod originals;
 mod project_file;
 mod source;
 mod upgrade;

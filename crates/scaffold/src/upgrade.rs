@@ -8,8 +8,7 @@ use crate::error::ScaffoldError;
 use crate::files::release_files;
 use crate::generated::replacements;
 use crate::merge::{FileChange, FileUpgrade};
-use crate::originals::{ORIGINALS, Originals};
-use crate::project_file::{check_release, read, write};
+use crate::project_file::{ORIGINALS, Originals, check_release, read, write};
 use crate::source::Parameters;
 
 #[derive(Debug)]

@@ -7,8 +7,7 @@ use crate::error::ScaffoldError;
 use crate::files::{File, own_files, release_files};
 use crate::generated::generated_files;
 use crate::names::{ItemName, ProjectName};
-use crate::originals::{ORIGINALS, Originals};
-use crate::project_file::{read, text, write, write_text};
+use crate::project_file::{ORIGINALS, Originals, read, text, write, write_text};
 use crate::source::{DaybookSource, Parameters};
 
 /// A line in the file with the registrations of a crate.
