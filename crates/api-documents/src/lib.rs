@@ -2,13 +2,12 @@
 //! between two releases that break a consumer. And what follows what, for the page *Model* of the console.
 //!
 //! In reading order:
-//! - `described`: each message type with its schema. `examples`: what the aggregates decide on samples.
-//! - `documents`: the JSON Schema document and the AsyncAPI document.
+//! - `examples`: what the aggregates decide on samples.
+//! - `documents`: the JSON Schema document and the AsyncAPI document, from each message type with its schema.
 //! - `changes`: the differences between two JSON Schema documents, as a consumer sees them.
 //! - `flows`: the messages and the commands that follow each event.
 
 mod changes;
-mod described;
 mod documents;
 mod examples;
 mod flows;
