@@ -3,11 +3,10 @@
 //! Invariant: each writes exactly what can be written by hand instead, and reports an error at the user's line.
 //!
 //! In reading order:
-//! - `commands`, `events`: what the attributes of the two enums write.
+//! - `enums`: what the attributes of the two enums write.
 //! - `implementations`: what is added to the implementation of an aggregate or a projection.
 
-mod commands;
-mod events;
+mod enums;
 mod implementations;
 
 use proc_macro::TokenStream;
@@ -108,7 +107,7 @@ pub fn state(nothing: TokenStream, item: TokenStream) -> TokenStream {
 /// ```
 #[proc_macro_attribute]
 pub fn commands(names: TokenStream, item: TokenStream) -> TokenStream {
-    commands::expand(names.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+    enums::commands(names.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
 /// The events of an aggregate: an enum with the attributes of serde, and `EVENTS`, which has the stored name and version of each. The
@@ -143,5 +142,5 @@ pub fn commands(names: TokenStream, item: TokenStream) -> TokenStream {
 /// be dependencies under these names.
 #[proc_macro_attribute]
 pub fn events(nothing: TokenStream, item: TokenStream) -> TokenStream {
-    events::expand(nothing.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+    enums::events(nothing.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
