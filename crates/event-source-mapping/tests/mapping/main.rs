@@ -1,7 +1,10 @@
 //! The documented behaviour of a mapping, rule by rule.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
 
+mod filter;
+mod properties;
 mod shard;
+mod template;
 
 use std::time::Duration;
 

@@ -1,8 +1,5 @@
 //! Properties that hold for all outcomes of invocations, in any order. [`play`] also asserts in every run that
 //! concurrent batches never share an item and that no record overtakes another record of its item.
-#![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
-
-mod shard;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +9,7 @@ use daybook_event_source_mapping::{
 };
 use proptest::prelude::*;
 
-use shard::{START, failures, number, place, record_of};
+use crate::shard::{START, failures, number, place, record_of};
 
 /// The outcome of one invocation. Indexes are counted within its batch and wrap around.
 #[derive(Clone, Debug)]

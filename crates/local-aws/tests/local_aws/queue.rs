@@ -1,7 +1,5 @@
 //! A queue over HTTP, as a client sees it: received messages are hidden, and deleted messages are not received again.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use daybook_local_aws::clock::{Ahead, LocalClock};

@@ -1,7 +1,5 @@
 //! Rules over HTTP: events that match a rule reach its queue.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use daybook_local_aws::clock::LocalClock;

@@ -1,5 +1,4 @@
 //! Reads the suite's template, and templates with errors.
-#![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
 
 use std::time::Duration;
 
@@ -7,7 +6,7 @@ use daybook_event_source_mapping::template::{Function, Setting, StreamEvent};
 use daybook_event_source_mapping::{MappingSettings, RecordFilter, Template};
 
 fn suite() -> Template {
-    Template::parse(include_str!("../../../template.yaml")).unwrap()
+    Template::parse(include_str!("../../../../template.yaml")).unwrap()
 }
 
 fn known(text: &str) -> Setting {

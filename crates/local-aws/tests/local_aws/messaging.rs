@@ -1,7 +1,5 @@
 //! `PutEvents`, `SendMessage` and injected faults over HTTP, as a client sees them.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use daybook_local_aws::messaging::{Bus, Faults, Server};
 use serde_json::{Value, json};
 

@@ -1,5 +1,4 @@
 //! The rules of `FilterCriteria`, one by one.
-#![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
 
 use daybook_event_source_mapping::RecordFilter;
 use serde_json::{Value, json};

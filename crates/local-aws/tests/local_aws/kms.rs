@@ -1,7 +1,5 @@
 //! `Encrypt` and `Decrypt` over HTTP, as a client sees them.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use daybook_local_aws::clock::LocalClock;
 use daybook_local_aws::messaging::{Bus, Faults, Server};
 use daybook_local_aws::state::StackState;

@@ -1,7 +1,5 @@
 //! Parts of the entries of the bus, in memory and in a file.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::ops::Range;
 use std::path::Path;
 
