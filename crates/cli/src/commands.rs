@@ -23,7 +23,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use daybook_local_stack::{DevError, Project};
-use daybook_operations::derived::Derived;
 use daybook_operations::forget::ForgetOptions;
 use daybook_operations::import::ImportOptions;
 use daybook_operations::republish::RepublishOptions;
@@ -160,30 +159,14 @@ impl OperatorCommand {
                 context.run(&stack, false, async |session| console::run(args, session).await).await
             }),
             Self::Verify(command) => command.run(context, verify::run),
-            Self::Claims(ClaimsCommand::Rebuild(command)) => {
-                command.run(context, async |args, on| rebuild::correct(Derived::Claims(&[]), args, on).await)
-            }
-            Self::Deadlines(DeadlinesCommand::List(command)) => command.run(context, deadlines::list),
-            Self::Deadlines(DeadlinesCommand::Retry(command)) => {
-                command.run(context, async |args, on| deadlines::mark_all(args, false, on).await)
-            }
-            Self::Deadlines(DeadlinesCommand::Drop(command)) => {
-                command.run(context, async |args, on| deadlines::mark_all(args, true, on).await)
-            }
-            Self::Deadlines(DeadlinesCommand::Rebuild(command)) => command
-                .run(context, async |args, on| rebuild::correct(Derived::Deadlines { sends: true }, args, on).await),
-            Self::Dlq(DlqCommand::List(command)) => command.run(context, dlq::list),
-            Self::Dlq(DlqCommand::Show(command)) => command.run(context, dlq::show),
-            Self::Dlq(DlqCommand::Stats(command)) => command.run(context, dlq::stats),
-            Self::Dlq(DlqCommand::Export(command)) => command.run(context, dlq::export),
-            Self::Dlq(DlqCommand::Redrive(command)) => command.run(context, dlq::redrive),
-            Self::Dlq(DlqCommand::Delete(command)) => command.run(context, dlq::delete),
-            Self::Discarded(DiscardedCommand::List(command)) => command.run(context, discarded::list),
-            Self::Discarded(DiscardedCommand::Redrive(command)) => command.run(context, discarded::redrive),
-            Self::Relay(RelayCommand::Status(command)) => command.run_on_named(context, relay::status),
+            Self::Claims(command) => command.run(context),
+            Self::Deadlines(command) => command.run(context),
+            Self::Dlq(command) => command.run(context),
+            Self::Discarded(command) => command.run(context),
+            Self::Relay(command) => command.run(context),
             Self::Republish(command) => command.run(context, restore::run_republish),
             Self::Restore(command) => command.run_on_named(context, restore::run_restore),
-            Self::Snapshot(SnapshotCommand::Rebuild(command)) => command.run(context, rebuild::snapshots),
+            Self::Snapshot(command) => command.run(context),
             Self::Load(command) => command.run_on_named(context, load::run),
             Self::Deploy(args) => Box::pin(async move {
                 context.run(&StackArgs::default(), false, async |session| deployment::deploy(args, session).await).await
@@ -192,15 +175,8 @@ impl OperatorCommand {
             Self::Export(command) => command.run(context, history::run_export),
             Self::Import(command) => command.run(context, history::run_import),
             Self::Forget(command) => command.run(context, forget::run),
-            Self::Projection(ProjectionCommand::Rebuild(command)) => command.run(context, projection::run_rebuild),
-            Self::Projection(ProjectionCommand::Status(command)) => command.run(context, projection::status),
-            Self::Projection(ProjectionCommand::Switch(command)) => command.run(context, projection::switch),
-            Self::Projection(ProjectionCommand::Drop(command)) => command.run(context, projection::drop_version),
-            Self::Projection(ProjectionCommand::Suspended(command)) => command.run(context, projection::suspended),
-            Self::Projection(ProjectionCommand::Resume(command)) => command.run(context, projection::resume),
-            Self::Process(ProcessCommand::Suspended(command)) => command.run(context, process::list),
-            Self::Process(ProcessCommand::Resume(command)) => command.run(context, process::resume_all),
-            Self::Process(ProcessCommand::CatchUp(command)) => command.run(context, process::send_all),
+            Self::Projection(command) => command.run(context),
+            Self::Process(command) => command.run(context),
         };
         command.await
     }

@@ -6,13 +6,14 @@ use std::io;
 use clap::{Args, Subcommand};
 use daybook_event_store::{StoredDeadline, UnreadableRow};
 use daybook_operations::deadlines::{MarkCounts, MarkOptions, Marked, RowSelection, find, mark};
+use daybook_operations::derived::Derived;
 use daybook_table::keys::partition_name;
 use daybook_table::{DeadlineItem, DeadlineState};
 use serde_json::{Value, json};
 
-use super::rebuild::RebuildArgs;
+use super::rebuild::{self, RebuildArgs};
 use crate::operator::output::Output;
-use crate::operator::{Ended, OnStack, Session};
+use crate::operator::{CommandFuture, Ended, OnStack, OperatorContext, Session};
 
 /// List deadlines and the dispatches of processes, retry failed ones or drop them, and correct those of a type.
 ///
@@ -37,6 +38,18 @@ pub enum DeadlinesCommand {
     Rebuild(OnStack<RebuildArgs>),
 }
 
+impl DeadlinesCommand {
+    pub(super) fn run(self, context: &mut OperatorContext) -> CommandFuture<'_> {
+        match self {
+            Self::List(command) => command.run(context, list),
+            Self::Retry(command) => command.run(context, async |args, on| mark_all(args, false, on).await),
+            Self::Drop(command) => command.run(context, async |args, on| mark_all(args, true, on).await),
+            Self::Rebuild(command) => command
+                .run(context, async |args, on| rebuild::correct(Derived::Deadlines { sends: true }, args, on).await),
+        }
+    }
+}
+
 /// List the pending deadlines and dispatches, the earliest ones first, one per line.
 ///
 /// A line contains the state, the aggregate, the name and the time: when a deadline is due, or since when a dispatch is. That of a
@@ -51,7 +64,7 @@ pub struct DeadlinesListArgs {
     failed: bool,
 }
 
-pub(super) async fn list(
+async fn list(
     DeadlinesListArgs { selection, failed }: DeadlinesListArgs,
     Session { stack, mut out }: Session<'_>,
 ) -> Ended {
@@ -66,7 +79,7 @@ pub(super) async fn list(
     out.finish(&text, &json!({"deadlines": listed, "unreadable": unreadable, "more": more}), None, unreadable == 0)
 }
 
-pub(super) async fn mark_all(options: MarkOptions, drops: bool, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn mark_all(options: MarkOptions, drops: bool, Session { stack, mut out }: Session<'_>) -> Ended {
     let words = if drops { ["would-drop", "dropped", "drops"] } else { ["would-retry", "retried", "retries"] };
     let marked = mark(&stack, &options, drops, |deadline, marked| {
         let (json, text) = described(deadline);

@@ -4,7 +4,7 @@ use clap::Subcommand;
 use daybook_operations::discarded::{self, DiscardedCounts, DiscardedOptions, Redriving};
 use serde_json::json;
 
-use crate::operator::{Ended, NoArgs, OnStack, Session};
+use crate::operator::{CommandFuture, Ended, NoArgs, OnStack, OperatorContext, Session};
 
 /// Read the records that an event source mapping discarded to the bucket, and send their messages.
 #[derive(Clone, Debug, Subcommand)]
@@ -18,7 +18,16 @@ pub enum DiscardedCommand {
     Redrive(OnStack<DiscardedOptions>),
 }
 
-pub(super) async fn list(_: NoArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+impl DiscardedCommand {
+    pub(super) fn run(self, context: &mut OperatorContext) -> CommandFuture<'_> {
+        match self {
+            Self::List(command) => command.run(context, list),
+            Self::Redrive(command) => command.run(context, redrive),
+        }
+    }
+}
+
+async fn list(_: NoArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let (mut listed, mut messages, mut unreadable) = (0, 0, 0);
     let read = discarded::list(&stack, |object| {
         listed += 1;
@@ -32,7 +41,7 @@ pub(super) async fn list(_: NoArgs, Session { stack, mut out }: Session<'_>) -> 
     out.finish(&text, &summary, stack.how_to_go_on(), unreadable == 0)
 }
 
-pub(super) async fn redrive(options: DiscardedOptions, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn redrive(options: DiscardedOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let redriven = discarded::redrive(&stack, &options, |object, found| {
         let (outcome, why) = match found {
             Redriving::Message(message, outcome) => {

@@ -13,7 +13,7 @@ use daybook_operations::stack::DEAD_LETTERS;
 use jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 
-use crate::operator::{Ended, Exit, OnStack, OperatorError, Session};
+use crate::operator::{CommandFuture, Ended, Exit, OnStack, OperatorContext, OperatorError, Session};
 
 /// Read the messages that the relay could not send, send them again, or delete them.
 ///
@@ -33,6 +33,19 @@ pub enum DlqCommand {
     Export(OnStack<DlqExportArgs>),
     Redrive(OnStack<RedriveOptions>),
     Delete(OnStack<DlqDeleteArgs>),
+}
+
+impl DlqCommand {
+    pub(super) fn run(self, context: &mut OperatorContext) -> CommandFuture<'_> {
+        match self {
+            Self::List(command) => command.run(context, list),
+            Self::Show(command) => command.run(context, show),
+            Self::Stats(command) => command.run(context, stats),
+            Self::Export(command) => command.run(context, export),
+            Self::Redrive(command) => command.run(context, redrive),
+            Self::Delete(command) => command.run(context, delete),
+        }
+    }
 }
 
 /// List the messages of the dead-letter queue, one per line, by aggregate and number.
@@ -92,7 +105,7 @@ pub struct DlqDeleteArgs {
     yes: bool,
 }
 
-pub(super) async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn list(args: DlqListArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let reading = dead_letters::read(&stack, &args.filter, args.limit, |_| Ok(())).await?;
     let (messages, seen, before, not_seen) = (reading.messages, reading.seen, reading.before, reading.not_seen);
     messages.iter().try_for_each(|message| out.print(message.json(), message.to_string()))?;
@@ -112,7 +125,7 @@ pub(super) async fn list(args: DlqListArgs, Session { stack, mut out }: Session<
     out.finish(&text, &summary, stack.how_to_go_on(), !not_seen.any())
 }
 
-pub(super) async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn show(args: DlqShowArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ids = args.id.iter().cloned().collect();
     let filter = MessageFilter { ids, unreadable: args.unreadable, ..MessageFilter::default() };
     let mut found = 0;
@@ -150,7 +163,7 @@ const AGES: [(i64, &str); 4] = [(1, "under-1h"), (24, "1h-to-1d"), (7 * 24, "1d-
 /// The value of a message that contains no outbox message.
 const UNSENDABLE: &str = "unsendable";
 
-pub(super) async fn stats(filter: MessageFilter, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn stats(filter: MessageFilter, Session { stack, mut out }: Session<'_>) -> Ended {
     let reading = dead_letters::read(&stack, &filter, None, |_| Ok(())).await?;
     let (selected, seen, not_seen, now) = (&reading.messages, reading.seen, reading.not_seen, Timestamp::now());
     let mut counts: BTreeMap<(usize, &str), usize> = BTreeMap::new();
@@ -182,7 +195,7 @@ fn values(message: &DeadLetterMessage, now: Timestamp) -> [&str; 4] {
     }
 }
 
-pub(super) async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn export(args: DlqExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let path = args.file.display();
     let failed = |source| OperatorError::File { doing: format!("cannot write the file {path}"), source };
     // A wrong setting creates no file.
@@ -209,7 +222,7 @@ pub(super) async fn export(args: DlqExportArgs, Session { stack, mut out }: Sess
     out.finish(&text, &summary, next, !not_seen.any())
 }
 
-pub(super) async fn redrive(options: RedriveOptions, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn redrive(options: RedriveOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let redriven = dead_letters::redrive(&stack, &options, |message, outcome| {
         let text = message.content.as_ref().map_or_else(|_| message.to_string(), |content| content.label.to_string());
         out.print_message(outcome, message.json(), &text)
@@ -231,7 +244,7 @@ pub(super) async fn redrive(options: RedriveOptions, Session { stack, mut out }:
     failure.map_or(Ok(exit), Err)
 }
 
-pub(super) async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn delete(args: DlqDeleteArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let DlqDeleteArgs { mut ids, mut filter, yes } = args;
     filter.ids.append(&mut ids);
     let deletion = dead_letters::delete(&stack, &filter, yes, |message, outcome| {

@@ -7,7 +7,7 @@ use daybook_operations::processes::{CatchUpCounts, CatchUpOptions, ResumeOptions
 use serde_json::{Value, json};
 
 use super::deadlines::{finish, more_text, outcome, print_unreadable};
-use crate::operator::{Ended, OnStack, Session};
+use crate::operator::{CommandFuture, Ended, OnStack, OperatorContext, Session};
 
 /// List the aggregates whose events processes cannot handle, and resume them; send those whose events they did not get.
 ///
@@ -31,7 +31,17 @@ pub enum ProcessCommand {
     CatchUp(OnStack<CatchUpOptions>),
 }
 
-pub(super) async fn list(selection: RowSelection, Session { stack, mut out }: Session<'_>) -> Ended {
+impl ProcessCommand {
+    pub(super) fn run(self, context: &mut OperatorContext) -> CommandFuture<'_> {
+        match self {
+            Self::Suspended(command) => command.run(context, list),
+            Self::Resume(command) => command.run(context, resume_all),
+            Self::CatchUp(command) => command.run(context, send_all),
+        }
+    }
+}
+
+async fn list(selection: RowSelection, Session { stack, mut out }: Session<'_>) -> Ended {
     let found = suspended(&stack, &selection).await?;
     for position in &found.positions {
         let (json, text) = described(position);
@@ -44,7 +54,7 @@ pub(super) async fn list(selection: RowSelection, Session { stack, mut out }: Se
     out.finish(&text, &counts, None, listed + unreadable == 0)
 }
 
-pub(super) async fn resume_all(options: ResumeOptions, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn resume_all(options: ResumeOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let words = if options.skip { ["would-skip", "skipped", "skips"] } else { ["would-resume", "resumed", "resumes"] };
     let resuming = resume(&stack, &options, |position, marked| {
         let (json, text) = described(position);
@@ -54,7 +64,7 @@ pub(super) async fn resume_all(options: ResumeOptions, Session { stack, mut out 
     finish(words, ["suspended", "positions"], &counts, Session { stack, out })
 }
 
-pub(super) async fn send_all(options: CatchUpOptions, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn send_all(options: CatchUpOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let outcome = if options.sends { "sent" } else { "would-send" };
     let caught_up = catch_up(&stack, &options, |aggregate, events| match events {
         Ok(events) => {

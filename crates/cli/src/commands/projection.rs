@@ -12,7 +12,7 @@ use daybook_view_store::View;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::operator::{Ended, Exit, NoArgs, OnStack, Session};
+use crate::operator::{CommandFuture, Ended, Exit, NoArgs, OnStack, OperatorContext, Session};
 
 /// Fill a view, switch its readers to another version, and resume suspended aggregates.
 ///
@@ -30,6 +30,19 @@ pub enum ProjectionCommand {
     /// Reads the whole views table. The exit status is 1 if there are any.
     Suspended(OnStack<NoArgs>),
     Resume(OnStack<ProjectionResumeArgs>),
+}
+
+impl ProjectionCommand {
+    pub(super) fn run(self, context: &mut OperatorContext) -> CommandFuture<'_> {
+        match self {
+            Self::Rebuild(command) => command.run(context, run_rebuild),
+            Self::Status(command) => command.run(context, status),
+            Self::Switch(command) => command.run(context, switch),
+            Self::Drop(command) => command.run(context, drop_version),
+            Self::Suspended(command) => command.run(context, suspended),
+            Self::Resume(command) => command.run(context, resume),
+        }
+    }
 }
 
 /// Print the versions of each projection: which one readers get, which are filled, and how far a rebuild is.
@@ -95,7 +108,7 @@ pub struct ProjectionResumeArgs {
     aggregates: Vec<AggregateName>,
 }
 
-pub(super) async fn run_rebuild(options: RebuildOptions, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn run_rebuild(options: RebuildOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let rebuilt = rebuild(&stack, &options, |view, found| {
         let WalkFinding { kind, name, reason } = found;
         let json = json!({
@@ -129,7 +142,7 @@ pub(super) async fn run_rebuild(options: RebuildOptions, Session { stack, mut ou
     })
 }
 
-pub(super) async fn status(args: ProjectionStatusArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn status(args: ProjectionStatusArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let (versions, waiting) = projections::status(&stack, &args.names).await?;
     for status in &versions {
         let (json, text) = version_line(status);
@@ -176,7 +189,7 @@ fn version_line(status: &VersionStatus) -> (Value, String) {
     (json, text)
 }
 
-pub(super) async fn switch(args: ProjectionSwitchArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn switch(args: ProjectionSwitchArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ProjectionSwitchArgs { name, version, force } = args;
     let summary = |from: u32, read: u32| json!({ "projection": name, "from": from, "read": read });
     match projections::switch(&stack, &name, version, force).await? {
@@ -197,7 +210,7 @@ pub(super) async fn switch(args: ProjectionSwitchArgs, Session { stack, mut out 
     }
 }
 
-pub(super) async fn drop_version(args: ProjectionDropArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn drop_version(args: ProjectionDropArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ProjectionDropArgs { name, version, yes, rate } = args;
     let view = View::new(name, version);
     let summary = |items: u64| json!({ "dryRun": !yes, "items": items });
@@ -218,7 +231,7 @@ pub(super) async fn drop_version(args: ProjectionDropArgs, Session { stack, mut 
     out.finish(&text, &summary(items), next, true)
 }
 
-pub(super) async fn suspended(_: NoArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn suspended(_: NoArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let suspended = projections::suspended(&stack).await?;
     for found in &suspended {
         let (view, aggregate, seq_num, reason) = (&found.view, &found.aggregate, found.seq_num, &found.reason);
@@ -232,7 +245,7 @@ pub(super) async fn suspended(_: NoArgs, Session { stack, mut out }: Session<'_>
     out.finish(&format!("{count} aggregates are suspended"), &json!({ "suspended": count }), None, count == 0)
 }
 
-pub(super) async fn resume(args: ProjectionResumeArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn resume(args: ProjectionResumeArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let mut resumed = 0_u64;
     let resuming = projections::resume(&stack, &args.aggregates, |view, aggregate| {
         resumed += 1;

@@ -9,12 +9,19 @@ use daybook_operations::snapshot::{SnapshotCounts, SnapshotResult, rebuild_snaps
 use daybook_operations::walk::{WalkOptions, Walked};
 use serde_json::json;
 
-use crate::operator::{Ended, OnStack, Session};
+use crate::operator::{CommandFuture, Ended, OnStack, OperatorContext, Session};
 
 /// Take snapshots ahead of time.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SnapshotCommand {
     Rebuild(OnStack<SnapshotRebuildArgs>),
+}
+
+impl SnapshotCommand {
+    pub(super) fn run(self, context: &mut OperatorContext) -> CommandFuture<'_> {
+        let Self::Rebuild(command) = self;
+        command.run(context, snapshots)
+    }
 }
 
 /// Take a snapshot of each aggregate whose snapshot is of another STATE_VERSION, far behind, or missing.
@@ -45,7 +52,7 @@ pub struct SnapshotRebuildArgs {
     force: bool,
 }
 
-pub(super) async fn snapshots(args: SnapshotRebuildArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+async fn snapshots(args: SnapshotRebuildArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let options = args.walk.of(args.aggregates);
     let rebuilt = rebuild_snapshots(&stack, &options, args.min_events, args.force, |aggregate, result| {
         let (outcome, what) = match result {
@@ -78,6 +85,13 @@ pub enum ClaimsCommand {
     /// not have any more, takes those that nobody has, and reports each claim that two aggregates should have: the one that has it
     /// keeps it. It is safe beside writers, and can be repeated.
     Rebuild(OnStack<RebuildArgs>),
+}
+
+impl ClaimsCommand {
+    pub(super) fn run(self, context: &mut OperatorContext) -> CommandFuture<'_> {
+        let Self::Rebuild(command) = self;
+        command.run(context, async |args, on| correct(Derived::Claims(&[]), args, on).await)
+    }
 }
 
 #[derive(Clone, Debug, Args)]

@@ -5,7 +5,7 @@ use daybook_console::stack::{IteratorAge, Relay, RelayMapping};
 use daybook_operations::health::{LATE, LoggedMessage, relay, waiting_messages};
 use serde_json::json;
 
-use crate::operator::{Ended, NoArgs, OnStack, Session};
+use crate::operator::{CommandFuture, Ended, NoArgs, OnStack, OperatorContext, Session};
 
 /// Print the state of the relay and of its event source mapping.
 #[derive(Clone, Debug, Subcommand)]
@@ -19,7 +19,14 @@ pub enum RelayCommand {
     Status(OnStack<NoArgs>),
 }
 
-pub(super) async fn status(_: NoArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+impl RelayCommand {
+    pub(super) fn run(self, context: &mut OperatorContext) -> CommandFuture<'_> {
+        let Self::Status(command) = self;
+        command.run_on_named(context, status)
+    }
+}
+
+async fn status(_: NoArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let Relay { mappings, age } = relay(&stack).await?;
     let waiting = waiting_messages(&stack).await?;
     let mut not_working = 0;
