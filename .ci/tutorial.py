@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Follows a page as its reader does: `tutorial.py PAGE DAYBOOK` writes each file that the page shows, applies each diff, runs each
 command of a `console` block, and compares what it prints with the page, where `…` stands for any text. The binary DAYBOOK creates
-the project in the current folder, with the versions of this workspace's dependencies. A local stack runs on free ports, and what it
+the project in the current folder, with the versions of this workspace's dependencies, and with the features that `new-project` gives
+to the project `shop` beside it. A local stack runs on free ports, and what it
 prints is not compared.
 """
 
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,6 +126,7 @@ class Reader:
                     self.command(command, printed)
                     if command.startswith("cd "):
                         self.folder = self.folder / self.here(command)[3:]
+                        shutil.copytree("shop/app/same-features", self.folder / "app/same-features")
 
 
 if __name__ == "__main__":
