@@ -13,13 +13,6 @@ use tokio::time::Instant;
 use crate::backoff::Backoff;
 use crate::error::StoreError;
 
-const MAX_KEYS: usize = 100;
-const CONCURRENCY: usize = 8;
-/// The time in which calls for the same keys must return an item: DynamoDB may leave keys for another call.
-pub const PATIENCE: Duration = Duration::from_secs(5);
-/// The cause of the error after that.
-pub const LEFT: &str = "DynamoDB left keys unprocessed again and again";
-
 pub type Item = HashMap<String, AttributeValue>;
 
 pub fn row_key(pk: String, sk: String) -> Item {
@@ -42,6 +35,18 @@ pub fn event_item(item: Item) -> Result<EventItem, StoreError> {
     serde_dynamo::from_item(item).map_err(|error| StoreError::corrupt(keys, error))
 }
 
+/// Maximum keys of a call that reads a batch.
+const MAX_BATCH: usize = 100;
+
+/// The calls that are made at a time.
+const CONCURRENCY: usize = 8;
+
+/// The time in which calls for the same batch must make progress: DynamoDB may leave a part of it for another call.
+pub const BATCH_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The cause of the error after that.
+pub const BATCH_LEFT: &str = "DynamoDB left keys unprocessed again and again";
+
 /// The items with these keys that exist, in any order, strongly consistent: all their attributes, or those of `projection`.
 /// The keys must differ. `doing` is the purpose of the calls, for errors.
 pub async fn batch_get(
@@ -52,7 +57,7 @@ pub async fn batch_get(
 ) -> Result<Vec<Item>, StoreError> {
     let read = async |mut keys: Vec<Item>| {
         let mut items = Vec::with_capacity(keys.len());
-        let mut pauses = Backoff::until(Instant::now() + PATIENCE);
+        let mut pauses = Backoff::until(Instant::now() + BATCH_PATIENCE);
         loop {
             let request = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(true);
             let request = request.set_projection_expression(projection.clone()).build().expect("the keys are set");
@@ -61,7 +66,7 @@ pub async fn batch_get(
             let output = output.map_err(|error| StoreError::of_call(doing, error))?;
             let found = output.responses.and_then(|mut tables| tables.remove(table)).unwrap_or_default();
             if !found.is_empty() {
-                pauses = Backoff::until(Instant::now() + PATIENCE);
+                pauses = Backoff::until(Instant::now() + BATCH_PATIENCE);
             }
             items.extend(found);
             let left = output.unprocessed_keys.and_then(|mut tables| tables.remove(table));
@@ -69,10 +74,10 @@ pub async fn batch_get(
             if keys.is_empty() {
                 break;
             }
-            pauses.wait_or_fail(doing, LEFT).await?;
+            pauses.wait_or_fail(doing, BATCH_LEFT).await?;
         }
         Ok::<_, StoreError>(items)
     };
-    let chunks: Vec<_> = keys.chunks(MAX_KEYS).map(|keys| read(keys.to_vec())).collect();
+    let chunks: Vec<_> = keys.chunks(MAX_BATCH).map(|keys| read(keys.to_vec())).collect();
     stream::iter(chunks).buffer_unordered(CONCURRENCY).try_concat().await
 }

@@ -58,7 +58,7 @@ pub mod internal {
     pub use crate::backoff::Backoff;
     pub use crate::checksum::{is_valid as is_valid_checksum, seal as seal_with_checksum};
     pub use crate::error::if_condition_holds;
-    pub use crate::item::{Item, LEFT, PATIENCE, batch_get, event_item, number, row_key, text};
+    pub use crate::item::{BATCH_LEFT, BATCH_PATIENCE, Item, batch_get, event_item, number, row_key, text};
     pub use crate::packing::unpack;
     pub use crate::page::Slice;
 }

@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, DeleteRequest, Put, ReturnConsumedCapacity, TransactWriteItem, Update, WriteRequest,
 };
 use daybook_event_store::StoreError;
-use daybook_event_store::internal::{Backoff, Item, LEFT, PATIENCE, if_condition_holds, row_key};
+use daybook_event_store::internal::{BATCH_LEFT, BATCH_PATIENCE, Backoff, Item, if_condition_holds, row_key};
 use daybook_table::attributes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -226,7 +226,7 @@ impl ViewStore {
                 WriteRequest::builder().delete_request(delete).build()
             };
             let mut requests: Vec<_> = keys.iter().map(deletion).collect();
-            let mut pauses = Backoff::until(Instant::now() + PATIENCE);
+            let mut pauses = Backoff::until(Instant::now() + BATCH_PATIENCE);
             loop {
                 let output = self.client.batch_write_item().request_items(&self.table_name, requests).send().await;
                 let output = output.map_err(|error| StoreError::of_call(DOING, error))?;
@@ -235,7 +235,7 @@ impl ViewStore {
                 if requests.is_empty() {
                     break;
                 }
-                pauses.wait_or_fail(DOING, LEFT).await?;
+                pauses.wait_or_fail(DOING, BATCH_LEFT).await?;
             }
         }
         Ok(())
