@@ -31,6 +31,9 @@ use crate::limits::TooLarge;
 use crate::settle::CALL_TIMEOUT;
 use crate::subject_keys::Sealing;
 
+/// The field of a span for the write units of its last append.
+const WRITE_UNITS: &str = "daybook.write_units";
+
 /// The call of an append after one version. It owns what it needs, so that several requests can wait for it.
 #[derive(Clone, Debug)]
 pub(crate) struct AppendCall {
@@ -80,9 +83,6 @@ pub enum AppendError {
     #[error(transparent)]
     Store(#[from] StoreError),
 }
-
-/// The field of a span for the write units of its last append.
-const WRITE_UNITS: &str = "daybook.write_units";
 
 impl AppendCall {
     /// Sends the transaction once: another attempt is another decision, with its own time.

@@ -29,22 +29,6 @@ impl Loaded {
     }
 }
 
-/// A moment by the monotonic clock, which may stand still while Lambda has frozen the process, and by the wall clock, which may be
-/// moved.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment(Instant, SystemTime);
-
-impl Moment {
-    pub(crate) fn now() -> Self {
-        Self(Instant::now(), SystemTime::now())
-    }
-
-    /// Whether it is at most this long ago by both clocks.
-    pub(crate) fn is_within(&self, limit: Duration) -> bool {
-        self.0.elapsed() <= limit && self.1.elapsed().is_ok_and(|elapsed| elapsed <= limit)
-    }
-}
-
 /// A cache that drops the least recently used states first. A state larger than an eighth of the maximum is not
 /// cached, so that one state never displaces all others.
 pub struct Cache(Mutex<CachedStates>);
@@ -119,4 +103,20 @@ impl fmt::Debug for Cache {
 
 fn weight(key: &AggregateKey, loaded: &Loaded) -> usize {
     key.aggregate_type.len() + key.id.len() + loaded.state.text().len() + loaded.folded.history_bytes()
+}
+
+/// A moment by the monotonic clock, which may stand still while Lambda has frozen the process, and by the wall clock, which may be
+/// moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment(Instant, SystemTime);
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self(Instant::now(), SystemTime::now())
+    }
+
+    /// Whether it is at most this long ago by both clocks.
+    pub(crate) fn is_within(&self, limit: Duration) -> bool {
+        self.0.elapsed() <= limit && self.1.elapsed().is_ok_and(|elapsed| elapsed <= limit)
+    }
 }
