@@ -7,7 +7,7 @@
 //!   release may still need it, for as long as a release may be rolled back.
 //!
 //! A snapshot is put where there is none, over an older one of its own state version, and, after a check of the existing one, over
-//! one that this release cannot use. `stored`: the stored form of a state, and the state that a fold starts from.
+//! one that this release cannot use. `stored`: which snapshot a fold starts from, and the form of a stored one.
 
 mod stored;
 

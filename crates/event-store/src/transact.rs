@@ -8,7 +8,7 @@
 //!
 //! Here is the way to each attempt: the turn, the pause, and the state to decide on. In reading order: `decide`: the caller's
 //! part, the options and the results; `attempt`: a decision with its append, and what follows on it; `others`: the other
-//! aggregates that the decision involves; `decision`: a decision that is ready to be appended; `resolution`: the result of a
+//! aggregates that the decision involves; `decision`: a decision until its append has an outcome; `resolution`: the result of a
 //! transaction whose append is in doubt, or whose request was executed before.
 
 mod attempt;

@@ -1,4 +1,4 @@
-//! The state that a fold starts from, and the stored form of a state in a snapshot.
+//! Stored snapshots: which of them a fold starts from, and the form in which each contains a state.
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;

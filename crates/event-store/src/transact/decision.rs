@@ -1,4 +1,4 @@
-//! A decision that is ready to be appended, and those whose append has an unknown outcome.
+//! A decision on its way to the table: drafted, ready to be appended and, while the outcome of its append is unknown, in doubt.
 
 use std::collections::BTreeSet;
 

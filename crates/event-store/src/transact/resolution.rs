@@ -8,8 +8,7 @@ use tokio::time::{Instant, timeout_at};
 use ulid::Ulid;
 
 use super::Transaction;
-use super::decide::Decide;
-use super::decide::{End, TransactError, TransactOptions, Transacted};
+use super::decide::{Decide, End, TransactError, TransactOptions, Transacted};
 use crate::append::FirstEvent;
 use crate::backoff::Backoff;
 use crate::error::StoreError;
