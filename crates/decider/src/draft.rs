@@ -1,5 +1,5 @@
-//! A decision in progress: its events are numbered and folded into the typed state of the aggregate, and their messages
-//! built, one after the other.
+//! A decision in progress, on the typed state of the aggregate: its events are numbered and folded into that state, and their
+//! messages built, one after the other.
 
 use std::sync::Arc;
 

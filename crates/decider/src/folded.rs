@@ -12,24 +12,6 @@ use ulid::Ulid;
 use crate::json::Json;
 use crate::record::{FIRST_EPOCH, RecordedEvent};
 
-/// A command as the caller sends it.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CommandRequest {
-    /// Its name.
-    pub command: String,
-    /// Its data; `{}` when left out.
-    #[serde(default = "Json::empty_object")]
-    pub data: Json,
-}
-
-impl CommandRequest {
-    /// The command of an enum with `#[serde(tag = "command", content = "data")]`.
-    pub(crate) fn of(command: &impl Serialize) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(&serde_json::to_string(command)?)
-    }
-}
-
 /// An aggregate at some version. Cheap to clone.
 #[derive(Clone)]
 pub struct Folded {
@@ -129,5 +111,23 @@ impl LastEvent {
 impl From<&RecordedEvent> for LastEvent {
     fn from(event: &RecordedEvent) -> Self {
         Self { event_id: event.event_id, occurred_at: event.occurred_at, message_epoch: event.message_epoch }
+    }
+}
+
+/// A command as the caller sends it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CommandRequest {
+    /// Its name.
+    pub command: String,
+    /// Its data; `{}` when left out.
+    #[serde(default = "Json::empty_object")]
+    pub data: Json,
+}
+
+impl CommandRequest {
+    /// The command of an enum with `#[serde(tag = "command", content = "data")]`.
+    pub(crate) fn of(command: &impl Serialize) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(&serde_json::to_string(command)?)
     }
 }

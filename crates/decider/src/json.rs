@@ -80,7 +80,6 @@ impl fmt::Debug for Json {
 
 /// Serde enums whose variants have a name and content, `{"<tag>": name, "<content>": data}`, split and joined as text.
 pub(crate) mod tagged {
-    use super::strict::explain;
     use super::{Deserialize, DeserializeOwned, Json, RawValue, Serialize, strict};
 
     /// The form of event and message enums.
@@ -100,7 +99,7 @@ pub(crate) mod tagged {
     /// Joins an event from its stored name and data.
     pub(crate) fn join_event<T: DeserializeOwned>(name: &str, data: &Json) -> Result<T, String> {
         join("type", name, data, |text| {
-            serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text)).map_err(explain)
+            serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text)).map_err(strict::explain)
         })
     }
 

@@ -22,7 +22,7 @@
 //! - [`registry`]: the registration of aggregates by hand, and its checks. `variant_names`: the names of an aggregate's
 //!   commands and events, for these checks.
 //! - `sample`: values that fit a schema. [`given`]: given/when/then for the tests beside an aggregate.
-//! - [`json`]: JSON text exactly as it was written. `strict` reads JSON that callers sent, and describes what is wrong with it.
+//! - [`json`]: JSON text exactly as it was written. `strict` reads JSON that callers sent.
 
 #![warn(missing_docs)]
 

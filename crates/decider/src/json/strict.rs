@@ -1,5 +1,4 @@
-//! Strict reading of JSON that a caller sent: a struct is read from an object only. And serde's errors about JSON that does not fit,
-//! in terms of JSON instead of Rust.
+//! Reading of JSON that a caller sent: strictly, and with errors in terms of JSON instead of Rust.
 //!
 //! `serde_json` also reads a struct from an array of its fields, in their order in the source. No API document
 //! describes that, and a field that is added or moved would change what such an array means. So a struct, at any
@@ -14,7 +13,7 @@ use serde::Deserializer;
 use serde::de::{DeserializeOwned, DeserializeSeed, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
 
 /// Reads text as a `T`. The error is a text for the caller: what does not fit, and where.
-pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_path_to_error::deserialize(Strict(&mut serde_json::Deserializer::from_str(text))).map_err(explain)
 }
 
@@ -192,9 +191,9 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Strict<A> {
     }
 }
 
-/// Describes what is wrong and where. It names a path into the data instead of a column of the text, and no Rust
-/// types.
-pub(crate) fn explain(error: serde_path_to_error::Error<serde_json::Error>) -> String {
+/// Describes what is wrong and where, also for stored events. It names a path into the data instead of a column of the
+/// text, and no Rust types.
+pub(super) fn explain(error: serde_path_to_error::Error<serde_json::Error>) -> String {
     let path = error.path().to_string();
     let reason = error.into_inner().to_string();
     let reason = in_json_terms(reason.rsplit_once(" at line ").map_or(reason.as_str(), |(reason, _)| reason));
