@@ -89,20 +89,20 @@ fn below(base_path: &str, routes: Router) -> Router {
     }
     let (base, of_responses) = (Arc::<str>::from(base_path), Arc::<str>::from(base_path));
     let stripped = move |mut request: Request| {
-        if let Some(uri) = without(&base, request.uri()) {
+        if let Some(uri) = without_base_path(&base, request.uri()) {
             *request.uri_mut() = uri;
         }
         request
     };
     let prefixed = move |mut response: Response| {
-        prefix(response.headers_mut(), &of_responses);
+        add_base_path(&of_responses, response.headers_mut());
         response
     };
     Router::new().fallback_service(routes.map_request(stripped).map_response(prefixed))
 }
 
 /// The URI without the base path, if it begins with it.
-fn without(base_path: &str, uri: &Uri) -> Option<Uri> {
+fn without_base_path(base_path: &str, uri: &Uri) -> Option<Uri> {
     let rest = uri.path().strip_prefix(base_path).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let path = PathAndQuery::try_from(format!("/{}{query}", rest.trim_start_matches('/'))).ok()?;
@@ -112,7 +112,7 @@ fn without(base_path: &str, uri: &Uri) -> Option<Uri> {
 }
 
 /// Adds the base path to the paths in `Location` and `Link`.
-fn prefix(headers: &mut HeaderMap, base_path: &str) {
+fn add_base_path(base_path: &str, headers: &mut HeaderMap) {
     for (name, begins) in [(header::LOCATION, ""), (header::LINK, "<")] {
         let Some(value) = headers.get_mut(name) else { continue };
         let path = value.to_str().ok().and_then(|text| text.strip_prefix(begins));

@@ -22,7 +22,8 @@ use crate::api::Api;
 use crate::etag::IfMatch;
 use crate::problem::{self, Problem};
 
-const MAX_KEY: usize = 255;
+/// Maximum characters of an `Idempotency-Key`.
+const MAX_IDEMPOTENCY_KEY: usize = 255;
 
 pub(crate) struct WriteRequest {
     pub(crate) if_match: Option<IfMatch>,
@@ -109,7 +110,7 @@ impl RequestIdentity {
         let key = value.to_str().unwrap_or_default();
         // The draft of the standard puts the key in quotes; most clients do not.
         let key = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key);
-        if !(1..=MAX_KEY).contains(&key.len()) || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if !(1..=MAX_IDEMPOTENCY_KEY).contains(&key.len()) || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
             let expected = "1 to 255 visible ASCII characters without spaces";
             return Err(problem::bad_header("Idempotency-Key", expected));
         }
