@@ -9,7 +9,7 @@
 //! - `operation`: an endpoint as an operation, with the parameters of its requests.
 //! - `responses`: the responses that operations share. `fixed.json`: the parts that depend on no code: the gateway, the headers
 //!   of responses, the members of problems.
-//! - `schemas`: the schemas, the names of shared parts, and sample values.
+//! - `schemas`: the schemas, the names of shared parts, and the sample values of examples.
 
 pub(crate) mod aggregate_type;
 mod operation;

@@ -2,7 +2,7 @@
 //!
 //! In reading order:
 //! - `bounds`: the time that a request may take, and its correlation id.
-//! - `parameters`, `body`: its parts, and the values of headers.
+//! - `parameters`, `body`: its parts. Parameters are in the path, in the query and in headers.
 //! - `caller`, `trace`: who sent it, and the trace that it belongs to, with its span.
 //! - `write_request`: the parts that a write needs, with the key that makes a repetition harmless.
 

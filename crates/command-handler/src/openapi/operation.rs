@@ -1,4 +1,4 @@
-//! An endpoint as an operation of the document, and its parameters: the id in the path, the query and the headers of a request.
+//! An endpoint as an operation of the document, with its parameters: the id in the path, the query and the headers of a request.
 
 use axum::http::StatusCode;
 use daybook_decider::{Model, Registry};

@@ -1,6 +1,5 @@
-//! The responses that operations share: problems, and the responses of the gateway in front of the API, with how callers
-//! identify themselves to it. The local stack has no gateway. Their headers are made of the parts of the document that depend on no
-//! code.
+//! The responses that operations share: problems, and the responses of the gateway in front of the API. The local stack has no
+//! gateway.
 
 use std::sync::LazyLock;
 
@@ -16,7 +15,7 @@ use crate::problem::{self, ExtensionMembers, ProblemType};
 pub(super) const UNKNOWN_PATH: &[&ProblemType] = &[&problem::UNKNOWN_ROUTE, &problem::UNKNOWN_TYPE];
 pub(super) const OTHER_METHOD: &[&ProblemType] = &[&problem::METHOD_NOT_ALLOWED];
 
-/// All types that the API can return.
+/// All types of problems that the API can return.
 fn all(has_views: bool) -> impl Iterator<Item = &'static ProblemType> {
     let lists = endpoints::served(has_views).flat_map(|endpoint| endpoint.problems);
     lists.chain(&[UNKNOWN_PATH, OTHER_METHOD]).copied().flatten().copied()
@@ -131,6 +130,8 @@ pub(super) fn add_to(response: &mut Value, of_gateway: &Value) {
     }
 }
 
+/// A part of `fixed.json`, which has what depends on no code, such as the responses of the gateway and how callers identify
+/// themselves to it.
 pub(super) fn fixed(part: &str) -> Value {
     static PARTS: LazyLock<Value> = LazyLock::new(|| {
         serde_json::from_str(include_str!("fixed.json")).expect("the test of the document reads the file")

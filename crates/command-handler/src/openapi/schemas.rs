@@ -1,4 +1,4 @@
-//! The schemas of the document, which are made by schemars, bodies with a schema and examples, and the sample values in all examples.
+//! The schemas of the document, which are made by schemars, and the examples beside them, with the sample values of all.
 
 use daybook_decider::personal;
 use jiff::Timestamp;

@@ -1,4 +1,4 @@
-//! The parameters in a path and in a query, with errors that name the parameter, and the values of headers.
+//! The parameters of a request, in its path, its query and its headers, with errors that name the parameter.
 
 use std::fmt;
 
