@@ -1,4 +1,4 @@
-//! Metrics as log lines in CloudWatch's embedded metric format (JSON), and counts of failures, also by the version of the function.
+//! Metrics as log lines in CloudWatch's embedded metric format (JSON); among them, failures by the version of the function.
 
 use std::io;
 

@@ -13,9 +13,8 @@
 //!
 //! In reading order:
 //! - [`run`], [`run_with`]: the `main` of the function, with its settings.
-//! - [`handler`]: one invocation. `versions`: the order of a projection's
-//!   versions.
-//! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible; the pauses between two
+//! - [`handler`]: one invocation. `versions`: the order of a projection's versions.
+//! - [`project`]: folds the events of some aggregates into one view, in as few transactions as possible, with pauses between two
 //!   attempts.
 //! - `plan`: selects the events that fit into one transaction, and applies their changes to the rows.
 //! - [`target`]: targets besides the views table, such as an SQL database.

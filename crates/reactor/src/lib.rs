@@ -22,8 +22,8 @@
 //! - [`reactor`]: an invocation, with a batch of messages or a tick, which finds the deadlines that are due and sends them to the
 //!   queue. `batch`: what a batch of messages names.
 //! - `fire`: one deadline. `dispatch`: the dispatches of a process. `follow`: the events that are input of processes.
-//! - `deliver`: commands that an aggregate gets once. `reaction`: the decision on them, and on the command of a deadline; why
-//!   something could not be done.
+//! - `deliver`: commands that an aggregate gets once. `reaction`: the decision on them, and on the command of a deadline;
+//!   what follows if that fails.
 
 mod batch;
 mod deliver;

@@ -1,5 +1,5 @@
-//! The decision on what an aggregate gets from the reactor: the command of a deadline, or commands whose outcome is stored. Why
-//! something could not be done, and what follows.
+//! The decision on what an aggregate gets from the reactor: the command of a deadline, or commands whose outcome is stored; and
+//! what follows if that fails: it is tried again, or given up.
 
 use daybook_decider::joint::{decide, decide_due};
 use daybook_decider::{
@@ -44,7 +44,7 @@ pub(crate) enum Asked<'a> {
 pub(crate) const GONE: u16 = 200;
 
 /// The status if the state still declares the row.
-pub(crate) const DECLARED: u16 = 202;
+const DECLARED: u16 = 202;
 
 /// The status of a rejection, which is the body. Other responses have none.
 const REJECTED: u16 = 422;

@@ -8,7 +8,7 @@
 //! - [`attributes`]: attribute names, for expressions.
 //! - [`items`]: the items as structs.
 //! - [`trace`]: the format of a trace header.
-//! - `queue_messages`: the messages of the changes queue, and of the reactions queue. `clock`: the current time, of their items.
+//! - `queue_messages`: the messages of the changes queue, and of the reactions queue. `clock`: the source of the current time.
 
 pub mod attributes;
 mod clock;
