@@ -10,15 +10,15 @@
 //!
 //! In reading order:
 //! - `items`: the items, and the keys of rows, positions, pointers and marks.
-//! - [`store`]: the [`ViewStore`], the creation of its table, and its reads for folding events. [`write`](mod@write): the
-//!   transaction, and the aggregates of which an event cannot be folded. `show`: rows for readers.
-//! - [`versions`]: the version of a projection that readers get, how far each version is filled, and the deletion of one.
+//! - `store`: the [`ViewStore`], the creation of its table, and its reads for folding events. `write`: the transaction, and the
+//!   aggregates of which an event cannot be folded. `show`: rows for readers.
+//! - `versions`: the version of a projection that readers get, how far each version is filled, and the deletion of one.
 
 mod items;
 mod show;
-pub mod store;
-pub mod versions;
-pub mod write;
+mod store;
+mod versions;
+mod write;
 
 pub use items::{Position, RowKey, View, shard_of};
 pub use show::{RowRange, ShownRow};
