@@ -38,7 +38,7 @@ impl fmt::Display for Missing {
 /// The first message of an aggregate in an epoch contains the epoch of the message before it, or has number 1. The table
 /// was restored to a time before that message, so messages of earlier epochs with its number or a higher one are of lost
 /// events. `last` may be one of them.
-pub(crate) fn is_next(last: Number, message: &BusMessage) -> bool {
+fn is_next(last: Number, message: &BusMessage) -> bool {
     let Number { epoch, message_seq } = message.number();
     if epoch == last.epoch {
         return message_seq == last.message_seq + 1;

@@ -21,7 +21,7 @@ pub struct AggregatePanic {
 }
 
 /// The method that is reported for code that serde calls.
-pub(crate) const CONVERSION: &str = "a conversion from or to JSON";
+const CONVERSION: &str = "a conversion from or to JSON";
 
 thread_local! {
     /// The method that is in progress; `None` outside an aggregate's code.

@@ -134,7 +134,7 @@ impl Projector {
 }
 
 /// Reads messages, each with its id and its body. Adds the ids of those that cannot be read to `failed`.
-pub(crate) fn read_changed(
+fn read_changed(
     messages: impl IntoIterator<Item = (String, String)>,
     failed: &mut BTreeSet<String>,
 ) -> BTreeMap<AggregateKey, Changed<String>> {

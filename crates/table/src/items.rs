@@ -339,7 +339,7 @@ impl DeadlineItem {
     }
 
     /// The beginning of an error.
-    pub(crate) fn truncated(error: &str) -> String {
+    fn truncated(error: &str) -> String {
         error.chars().take(Self::MAX_ERROR / char::MAX.len_utf8()).collect()
     }
 
