@@ -15,7 +15,7 @@ const ORIGINALS: &str = ".daybook/originals.json.gz";
 const NOTHING: &str = concat!("Nothing to do: the project has the files of Daybook ", env!("CARGO_PKG_VERSION"), ".\n");
 
 /// A line of Cargo.toml that an older release does not have.
-const NEW_LINE: &str = "package.daybook-cli.opt-level = 0\n";
+const NEW_LINE: &str = "panic = \"unwind\"\n";
 
 fn originals(shop: &Path) -> Value {
     serde_json::from_reader(GzDecoder::new(fs::File::open(shop.join(ORIGINALS)).unwrap())).unwrap()
