@@ -1,5 +1,5 @@
-//! The shared parts of the commands that work on a stack: the options and variables that select it, and the environment of a command.
-//! What the commands do is in the crate `daybook-operations`.
+//! What the commands that work on a stack share: the options and variables that select it, and how they run on it. What they do is
+//! in the crate `daybook-operations`.
 //!
 //! Invariants:
 //! - Standard output contains one line for each finding, message or snapshot, and a summary as its last line; everything else
@@ -24,13 +24,7 @@ pub(crate) use self::output::Ended;
 pub use self::output::Exit;
 use self::output::{Output, ProgressLine};
 
-/// The stack that the environment names, and the terminal of a command.
-pub struct OperatorContext {
-    pub stack: Stack,
-    pub out: Box<dyn Write + Send>,
-}
-
-// Without a documentation comment: it would replace the help text of the command that contains the options.
+// The options of a command, and those that select its stack. A documentation comment would replace the help text of the command.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = STACK_HELP)]
 pub struct OnStack<A: Args> {
@@ -43,9 +37,49 @@ pub struct OnStack<A: Args> {
     stack: StackArgs,
 }
 
+// The options of a command that has only those that select the stack. A documentation comment would be the help text of a
+// command without one.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct NoArgs {}
+
+/// What a command works with: the stack, and the output.
 pub(crate) struct Session<'a> {
     pub(crate) stack: Stack,
     pub(crate) out: Output<'a>,
+}
+
+/// A command that runs. Boxed, because the future of all commands together would be too large for the stack of a test.
+pub(crate) type CommandFuture<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
+
+impl<A: Args + 'static> OnStack<A> {
+    /// Runs a command on the stack that options and variables name, or if none do, on the local stack of the project.
+    pub(crate) fn run<'a>(
+        self,
+        context: &'a mut OperatorContext,
+        command: impl AsyncFnOnce(A, Session<'_>) -> Ended + 'a,
+    ) -> CommandFuture<'a> {
+        Box::pin(async move {
+            context.select(&self.stack).await?;
+            self.run_on_named(context, command).await
+        })
+    }
+
+    /// Runs a command on the stack that options and variables name. Without them, it selects no local stack: most of these commands
+    /// are for a deployed one.
+    pub(crate) fn run_on_named<'a>(
+        self,
+        context: &'a mut OperatorContext,
+        command: impl AsyncFnOnce(A, Session<'_>) -> Ended + 'a,
+    ) -> CommandFuture<'a> {
+        let Self { args, json, stack } = self;
+        Box::pin(async move { context.run(&stack, json, async |session| command(args, session).await).await })
+    }
+}
+
+/// The stack that the environment names, and the terminal of a command.
+pub struct OperatorContext {
+    pub stack: Stack,
+    pub out: Box<dyn Write + Send>,
 }
 
 impl OperatorContext {
@@ -91,69 +125,6 @@ impl OperatorContext {
     }
 }
 
-/// A command that runs. Boxed, because the future of all commands together would be too large for the stack of a test.
-pub(crate) type CommandFuture<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
-
-// The options of a command that has only those that select the stack. A documentation comment would be the help text of a
-// command without one.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct NoArgs {}
-
-impl<A: Args + 'static> OnStack<A> {
-    pub(crate) fn run<'a>(
-        self,
-        context: &'a mut OperatorContext,
-        command: impl AsyncFnOnce(A, Session<'_>) -> Ended + 'a,
-    ) -> CommandFuture<'a> {
-        Box::pin(async move {
-            context.select(&self.stack).await?;
-            self.run_on_named(context, command).await
-        })
-    }
-
-    /// Runs a command for which the local stack is not selected by itself, such as one that only a deployed stack has.
-    pub(crate) fn run_on_named<'a>(
-        self,
-        context: &'a mut OperatorContext,
-        command: impl AsyncFnOnce(A, Session<'_>) -> Ended + 'a,
-    ) -> CommandFuture<'a> {
-        let Self { args, json, stack } = self;
-        Box::pin(async move { context.run(&stack, json, async |session| command(args, session).await).await })
-    }
-}
-
-/// An interrupt that Ctrl-C or SIGTERM sets: the first lets a command finish its current items, the second ends the process at
-/// once.
-fn interrupt_on_signals() -> Interrupt {
-    let interrupt = Interrupt::new();
-    // Without a signal handler, the signal itself ends the process.
-    let Ok(mut signals) = TerminationSignals::listen() else { return interrupt };
-    let set = interrupt.clone();
-    tokio::spawn(async move {
-        signals.next().await;
-        eprintln!("daybook: finishing the current items; press Ctrl-C again to end at once");
-        set.cancel();
-        signals.next().await;
-        std::process::exit(130);
-    });
-    interrupt
-}
-
-pub const STACK_HELP: &str = "\
-To select the stack:
-  A deployed stack: its output OperatorEnvironment contains all settings. Load them into a separate shell that has access
-  keys as credentials (docs/runbook.md, \"Before you begin\"):
-    export STACK=daybook-prod
-    export STACK $(aws cloudformation describe-stacks --stack-name $STACK --output text \\
-      --query \"Stacks[0].Outputs[?OutputKey=='OperatorEnvironment'].OutputValue\")
-  The local stack of `daybook dev`, in another shell than the one that runs it: most commands find it in the folder of its
-  project and below, if no option and no variable names a stack. This selects it for all of them, and one of several:
-    eval \"$(curl -s localhost:3000/_dev/environment)\"
-
-Exit status: 0 success, and nothing is wrong; 1 something is wrong or left over, and was printed; 2 a wrong option or
-setting, or no region or credentials; 3 AWS did not allow or complete the operation or part of it, or the output could not
-be written; 130 Ctrl-C or SIGTERM ended the command; 141 the reader of the output has closed it.";
-
 /// The variables that name a stack, or a part of it.
 const STACK_VARIABLES: [&str; 13] = [
     "STACK",
@@ -184,15 +155,47 @@ pub struct StackArgs {
 
 impl StackArgs {
     /// The environment, with the options in place of their variables.
-    pub(crate) fn over(&self, environment: &Environment) -> Environment {
+    fn over(&self, environment: &Environment) -> Environment {
         environment.clone().with("TABLE_NAME", self.table.clone()).with("STACK", self.stack.clone())
     }
 
     /// Whether an option or a variable says which stack is meant, or a part of it.
-    pub(crate) fn name_a_stack(&self, environment: &Environment) -> bool {
+    fn name_a_stack(&self, environment: &Environment) -> bool {
         let given = self.over(environment);
         STACK_VARIABLES.iter().any(|name| given.optional(name).is_some())
     }
+}
+
+pub(crate) const STACK_HELP: &str = "\
+To select the stack:
+  A deployed stack: its output OperatorEnvironment contains all settings. Load them into a separate shell that has access
+  keys as credentials (docs/runbook.md, \"Before you begin\"):
+    export STACK=daybook-prod
+    export STACK $(aws cloudformation describe-stacks --stack-name $STACK --output text \\
+      --query \"Stacks[0].Outputs[?OutputKey=='OperatorEnvironment'].OutputValue\")
+  The local stack of `daybook dev`, in another shell than the one that runs it: most commands find it in the folder of its
+  project and below, if no option and no variable names a stack. This selects it for all of them, and one of several:
+    eval \"$(curl -s localhost:3000/_dev/environment)\"
+
+Exit status: 0 success, and nothing is wrong; 1 something is wrong or left over, and was printed; 2 a wrong option or
+setting, or no region or credentials; 3 AWS did not allow or complete the operation or part of it, or the output could not
+be written; 130 Ctrl-C or SIGTERM ended the command; 141 the reader of the output has closed it.";
+
+/// An interrupt that Ctrl-C or SIGTERM sets: the first lets a command finish its current items, the second ends the process at
+/// once.
+fn interrupt_on_signals() -> Interrupt {
+    let interrupt = Interrupt::new();
+    // Without a signal handler, the signal itself ends the process.
+    let Ok(mut signals) = TerminationSignals::listen() else { return interrupt };
+    let set = interrupt.clone();
+    tokio::spawn(async move {
+        signals.next().await;
+        eprintln!("daybook: finishing the current items; press Ctrl-C again to end at once");
+        set.cancel();
+        signals.next().await;
+        std::process::exit(130);
+    });
+    interrupt
 }
 
 #[cfg(test)]
