@@ -1,18 +1,14 @@
 //! `daybook deadlines`: the commands that aggregates get at their times, and those that processes dispatch to others. How marking is
 //! printed is the same for `daybook process`.
 
-use std::io;
-
 use clap::{Args, Subcommand};
-use daybook_event_store::{StoredDeadline, UnreadableRow};
+use daybook_event_store::StoredDeadline;
 use daybook_operations::deadlines::{MarkCounts, MarkOptions, Marked, RowSelection, find, mark};
 use daybook_operations::derived::Derived;
-use daybook_table::keys::partition_name;
 use daybook_table::{DeadlineItem, DeadlineState};
 use serde_json::{Value, json};
 
 use super::rebuild::{self, RebuildArgs};
-use crate::operator::output::Output;
 use crate::operator::{CommandFuture, Ended, OnStack, OperatorContext, Session};
 
 /// List deadlines and the dispatches of processes, retry failed ones or drop them, and correct those of a type.
@@ -73,7 +69,7 @@ async fn list(
         let (json, text) = described(deadline);
         out.print_outcome(state(deadline), json, &text)?;
     }
-    found.unreadable.iter().try_for_each(|row| print_unreadable(&mut out, row))?;
+    found.unreadable.iter().try_for_each(|row| out.print_unreadable(row))?;
     let (listed, unreadable, more) = (found.deadlines.len(), found.unreadable.len(), found.more);
     let text = format!("{listed} deadlines and dispatches listed, {unreadable} unreadable{}", more_text(more));
     out.finish(&text, &json!({"deadlines": listed, "unreadable": unreadable, "more": more}), None, unreadable == 0)
@@ -140,13 +136,4 @@ pub(super) fn finish(
 
 pub(super) fn more_text(more: bool) -> &'static str {
     if more { "; there are more: raise --limit" } else { "" }
-}
-
-pub(super) fn print_unreadable(
-    out: &mut Output<'_>,
-    UnreadableRow { pk, sk, reason }: &UnreadableRow,
-) -> io::Result<()> {
-    let aggregate = partition_name(pk);
-    let json = json!({"aggregate": aggregate, "item": sk, "why": reason});
-    out.print_outcome("unreadable", json, &format!("{aggregate} {sk}: {reason}"))
 }

@@ -6,7 +6,7 @@ use daybook_operations::deadlines::RowSelection;
 use daybook_operations::processes::{CatchUpCounts, CatchUpOptions, ResumeOptions, catch_up, resume, suspended};
 use serde_json::{Value, json};
 
-use super::deadlines::{finish, more_text, outcome, print_unreadable};
+use super::deadlines::{finish, more_text, outcome};
 use crate::operator::{CommandFuture, Ended, OnStack, OperatorContext, Session};
 
 /// List the aggregates whose events processes cannot handle, and resume them; send those whose events they did not get.
@@ -47,7 +47,7 @@ async fn list(selection: RowSelection, Session { stack, mut out }: Session<'_>) 
         let (json, text) = described(position);
         out.print_outcome("suspended", json, &text)?;
     }
-    found.unreadable.iter().try_for_each(|row| print_unreadable(&mut out, row))?;
+    found.unreadable.iter().try_for_each(|row| out.print_unreadable(row))?;
     let (listed, unreadable, more) = (found.positions.len(), found.unreadable.len(), found.more);
     let text = format!("{listed} positions are suspended, {unreadable} unreadable{}", more_text(more));
     let counts = json!({"suspended": listed, "unreadable": unreadable, "more": more});

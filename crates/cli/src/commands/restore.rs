@@ -4,7 +4,6 @@ use daybook_operations::republish::{RepublishCounts, RepublishOptions, Republish
 use daybook_operations::restore::{RestoreOptions, restore};
 use serde_json::json;
 
-use super::deadlines::print_unreadable;
 use crate::operator::{Ended, Exit, Session};
 
 pub(super) async fn run_restore(options: RestoreOptions, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -25,7 +24,7 @@ pub(super) async fn run_republish(options: RepublishOptions, Session { stack, mu
                 json!({"aggregate": aggregate.to_string(), "seqNum": seq_num, "messages": gone, "of": published});
             out.print_outcome("gone", json, &text)
         }
-        Republishing::Unreadable(row) => print_unreadable(&mut out, row),
+        Republishing::Unreadable(row) => out.print_unreadable(row),
     });
     let Republished { counts, how_to_go_on, failure } = republished.await?;
     let RepublishCounts { from, to, events, messages, sent, rejected, unreadable, gone, incomplete_from, .. } = &counts;

@@ -4,8 +4,10 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use daybook_event_store::UnreadableRow;
 use daybook_operations::messages::MessageOutcome;
 use daybook_operations::{OperatorError, Progress};
+use daybook_table::keys::partition_name;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -46,6 +48,12 @@ impl<'a> Output<'a> {
         json["why"] = json!(outcome.reason());
         let reason = outcome.reason().map(|why| format!(" ({why})")).unwrap_or_default();
         self.print_outcome(outcome.name(), json, &format!("{text}{reason}"))
+    }
+
+    pub(crate) fn print_unreadable(&mut self, UnreadableRow { pk, sk, reason }: &UnreadableRow) -> io::Result<()> {
+        let aggregate = partition_name(pk);
+        let json = json!({"aggregate": aggregate, "item": sk, "why": reason});
+        self.print_outcome("unreadable", json, &format!("{aggregate} {sk}: {reason}"))
     }
 
     /// Prints the last line of the output: the summary, as text or as `{"summary": counts}`. `how_to_go_on` is set if
