@@ -1,4 +1,4 @@
-//! The command line: parses a command, runs it, and sets the exit status. No other module imports this file.
+//! The command line: parses a command, runs it, and sets the exit status. Only the entry in `lib.rs` imports this file.
 
 mod console;
 mod deadlines;

@@ -27,7 +27,7 @@ use daybook_table::AggregateKey;
 use futures_util::future::try_join_all;
 use tokio::net::TcpListener;
 
-use crate::commands::console::writes::{RunningCommands, Writes};
+use self::writes::{RunningCommands, Writes};
 use crate::operator::{Ended, Exit, OperatorError, STACK_HELP, Session, StackArgs};
 
 /// How long open requests may continue after Ctrl-C.

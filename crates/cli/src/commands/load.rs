@@ -9,10 +9,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::commands::load::sender::{Api, Run};
-use crate::operator::{Ended, Exit, Session};
-
 pub(super) use self::sender::LoadArgs;
+use self::sender::{Api, Run};
+use crate::operator::{Ended, Exit, Session};
 
 /// The units and messages of a run. A test compares prices and quantities with docs/deploy.md, "Costs".
 #[derive(Serialize)]
