@@ -14,28 +14,20 @@ use crate::error::OperatorError;
 use crate::signed_calls::{CLOUDWATCH, CLOUDWATCH_LOGS, LAMBDA, SignedCalls};
 use crate::stack::Stack;
 
-/// How far back the metric is read. It may arrive minutes late.
-const METRIC_WINDOW: SignedDuration = SignedDuration::from_mins(10);
-
 /// The age of the oldest unsettled record from which messages count as late, as in the alarm messages-late.
 pub const LATE: Duration = Duration::from_secs(60);
 
-const LOG_WINDOW: SignedDuration = SignedDuration::from_mins(15);
-
-const MAX_LOG_PAGES: usize = 20;
-
-/// The beginning of the log line of an invocation that left messages unsettled.
-const UNSETTLED: &str = "unsettled, will be retried";
-
-/// A message that was unsettled when the relay logged it.
-pub struct LoggedMessage {
-    pub id: String,
-    pub logged_at: String,
-    pub error_code: String,
+/// The mappings of the relay, and the age of its oldest record.
+pub async fn relay(stack: &Stack) -> Result<Relay, OperatorError> {
+    let function = stack.required("STREAM_RELAY_NAME")?;
+    let lambda = SignedCalls::connect(&stack.environment, LAMBDA).await?;
+    let cloudwatch = SignedCalls::connect(&stack.environment, CLOUDWATCH).await?;
+    let mappings = relay_mappings(&lambda, &function).await?;
+    Ok(Relay { mappings, age: iterator_age(&cloudwatch, &function).await? })
 }
 
-/// The mappings of the alias that the stack's mapping invokes.
-pub async fn relay_mappings(lambda: &SignedCalls, function: &str) -> Result<Vec<RelayMapping>, OperatorError> {
+/// The event source mappings of the alias of the function.
+pub(crate) async fn relay_mappings(lambda: &SignedCalls, function: &str) -> Result<Vec<RelayMapping>, OperatorError> {
     let path = format!("/2015-03-31/event-source-mappings/?FunctionName={function}%3Alive");
     let response = lambda.get(&path).await?;
     let mappings = response["EventSourceMappings"].as_array().into_iter().flatten().map(|mapping| {
@@ -44,6 +36,9 @@ pub async fn relay_mappings(lambda: &SignedCalls, function: &str) -> Result<Vec<
     });
     Ok(mappings.collect())
 }
+
+/// How far back the metric is read. It may arrive minutes late.
+const METRIC_WINDOW: SignedDuration = SignedDuration::from_mins(10);
 
 /// The age in the last minute for which CloudWatch has one; `None` if it has none for ten minutes.
 async fn iterator_age(cloudwatch: &SignedCalls, function: &str) -> Result<Option<IteratorAge>, OperatorError> {
@@ -60,13 +55,18 @@ async fn iterator_age(cloudwatch: &SignedCalls, function: &str) -> Result<Option
     }))
 }
 
-/// The mappings of the relay, and the age of its oldest record.
-pub async fn relay(stack: &Stack) -> Result<Relay, OperatorError> {
-    let function = stack.required("STREAM_RELAY_NAME")?;
-    let lambda = SignedCalls::connect(&stack.environment, LAMBDA).await?;
-    let cloudwatch = SignedCalls::connect(&stack.environment, CLOUDWATCH).await?;
-    let mappings = relay_mappings(&lambda, &function).await?;
-    Ok(Relay { mappings, age: iterator_age(&cloudwatch, &function).await? })
+const LOG_WINDOW: SignedDuration = SignedDuration::from_mins(15);
+
+const MAX_LOG_PAGES: usize = 20;
+
+/// The beginning of the log line of an invocation that left messages unsettled.
+const UNSETTLED: &str = "unsettled, will be retried";
+
+/// A message that was unsettled when the relay logged it.
+pub struct LoggedMessage {
+    pub id: String,
+    pub logged_at: String,
+    pub error_code: String,
 }
 
 /// The messages of the last log lines about unsettled messages. Some may have been sent since.
@@ -124,8 +124,6 @@ const ALARM_WINDOW: SignedDuration = SignedDuration::from_hours(3);
 
 const CONCURRENCY: usize = 8;
 
-const MINUTES: i64 = 60;
-
 /// The alarms of the stack that exist, each with its figures, and the requests to its API. It makes one call, one for each alarm,
 /// and one for the requests.
 pub async fn health(cloudwatch: &SignedCalls, stack_name: &str) -> Result<Health, OperatorError> {
@@ -150,6 +148,35 @@ pub async fn health(cloudwatch: &SignedCalls, stack_name: &str) -> Result<Health
     };
     Ok(Health { alarms: all, traffic })
 }
+
+async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> Result<Alarm, OperatorError> {
+    let values = values(cloudwatch, ALARM_WINDOW, queries(alarm)).await?;
+    let text = |name: &str| alarm[name].as_str().unwrap_or_default().to_owned();
+    let full_name = text("AlarmName");
+    Ok(Alarm {
+        name: full_name.strip_prefix(stack_name).unwrap_or(&full_name).trim_start_matches('-').to_owned(),
+        description: text("AlarmDescription"),
+        state: text("StateValue"),
+        reason: text("StateReason"),
+        threshold: alarm["Threshold"].as_f64(),
+        comparison: text("ComparisonOperator"),
+        values: values.into_iter().rev().map(|(value, _)| value).collect(),
+    })
+}
+
+/// What the alarm watches: the expression with its metrics, or one metric.
+fn queries(alarm: &Value) -> Value {
+    if alarm["Metrics"].as_array().is_some_and(|metrics| !metrics.is_empty()) {
+        return alarm["Metrics"].clone();
+    }
+    let statistic = if alarm["Statistic"].is_string() { &alarm["Statistic"] } else { &alarm["ExtendedStatistic"] };
+    let metric = json!({
+        "Namespace": alarm["Namespace"], "MetricName": alarm["MetricName"], "Dimensions": alarm["Dimensions"],
+    });
+    json!([{"Id": "watched", "MetricStat": {"Metric": metric, "Period": alarm["Period"], "Stat": statistic}}])
+}
+
+const MINUTES: i64 = 60;
 
 /// The requests in each of the last minutes. CloudWatch returns nothing for a minute without requests.
 async fn traffic(cloudwatch: &SignedCalls, dimensions: &Value) -> Result<Vec<Minute>, OperatorError> {
@@ -204,33 +231,6 @@ async fn results(
 fn points(result: &Value) -> Vec<(f64, f64)> {
     let numbers = |name: &str| result[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
     numbers("Values").zip(numbers("Timestamps")).collect()
-}
-
-async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> Result<Alarm, OperatorError> {
-    let values = values(cloudwatch, ALARM_WINDOW, queries(alarm)).await?;
-    let text = |name: &str| alarm[name].as_str().unwrap_or_default().to_owned();
-    let full_name = text("AlarmName");
-    Ok(Alarm {
-        name: full_name.strip_prefix(stack_name).unwrap_or(&full_name).trim_start_matches('-').to_owned(),
-        description: text("AlarmDescription"),
-        state: text("StateValue"),
-        reason: text("StateReason"),
-        threshold: alarm["Threshold"].as_f64(),
-        comparison: text("ComparisonOperator"),
-        values: values.into_iter().rev().map(|(value, _)| value).collect(),
-    })
-}
-
-/// What the alarm watches: the expression with its metrics, or one metric.
-fn queries(alarm: &Value) -> Value {
-    if alarm["Metrics"].as_array().is_some_and(|metrics| !metrics.is_empty()) {
-        return alarm["Metrics"].clone();
-    }
-    let statistic = if alarm["Statistic"].is_string() { &alarm["Statistic"] } else { &alarm["ExtendedStatistic"] };
-    let metric = json!({
-        "Namespace": alarm["Namespace"], "MetricName": alarm["MetricName"], "Dimensions": alarm["Dimensions"],
-    });
-    json!([{"Id": "watched", "MetricStat": {"Metric": metric, "Period": alarm["Period"], "Stat": statistic}}])
 }
 
 #[cfg(test)]
