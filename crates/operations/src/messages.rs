@@ -1,5 +1,5 @@
-//! Messages that are sent again or deleted: those of the dead-letter queue, with the options that select them, the label of one, what
-//! became of it, and those that the bus did not accept, with or without a reason.
+//! The messages that operations send again or delete: those of the dead-letter queue, with the options that select them; the label and
+//! the outcome of each; and the number of those that the bus did not accept.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -131,12 +131,6 @@ pub async fn check_shards(store: &EventStore, event_types: &[&str]) -> Result<()
     )))
 }
 
-/// The segments of a scan, which are read in parallel.
-const SEGMENTS: u32 = 16;
-
-/// Maximum items of a query, so that even a page of small items is returned soon.
-const PAGE: usize = 1000;
-
 /// The position from which a listing of the index continues: after an event of an index partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
@@ -191,6 +185,9 @@ impl ListedAggregate {
 /// The aggregates of a listing. After Ctrl-C, no further page is read.
 pub type Listing<'a> = LocalBoxStream<'a, Result<ListedAggregate, StoreError>>;
 
+/// Maximum items of a query, so that even a page of small items is returned soon.
+const PAGE: usize = 1000;
+
 struct IndexListing<'a> {
     store: &'a EventStore,
     partitions: Vec<IndexPartition>,
@@ -227,24 +224,6 @@ fn indexed<'a>(
     Ok(pages.try_flatten().boxed_local())
 }
 
-/// The aggregates with at least one row in the table.
-pub(crate) fn scanned<'a>(store: &'a EventStore, interrupt: &'a Interrupt) -> Listing<'a> {
-    let segment = |segment| -> Listing<'a> {
-        // The position of a page is the row that it follows, none for the first page. The last page has none after it.
-        let pages = stream::try_unfold(Some(None), move |position: Option<Option<ScanKey>>| async move {
-            let Some(after) = position.filter(|_| !interrupt.is_cancelled()) else { return Ok(None) };
-            let (pks, next) = store.admin().partitions((segment, SEGMENTS), after).await?;
-            let listed = pks.into_iter().map(|pk| match keys::aggregate_of_pk(&pk) {
-                Some(key) => ListedAggregate::new(key),
-                None => ListedAggregate::unknown(pk),
-            });
-            Ok::<_, StoreError>(Some((stream::iter(listed.map(Ok)), next.map(Some))))
-        });
-        pages.try_flatten().boxed_local()
-    };
-    stream::select_all((0..SEGMENTS).map(segment)).boxed_local()
-}
-
 impl IndexListing<'_> {
     async fn next_page(&mut self) -> Result<Option<Vec<ListedAggregate>>, StoreError> {
         let Some(partition) = self.partitions.get(self.at) else { return Ok(None) };
@@ -274,4 +253,25 @@ impl IndexListing<'_> {
         }
         Ok(Some(listed))
     }
+}
+
+/// The segments of a scan, which are read in parallel.
+const SEGMENTS: u32 = 16;
+
+/// The aggregates with at least one row in the table.
+pub(crate) fn scanned<'a>(store: &'a EventStore, interrupt: &'a Interrupt) -> Listing<'a> {
+    let segment = |segment| -> Listing<'a> {
+        // The position of a page is the row that it follows, none for the first page. The last page has none after it.
+        let pages = stream::try_unfold(Some(None), move |position: Option<Option<ScanKey>>| async move {
+            let Some(after) = position.filter(|_| !interrupt.is_cancelled()) else { return Ok(None) };
+            let (pks, next) = store.admin().partitions((segment, SEGMENTS), after).await?;
+            let listed = pks.into_iter().map(|pk| match keys::aggregate_of_pk(&pk) {
+                Some(key) => ListedAggregate::new(key),
+                None => ListedAggregate::unknown(pk),
+            });
+            Ok::<_, StoreError>(Some((stream::iter(listed.map(Ok)), next.map(Some))))
+        });
+        pages.try_flatten().boxed_local()
+    };
+    stream::select_all((0..SEGMENTS).map(segment)).boxed_local()
 }
