@@ -156,37 +156,6 @@ impl Deployment {
         Ok(self.delay_queue.clone())
     }
 
-    /// Returns what could not be deleted.
-    async fn delete_delay_queue(&mut self) -> Option<String> {
-        let url = Some(std::mem::take(&mut self.delay_queue)).filter(|url| !url.is_empty())?;
-        let deleted = self.calls.call(SQS, "DeleteQueue", json!({"QueueUrl": url})).await;
-        deleted.err().map(|error| format!("the queue {url}: {error}"))
-    }
-
-    /// Deletes what the checks have created. Returns what could not be deleted.
-    pub(super) async fn clean_up(&mut self) -> Vec<String> {
-        let mut left_over = self.delete_observer().await;
-        left_over.extend(self.delete_delay_queue().await);
-        for (pk, sk) in std::mem::take(&mut self.rows) {
-            if let Err(error) = self.delete(&pk, &sk).await {
-                left_over.push(format!("the row {pk} {sk}, which expires in a day: {error}"));
-            }
-        }
-        left_over
-    }
-}
-
-fn row_key(pk: &str, sk: &str) -> Value {
-    json!({attributes::PK: {"S": pk}, attributes::SK: {"S": sk}})
-}
-
-/// When rows of the checks expire, in seconds since 1970.
-fn expiry() -> i64 {
-    let at = SystemTime::now() + ROW_LIFETIME;
-    i64::try_from(at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()).unwrap_or(i64::MAX)
-}
-
-impl Deployment {
     /// Makes sure that messages of this run reach the queue of the observer: creates it, and waits until its rule has effect,
     /// which takes up to a minute.
     pub(super) async fn observe(&mut self) -> Result<(), CallError> {
@@ -262,6 +231,25 @@ impl Deployment {
         }
     }
 
+    /// Deletes what the checks have created. Returns what could not be deleted.
+    pub(super) async fn clean_up(&mut self) -> Vec<String> {
+        let mut left_over = self.delete_observer().await;
+        left_over.extend(self.delete_delay_queue().await);
+        for (pk, sk) in std::mem::take(&mut self.rows) {
+            if let Err(error) = self.delete(&pk, &sk).await {
+                left_over.push(format!("the row {pk} {sk}, which expires in a day: {error}"));
+            }
+        }
+        left_over
+    }
+
+    /// Returns what could not be deleted.
+    async fn delete_delay_queue(&mut self) -> Option<String> {
+        let url = Some(std::mem::take(&mut self.delay_queue)).filter(|url| !url.is_empty())?;
+        let deleted = self.calls.call(SQS, "DeleteQueue", json!({"QueueUrl": url})).await;
+        deleted.err().map(|error| format!("the queue {url}: {error}"))
+    }
+
     /// Deletes the rule and the queue. Returns what could not be deleted.
     async fn delete_observer(&mut self) -> Vec<String> {
         let Observer { has_rule, has_queue, queue_url, .. } = std::mem::take(&mut self.observer);
@@ -286,6 +274,16 @@ impl Deployment {
     fn observer_name(&self) -> String {
         format!("daybook-check-{}", self.run_id)
     }
+}
+
+fn row_key(pk: &str, sk: &str) -> Value {
+    json!({attributes::PK: {"S": pk}, attributes::SK: {"S": sk}})
+}
+
+/// When rows of the checks expire, in seconds since 1970.
+fn expiry() -> i64 {
+    let at = SystemTime::now() + ROW_LIFETIME;
+    i64::try_from(at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Whether a call may have created something: its response is not known to be an error.
