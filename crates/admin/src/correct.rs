@@ -94,7 +94,7 @@ impl Admin<'_> {
     }
 
     /// The deadlines to set and to drop for an aggregate with this state.
-    pub(crate) async fn deadlines_to_correct(
+    async fn deadlines_to_correct(
         &self,
         model: &dyn Model,
         key: &AggregateKey,

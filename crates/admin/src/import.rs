@@ -39,6 +39,15 @@ pub struct Importer<'a, T> {
     pub turn: T,
 }
 
+/// What became of an aggregate. The export could not read a skipped one. `in_table` is the number of its events that are known
+/// to be in the table.
+#[derive(Debug)]
+pub enum ImportOutcome {
+    Done(Imported),
+    Skipped { reason: String },
+    Failed { in_table: u64, failure: ImportFailure },
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// The events that were in the table before.
@@ -56,24 +65,6 @@ pub enum ImportFailure {
     Failed(String),
     /// The table cannot be used at all.
     Table(StoreError),
-}
-
-/// What the state declared after any of the events: rows of all of it may be in the table, and have to be corrected.
-#[derive(Default)]
-struct Declared {
-    /// Such as `email:ann@example.com`, although the customer has changed the address since.
-    claims: BTreeSet<Claim>,
-    /// Whether a state had a deadline.
-    deadlines: bool,
-}
-
-/// What became of an aggregate. The export could not read a skipped one. `in_table` is the number of its events that are known
-/// to be in the table.
-#[derive(Debug)]
-pub enum ImportOutcome {
-    Done(Imported),
-    Skipped { reason: String },
-    Failed { in_table: u64, failure: ImportFailure },
 }
 
 impl From<LineError> for ImportFailure {
@@ -104,6 +95,15 @@ impl From<AppendError> for ImportFailure {
             error => Self::Failed(with_causes(&error)),
         }
     }
+}
+
+/// What the state declared after any of the events: rows of all of it may be in the table, and have to be corrected.
+#[derive(Default)]
+struct Declared {
+    /// Such as `email:ann@example.com`, although the customer has changed the address since.
+    claims: BTreeSet<Claim>,
+    /// Whether a state had a deadline.
+    deadlines: bool,
 }
 
 impl<T: AsyncFn()> Importer<'_, T> {

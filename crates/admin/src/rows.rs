@@ -22,6 +22,9 @@ const READS: usize = 20;
 
 const BETWEEN_READS: Duration = Duration::from_millis(50);
 
+/// The position at which a scan continues: after a row.
+pub type ScanKey = Item;
+
 impl Admin<'_> {
     /// The next events of an aggregate after number `after`, up to `version`: a maximum of 1 MB. The inner error is the reason
     /// why they cannot be read.
@@ -57,33 +60,7 @@ impl Admin<'_> {
         .await?;
         Ok(event.into_iter().chain(messages).chain(metadata).map(object).collect())
     }
-}
 
-async fn read(query: QueryFluentBuilder) -> Result<Vec<Item>, StoreError> {
-    let output = query.send().await.map_err(|error| StoreError::of_call("read the rows of an event", error))?;
-    Ok(output.items.unwrap_or_default())
-}
-
-fn object(item: Item) -> Value {
-    Value::Object(item.into_iter().map(|(name, attribute)| (name, value(attribute))).collect::<Map<_, _>>())
-}
-
-fn value(attribute: AttributeValue) -> Value {
-    match attribute {
-        AttributeValue::S(text) => text.into(),
-        AttributeValue::N(number) => number.parse().map_or(number.into(), Value::Number),
-        AttributeValue::Bool(flag) => flag.into(),
-        AttributeValue::L(list) => list.into_iter().map(value).collect(),
-        AttributeValue::M(map) => object(map),
-        AttributeValue::B(bytes) => format!("({} bytes)", bytes.as_ref().len()).into(),
-        _ => Value::Null,
-    }
-}
-
-/// The position at which a scan continues: after a row.
-pub type ScanKey = Item;
-
-impl Admin<'_> {
     /// The partition keys of the next megabyte of a segment of the table, each once in all pages, and the position at which
     /// the scan continues; `None` at its end. `segment` is its number, counted from 0, and the number of segments, which are
     /// disjoint and can be read in parallel. A full scan reads the whole table, page by page, at the capacity of eventually
@@ -107,5 +84,26 @@ impl Admin<'_> {
             pks.remove(0);
         }
         Ok((pks, page.last_evaluated_key))
+    }
+}
+
+async fn read(query: QueryFluentBuilder) -> Result<Vec<Item>, StoreError> {
+    let output = query.send().await.map_err(|error| StoreError::of_call("read the rows of an event", error))?;
+    Ok(output.items.unwrap_or_default())
+}
+
+fn object(item: Item) -> Value {
+    Value::Object(item.into_iter().map(|(name, attribute)| (name, value(attribute))).collect::<Map<_, _>>())
+}
+
+fn value(attribute: AttributeValue) -> Value {
+    match attribute {
+        AttributeValue::S(text) => text.into(),
+        AttributeValue::N(number) => number.parse().map_or(number.into(), Value::Number),
+        AttributeValue::Bool(flag) => flag.into(),
+        AttributeValue::L(list) => list.into_iter().map(value).collect(),
+        AttributeValue::M(map) => object(map),
+        AttributeValue::B(bytes) => format!("({} bytes)", bytes.as_ref().len()).into(),
+        _ => Value::Null,
     }
 }
