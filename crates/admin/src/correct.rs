@@ -104,7 +104,7 @@ impl Admin<'_> {
         let readable = found.deadlines.iter().map(|stored| (stored.item.name().to_owned(), Some(stored.due)));
         let unreadable = found.unreadable.iter().map(|row| (keys::deadline_name(&row.sk).to_owned(), None));
         let rows = readable.chain(unreadable).collect();
-        difference(model, folded, rows).map_err(|panic| panicked(key, panic))
+        deadline_changes(model, folded, rows).map_err(|panic| panicked(key, panic))
     }
 
     /// The corrections of an aggregate with this state: takes the claims that nobody has, and releases those of `suspects`, as
@@ -118,9 +118,9 @@ impl Admin<'_> {
     ) -> Result<CorrectedClaims, StoreError> {
         let claims = model.claims(folded).map_err(|panic| panicked(key, panic))?;
         let claims = self.stored_claims(&claims).await?;
-        let rows: BTreeSet<_> = claims.iter().chain(suspects).map(row_key).collect();
+        let rows: BTreeSet<_> = claims.iter().chain(suspects).map(claim_key).collect();
         let rows = self.items("read claims", rows, None).await?.into_iter();
-        let holders = rows.filter_map(|((pk, _), row)| Some((keys::claim_of_pk(&pk)?, holder(&row))));
+        let holders = rows.filter_map(|((pk, _), row)| Some((keys::claim_of_pk(&pk)?, claim_holder(&row))));
         let (mut holders, mut corrected) = (holders.collect::<BTreeMap<_, _>>(), CorrectedClaims::default());
         for claim in claims {
             match holders.remove(&claim) {
@@ -140,17 +140,17 @@ impl Admin<'_> {
 }
 
 /// The key of the row of a claim, as it is stored.
-pub(crate) fn row_key(claim: &Claim) -> PrimaryKey {
+pub(crate) fn claim_key(claim: &Claim) -> PrimaryKey {
     (keys::claim_pk(claim), keys::CLAIM.to_owned())
 }
 
 /// The aggregate in the row of a claim.
-pub(crate) fn holder(row: &Item) -> AggregateKey {
+pub(crate) fn claim_holder(row: &Item) -> AggregateKey {
     AggregateKey::new(text(row, attributes::AGGREGATE_TYPE), text(row, attributes::AGGREGATE_ID))
 }
 
 /// The deadlines and dispatches to set, and the names to drop, given the times of the rows: `None` for a row that cannot be read.
-pub(crate) fn difference(
+pub(crate) fn deadline_changes(
     model: &dyn Model,
     folded: &Folded,
     mut rows: BTreeMap<String, Option<Timestamp>>,

@@ -13,7 +13,7 @@ use daybook_table::{AggregateKey, DeadlineState, attributes, keys};
 
 use super::events::Events;
 use super::finding::{Discrepancy, Finding, Report, Verified};
-use crate::correct::{CorrectedClaims, Derived, difference, holder, row_key};
+use crate::correct::{CorrectedClaims, Derived, claim_holder, claim_key, deadline_changes};
 use crate::handle::Admin;
 
 impl Admin<'_> {
@@ -52,9 +52,9 @@ impl Admin<'_> {
     /// Checks the row of a claim, and that the state of its holder has the claim.
     pub async fn verify_claim(&self, registry: &Registry, claim: &Claim) -> Result<Verified, StoreError> {
         let mut verified = Verified { rows: 1, ..Verified::default() };
-        let row = self.items("read a claim", [row_key(claim)].into(), None).await?.remove(&row_key(claim));
+        let row = self.items("read a claim", [claim_key(claim)].into(), None).await?.remove(&claim_key(claim));
         let Some(row) = row else { return Ok(verified) };
-        let aggregate = holder(&row);
+        let aggregate = claim_holder(&row);
         let stale = match registry.get(&aggregate.aggregate_type) {
             Some(model) => {
                 let corrected = self.correct(model, &aggregate, Derived::Claims(from_ref(claim)), false).await;
@@ -117,8 +117,8 @@ impl Deadlines {
         let Some(folded) = events.folded() else { return };
         let due = |stored: &Option<StoredDeadline>| stored.as_ref().map(|stored| stored.due);
         let rows = self.0.iter().map(|(name, stored)| (name.clone(), due(stored))).collect();
-        let DeadlineChanges { set, dropped } = match difference(model, folded, rows) {
-            Ok(difference) => difference,
+        let DeadlineChanges { set, dropped } = match deadline_changes(model, folded, rows) {
+            Ok(changes) => changes,
             Err(panic) => return report.add(keys::METADATA, Discrepancy::Unreadable { reason: panic.to_string() }),
         };
         for (name, expected) in set {
