@@ -7,14 +7,14 @@
 //!
 //! In reading order:
 //! - `args`, `error`: the options, the project that the functions serve, and why the stack does not start.
-//! - `stack`: starts and stops all parts.
+//! - `stack`: starts and stops all parts, and has the schedule of the reactor.
 //! - `services`: DynamoDB, EventBridge, SQS and KMS, the discarded records, and the functions' settings. `servers`: what its HTTP
 //!   servers share, and how requests are forwarded to another process.
 //! - `functions`: the functions and the console, in one version of their code. `restart`: replaces them after a change of their
 //!   sources. `local_api`: what the API has only here.
 //! - `mapping_worker`: the event source mapping in front of a stream function.
 //!   `queue_worker`: the event source mapping of a queue, in front of the projector, the reactor and the functions
-//!   of rules; the schedule of the reactor.
+//!   of rules.
 //! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues. `rule_function`: their functions.
 //! - `usage`: the calls of the stack, and the units of the table that they use; clients that send no tokens with transactions.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`. `console`: those for the console,

@@ -1,12 +1,10 @@
-//! What invokes functions, besides the stream: the event source mapping of a queue, with its messages, as Lambda does; and the
-//! schedule of the reactor, each minute and after each move of the clock.
+//! The event source mapping of a queue: receives its messages, and invokes a function with them, as Lambda does.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use daybook_event_source_mapping::InvocationOutcome;
 use daybook_local_aws::messaging::{Bus, ReceivedMessage};
-use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -22,12 +20,6 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The time for which a message stays hidden beyond the timeout of the function.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The payload of a tick.
-const TICK: &str = r#"{"tick":true}"#;
-
-/// The time between two ticks.
-const TICK_INTERVAL: Duration = Duration::from_mins(1);
 
 pub(crate) struct QueueWorker {
     pub(crate) function: QueueFunction,
@@ -96,22 +88,6 @@ impl QueueWorker {
             InvocationOutcome::FunctionError | InvocationOutcome::NotInvoked => {
                 Err(format!("the {} failed", function.name))
             }
-        }
-    }
-}
-
-/// Invokes the reactor once a minute and whenever `moved` is notified, after a move of the clock, until the stack stops. A failed
-/// invocation is not retried: its error is logged, and the next tick does its work.
-pub(crate) async fn run_schedule(reactor: Function, timeout: Duration, moved: Arc<Notify>, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            _ = reactor.invoke(TICK.to_owned(), timeout, None) => {}
-            () = stop.cancelled() => return,
-        }
-        tokio::select! {
-            () = sleep(TICK_INTERVAL) => {}
-            () = moved.notified() => {}
-            () = stop.cancelled() => return,
         }
     }
 }

@@ -80,7 +80,7 @@ pub(crate) struct DiscardedRecords {
     /// All that were ever discarded.
     state: StackState,
     /// Those that no operator deleted.
-    pub(crate) bucket: Bucket,
+    bucket: Bucket,
 }
 
 impl DiscardedRecords {

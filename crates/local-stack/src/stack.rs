@@ -1,4 +1,5 @@
-//! Starts and stops the local stack.
+//! Starts and stops the local stack: its services and functions, the workers that invoke the functions, and the schedule of the
+//! reactor.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -33,10 +34,10 @@ use super::{console, endpoints, functions, rules};
 use crate::args::{DevArgs, Project};
 use crate::endpoints::StackParts;
 use crate::error::DevError;
-use crate::functions::{ConsoleSettings, FunctionSettings, Functions};
+use crate::functions::{ConsoleSettings, Function, FunctionSettings, Functions};
 use crate::local_api::admit_this_machine;
 use crate::mapping_worker::{MappingStates, MappingWorker, StreamCheckpoint};
-use crate::queue_worker::{QueueFunction, QueueWorker, run_schedule};
+use crate::queue_worker::{QueueFunction, QueueWorker};
 use crate::restart::{Rebuilder, Restarts};
 use crate::servers::{address_here, listen, read_whole};
 use crate::services::{Services, function_of};
@@ -108,7 +109,7 @@ impl Stack {
         if let Some(queue) = settings.queue_of_reactor() {
             let worker = mappings.queue("reactor", &queue)?;
             let reactor = functions.function("reactor");
-            workers.spawn(run_schedule(reactor, worker.timeout, ticks.clone(), stop_signal.clone()));
+            workers.spawn(run_reactor_schedule(reactor, worker.timeout, ticks.clone(), stop_signal.clone()));
             workers.spawn(worker.run());
         }
         let timeout = Duration::from_secs(args.function_timeout.into());
@@ -313,6 +314,28 @@ impl Mappings<'_> {
             bus: self.services.bus.clone(),
             stop: self.stop.clone(),
         })
+    }
+}
+
+/// The payload of a tick.
+const TICK: &str = r#"{"tick":true}"#;
+
+/// The time between two ticks.
+const TICK_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Invokes the reactor once a minute and whenever `moved` is notified, after a move of the clock, until the stack stops. A failed
+/// invocation is not retried: its error is logged, and the next tick does its work.
+async fn run_reactor_schedule(reactor: Function, timeout: Duration, moved: Arc<Notify>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            _ = reactor.invoke(TICK.to_owned(), timeout, None) => {}
+            () = stop.cancelled() => return,
+        }
+        tokio::select! {
+            () = tokio::time::sleep(TICK_INTERVAL) => {}
+            () = moved.notified() => {}
+            () = stop.cancelled() => return,
+        }
     }
 }
 
