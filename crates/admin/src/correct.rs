@@ -12,7 +12,8 @@ use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::handle::{Admin, PrimaryKey, panicked};
+use crate::handle::{Admin, panicked};
+use crate::rows::PrimaryKey;
 
 /// The time for which a correction is repeated while others write to the aggregate.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,6 +1,4 @@
-//! The handle for administrative calls, the creation of the table where no template does it, and reads of many rows by their keys.
-
-use std::collections::{BTreeSet, HashMap};
+//! The handle for administrative calls; with it, the table is created where no template does it.
 
 use aws_sdk_dynamodb::operation::create_table::CreateTableError;
 use aws_sdk_dynamodb::types::{
@@ -8,7 +6,6 @@ use aws_sdk_dynamodb::types::{
     ScalarAttributeType, StreamSpecification, StreamViewType, TimeToLiveSpecification,
 };
 use daybook_decider::AggregatePanic;
-use daybook_event_store::internal::{Item, batch_get, row_key, text};
 use daybook_event_store::{EventStore, StoreError};
 use daybook_table::{AggregateKey, attributes};
 
@@ -28,24 +25,7 @@ impl AdminCalls for EventStore {
     }
 }
 
-pub(crate) type PrimaryKey = (String, String);
-
 impl Admin<'_> {
-    /// The rows with these keys that exist, strongly consistent: all their attributes, or those of `projection`, which must
-    /// contain the keys. `doing` is the purpose of the calls, for errors.
-    pub(crate) async fn items(
-        &self,
-        doing: &'static str,
-        keys: BTreeSet<PrimaryKey>,
-        projection: Option<String>,
-    ) -> Result<HashMap<PrimaryKey, Item>, StoreError> {
-        let keys = keys.into_iter().map(|(pk, sk)| row_key(pk, sk)).collect();
-        let items =
-            batch_get((self.store.client(), &self.store.settings().table_name), keys, projection, doing).await?;
-        let key = |item: &Item| (text(item, attributes::PK).to_owned(), text(item, attributes::SK).to_owned());
-        Ok(items.into_iter().map(|item| (key(&item), item)).collect())
-    }
-
     /// Creates the table with its index, stream and TTL, unless it exists.
     pub async fn create_table(&self) -> Result<(), StoreError> {
         let strings = [attributes::PK, attributes::SK, attributes::GSI1PK, attributes::GSI1SK].map(|name| {

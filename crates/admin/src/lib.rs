@@ -5,11 +5,12 @@
 //! - It has no client of its own: each call uses the client, the table and the settings of an `EventStore`.
 //!
 //! In reading order:
-//! - `handle`: [`Admin`], which [`AdminCalls::admin`] returns; the creation of the table; reads of many rows by their keys.
+//! - `handle`: [`Admin`], which [`AdminCalls::admin`] returns; the creation of the table.
 //! - `index`: the positions of events without their data: the aggregates of a type, the events of a time window.
 //! - `progress`: the versions of aggregates and of their snapshots, and how far processes have handled their events.
 //! - `outbox`: the outbox rows of events, to send them again.
-//! - `rows`: the events of one aggregate, the rows of one event, as they are stored, and every partition of the table.
+//! - `rows`: many rows by their keys, the events of one aggregate, the rows of one event, as they are stored, and every partition of
+//!   the table.
 //! - `verify`: checks all rows of an aggregate.
 //! - `correct`: corrections of claims and deadlines.
 //! - `import`: writes events that exist already, such as those of another table, and aggregates of a history file.

@@ -9,8 +9,9 @@ use daybook_event_store::{StoreError, UnreadableRow};
 use daybook_table::trace::is_trace_header;
 use daybook_table::{OutboxItem, attributes, keys};
 
-use crate::handle::{Admin, PrimaryKey};
+use crate::handle::Admin;
 use crate::index::IndexEntry;
+use crate::rows::PrimaryKey;
 
 const DOING: &str = "read outbox rows";
 

@@ -1,13 +1,14 @@
-//! Rows of the table: the events of one aggregate, page by page; the rows of one event as they are stored, for a person who wants
-//! to see the table itself; and every partition of the table, for when the index may not lead to all of them.
+//! Reads rows of the table: many by their keys; the events of one aggregate, page by page; the rows of one event as they are stored,
+//! for a person who wants to see the table itself; and every partition of the table, for when the index may not lead to all of them.
 
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::RecordedEvent;
 use daybook_event_store::StoreError;
-use daybook_event_store::internal::{Item, text};
+use daybook_event_store::internal::{Item, batch_get, row_key, text};
 use daybook_table::{AggregateKey, attributes, keys};
 use futures_util::future::try_join3;
 use serde_json::{Map, Value};
@@ -22,10 +23,27 @@ const READS: usize = 20;
 
 const BETWEEN_READS: Duration = Duration::from_millis(50);
 
+pub(crate) type PrimaryKey = (String, String);
+
 /// The position at which a scan continues: after a row.
 pub type ScanKey = Item;
 
 impl Admin<'_> {
+    /// The rows with these keys that exist, strongly consistent: all their attributes, or those of `projection`, which must
+    /// contain the keys. `doing` is the purpose of the calls, for errors.
+    pub(crate) async fn items(
+        &self,
+        doing: &'static str,
+        keys: BTreeSet<PrimaryKey>,
+        projection: Option<String>,
+    ) -> Result<HashMap<PrimaryKey, Item>, StoreError> {
+        let keys = keys.into_iter().map(|(pk, sk)| row_key(pk, sk)).collect();
+        let items =
+            batch_get((self.store.client(), &self.store.settings().table_name), keys, projection, doing).await?;
+        let key = |item: &Item| (text(item, attributes::PK).to_owned(), text(item, attributes::SK).to_owned());
+        Ok(items.into_iter().map(|item| (key(&item), item)).collect())
+    }
+
     /// The next events of an aggregate after number `after`, up to `version`: a maximum of 1 MB. The inner error is the reason
     /// why they cannot be read.
     pub async fn events_up_to(
