@@ -25,10 +25,10 @@ use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-use crate::functions::Functions;
+use crate::functions::{Functions, Variables};
 use crate::mapping_worker::MappingStates;
 use crate::rule_function::RuleStates;
-use crate::services::{DiscardedRecords, Variables};
+use crate::services::DiscardedRecords;
 use crate::usage::{Usage, UsageMeter};
 
 /// How long a move of the clock waits for the functions of the stream.

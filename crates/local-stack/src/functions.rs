@@ -24,7 +24,7 @@ use tower::ServiceExt;
 use crate::servers::{CallFailure, call, problem};
 use crate::usage::{Traffic, Usage};
 
-pub(crate) use code::{ConsoleSettings, FunctionSettings, start};
+pub(crate) use code::{ConsoleSettings, FunctionSettings, Variables, function_of, start};
 
 /// How long a request of the stack may take. Functions that have come to a standstill can still be replaced.
 const STACK_TIMEOUT: Duration = Duration::from_secs(2);

@@ -8,10 +8,10 @@
 //! In reading order:
 //! - `args`, `error`: the options, the project that the functions serve, and why the stack does not start.
 //! - `stack`: starts and stops all parts, and has the schedule of the reactor.
-//! - `services`: DynamoDB, EventBridge, SQS and KMS, the discarded records, and the functions' settings. `servers`: what its HTTP
-//!   servers share, and how requests are forwarded to another process.
-//! - `functions`: the functions and the console, in one version of their code. `restart`: replaces them after a change of their
-//!   sources. `local_api`: what the API has only here.
+//! - `services`: DynamoDB, EventBridge, SQS and KMS, and the discarded records. `servers`: what its HTTP servers share, and how
+//!   requests are forwarded to another process.
+//! - `functions`: the functions and the console, in one version of their code, and their settings. `restart`: replaces them after a
+//!   change of their sources. `local_api`: what the API has only here.
 //! - `mapping_worker`: the event source mapping in front of a stream function.
 //!   `queue_worker`: the event source mapping of a queue, in front of the projector, the reactor and the functions
 //!   of rules.

@@ -1,12 +1,8 @@
 //! The services of the local stack: DynamoDB, EventBridge, SQS and KMS, and the records that mappings discarded, with the bucket
-//! that holds them for operator commands. The functions' settings: those of the template, with local names for resources that
-//! only a deployment creates.
+//! that holds them for operator commands.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use daybook_event_source_mapping::Template;
-use daybook_event_source_mapping::template::{Function, Setting};
 use daybook_function_runtime::with_causes;
 use daybook_local_aws::bucket::Bucket;
 use daybook_local_aws::clock::LocalClock;
@@ -24,9 +20,6 @@ use crate::servers::listen;
 
 /// How long calls may continue after the stop. The API and the functions have ended by then.
 const GRACE: Duration = Duration::from_millis(200);
-
-/// Not "daybook": for table names under 8 characters, AWS SDKs reject the shard ids of the engine's stream.
-const TABLE_NAME: &str = "daybook-dev";
 
 pub(crate) const DISCARDED_BUCKET: &str = "daybook-discarded";
 
@@ -116,36 +109,4 @@ fn object_key(discarded: &Value) -> String {
     let (day, time) = at.split_once('T').unwrap_or((at, ""));
     let (path, time) = (day.replace('-', "/"), time.replace(':', "."));
     format!("aws/lambda/{function}/{shard}/{path}/{day}T{time}-{first}")
-}
-
-pub(crate) type Variables = BTreeMap<String, String>;
-
-/// The function of a template that runs a binary, and its environment variables. A variable of this process overrides the
-/// template's. Feeds have no delay, because one process with one clock appends and reads. The stack has read models, a reactor and a
-/// key for personal data.
-pub(crate) fn function_of<'a>(
-    template: &'a Template,
-    binary: &'static str,
-    bus_url: &str,
-) -> Result<(&'a Function, Variables), DevError> {
-    let is_built = |function: &&Function| function.binary == Some(Setting::Known(binary.to_owned()));
-    let function = template.functions.values().find(is_built).ok_or(DevError::NoFunction { binary })?;
-    let process = Environment::of_process();
-    let variable = |(name, setting): (&String, &Setting)| {
-        let of_template = if let Setting::Known(value) = setting { Some(value.clone()) } else { None };
-        let of_local_stack = (name == "FEED_DELAY_MS").then(|| "0".to_owned());
-        let of_stack = match name.as_str() {
-            "TABLE_NAME" => Some(TABLE_NAME.to_owned()),
-            "EVENT_BUS_NAME" => Some("daybook".to_owned()),
-            "VIEWS_TABLE_NAME" => Some(format!("{TABLE_NAME}-views")),
-            "KEYS_TABLE_NAME" => Some(format!("{TABLE_NAME}-keys")),
-            "DLQ_URL" => Some(format!("{bus_url}/000000000000/daybook-dlq")),
-            "REACTIONS_QUEUE_URL" => Some(format!("{bus_url}/000000000000/daybook-reactions")),
-            "PERSONAL_DATA_KEY" => Some("local".to_owned()),
-            "CHANGES_QUEUE_URL" => Some(format!("{bus_url}/000000000000/daybook-changes")),
-            _ => None,
-        };
-        Some((name.clone(), process.optional(name).or(of_local_stack).or(of_template).or(of_stack)?))
-    };
-    Ok((function, function.environment.iter().filter_map(variable).collect()))
 }

@@ -34,13 +34,13 @@ use super::{console, endpoints, functions, rules};
 use crate::args::{DevArgs, Project};
 use crate::endpoints::StackParts;
 use crate::error::DevError;
-use crate::functions::{ConsoleSettings, Function, FunctionSettings, Functions};
+use crate::functions::{ConsoleSettings, Function, FunctionSettings, Functions, function_of};
 use crate::local_api::admit_this_machine;
 use crate::mapping_worker::{MappingStates, MappingWorker, StreamCheckpoint};
 use crate::queue_worker::{QueueFunction, QueueWorker};
 use crate::restart::{Rebuilder, Restarts};
 use crate::servers::{address_here, listen, read_whole};
-use crate::services::{Services, function_of};
+use crate::services::Services;
 use crate::usage::UsageMeter;
 
 /// The parameter for a key of one's own, which the stack always has, and its value.

@@ -1,5 +1,6 @@
 //! The functions of a project and its console, in this process, and what they get from the stack: their environment variables,
-//! the endpoints of its services, and the contents of the console's pages.
+//! which are those of the template, with local names for resources that only a deployment creates; the endpoints of its services;
+//! and the contents of the console's pages.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -14,6 +15,7 @@ use daybook_console::stack::{
 };
 use daybook_console::{Access, Console, StackKind, Views};
 use daybook_event_source_mapping::Template;
+use daybook_event_source_mapping::template::{self, Setting};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::{SdkConfig, aws_config_at};
 use daybook_local_aws::clock::LocalClock;
@@ -36,10 +38,13 @@ use crate::functions::handlers::{self, Handler};
 use crate::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT};
 use crate::local_api::{explain, identify};
 use crate::servers::{call, forwarding_to};
-use crate::services::{DISCARDED_BUCKET, Services, Variables, function_of};
+use crate::services::{DISCARDED_BUCKET, Services};
 use crate::usage::{UsageMeter, count_request, without_tokens};
 
 const SEND_ATTEMPTS: u32 = 3;
+
+/// Not "daybook": for table names under 8 characters, AWS SDKs reject the shard ids of the engine's stream.
+const TABLE_NAME: &str = "daybook-dev";
 
 /// Starts the functions of a project. The table, the bus and the queues must exist.
 pub(crate) fn start(settings: &FunctionSettings, project: Project) -> Result<Version, DevError> {
@@ -135,6 +140,8 @@ fn relay(settings: &FunctionSettings) -> Result<Relay, DevError> {
     })
 }
 
+pub(crate) type Variables = BTreeMap<String, String>;
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FunctionSettings {
     /// The variables of each function that the stack has, by its binary.
@@ -210,6 +217,36 @@ impl FunctionSettings {
         variables.remove("RUST_LOG"); // the shell's own stays
         variables
     }
+}
+
+/// The function of a template that runs a binary, and its environment variables. A variable of this process overrides the
+/// template's. Feeds have no delay, because one process with one clock appends and reads. The stack has read models, a reactor and a
+/// key for personal data.
+pub(crate) fn function_of<'a>(
+    template: &'a Template,
+    binary: &'static str,
+    bus_url: &str,
+) -> Result<(&'a template::Function, Variables), DevError> {
+    let is_built = |function: &&Function| function.binary == Some(Setting::Known(binary.to_owned()));
+    let function = template.functions.values().find(is_built).ok_or(DevError::NoFunction { binary })?;
+    let process = Environment::of_process();
+    let variable = |(name, setting): (&String, &Setting)| {
+        let of_template = if let Setting::Known(value) = setting { Some(value.clone()) } else { None };
+        let of_local_stack = (name == "FEED_DELAY_MS").then(|| "0".to_owned());
+        let of_stack = match name.as_str() {
+            "TABLE_NAME" => Some(TABLE_NAME.to_owned()),
+            "EVENT_BUS_NAME" => Some("daybook".to_owned()),
+            "VIEWS_TABLE_NAME" => Some(format!("{TABLE_NAME}-views")),
+            "KEYS_TABLE_NAME" => Some(format!("{TABLE_NAME}-keys")),
+            "DLQ_URL" => Some(format!("{bus_url}/000000000000/daybook-dlq")),
+            "REACTIONS_QUEUE_URL" => Some(format!("{bus_url}/000000000000/daybook-reactions")),
+            "PERSONAL_DATA_KEY" => Some("local".to_owned()),
+            "CHANGES_QUEUE_URL" => Some(format!("{bus_url}/000000000000/daybook-changes")),
+            _ => None,
+        };
+        Some((name.clone(), process.optional(name).or(of_local_stack).or(of_template).or(of_stack)?))
+    };
+    Ok((function, function.environment.iter().filter_map(variable).collect()))
 }
 
 /// The stack for the console in the functions' process: the first process has what a page needs, and is asked once.
