@@ -1,4 +1,4 @@
-//! `daybook process`: the events that processes could not handle.
+//! `daybook process`: the events that processes could not handle, or did not get.
 
 use clap::Subcommand;
 use daybook_event_store::StoredPosition;

@@ -1,5 +1,5 @@
-//! The commands that write the files of a project. `daybook new` creates one, `daybook add` adds an aggregate, a process, a projection
-//! or a consumer, and `daybook upgrade` merges the changes of a release into it.
+//! The commands that write the files of a project. `daybook new` creates one, `daybook add` adds a part to it, such as an aggregate,
+//! and `daybook upgrade` merges the changes of a release into it.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value};
 
-/// The defaults of the template's parameters.
+/// The values of parameters: their defaults, or those of a deployment.
 pub(crate) type Parameters = BTreeMap<String, String>;
 
 /// Reads a template: `!Ref A` becomes `{"Ref": "A"}`.
