@@ -24,7 +24,7 @@ const DEFAULT_TIMEOUT_SECONDS: u64 = 3;
 /// Five filters are the default quota; AWS raises it to ten on request.
 const MAX_FILTERS: usize = 10;
 
-/// The properties that are supported. Encryption of the filter, and metrics, do not affect the delivery of records.
+/// The properties of a stream event that are supported. Encryption of the filter, and metrics, do not affect the delivery of records.
 const PROPERTIES: &str = "BatchSize BisectBatchOnFunctionError DestinationConfig Enabled FilterCriteria \
                           FunctionResponseTypes MaximumBatchingWindowInSeconds MaximumRecordAgeInSeconds \
                           MaximumRetryAttempts ParallelizationFactor StartingPosition Stream KmsKeyArn MetricsConfig";

@@ -89,7 +89,7 @@ fn has_crlf(content: &[u8]) -> bool {
     end.and_then(|end| content.get(end.checked_sub(1)?)) == Some(&b'\r')
 }
 
-/// The file of a project that contains them: one small file, because copies of the templates would double the project.
+/// The file of a project that contains the originals: one small file, because copies of the templates would double the project.
 pub(crate) const ORIGINALS: &str = ".daybook/originals.json.gz";
 
 /// The originals. The stored format: later releases read it.
@@ -124,7 +124,7 @@ impl Originals {
         }
     }
 
-    /// The content of the file that contains them. The same originals result in the same bytes.
+    /// The content of that file. The same originals result in the same bytes.
     pub(crate) fn encode(&self) -> io::Result<Vec<u8>> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         serde_json::to_writer(&mut encoder, self)?;

@@ -74,7 +74,7 @@ impl Admin<'_> {
     }
 }
 
-/// The rows so far, by name; `None` for one that cannot be read.
+/// The rows of deadlines and dispatches so far, by name; `None` for one that cannot be read.
 #[derive(Default)]
 pub(super) struct Deadlines(BTreeMap<String, Option<StoredDeadline>>);
 

@@ -300,7 +300,7 @@ impl MetadataRow {
     }
 }
 
-/// The number of the last handled event of each row so far, by sort key.
+/// The positions of processes so far: the number of the last handled event of each, by sort key.
 #[derive(Default)]
 pub(super) struct Positions(Vec<(String, u64)>);
 
@@ -317,7 +317,7 @@ impl Positions {
         self.0.iter().map(|(_, seq_num)| *seq_num).max().unwrap_or_default()
     }
 
-    /// Compares the rows with the last event, or the version in the metadata if that is higher.
+    /// Compares the positions with the last event, or the version in the metadata if that is higher.
     pub(super) fn compare(&self, last: u64, report: &mut Report<'_>) {
         for (sk, seq_num) in self.0.iter().filter(|(_, seq_num)| *seq_num > last) {
             let expected = format!("at most {last}, the last event");

@@ -10,9 +10,6 @@ use crate::aws_calls::CallError;
 use crate::check::{Check, CheckResult};
 use crate::deployment::{CHECK_SOURCE, Deployment};
 
-/// The delay of the message, in seconds.
-const DELAY: u32 = 3;
-
 pub(super) fn checks() -> Vec<Check> {
     vec![
         Check {
@@ -77,6 +74,9 @@ async fn entry_errors(deployment: &mut Deployment) -> Result<CheckResult, CallEr
     let seen = put_events(deployment, entries.into()).await?;
     Ok(CheckResult::compare("1 failed: accepted, MalformedDetail, accepted", seen))
 }
+
+/// The delay of the message, in seconds.
+const DELAY: u32 = 3;
 
 async fn message_delay(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
     let queue_url = deployment.delay_queue().await?;
