@@ -303,7 +303,6 @@ fn each_monitored_metric_is_emitted() {
         "projector/src/versions",
         "projector/src/handler",
         "reactor/src/reactor",
-        "reactor/src/reactor",
         "reactor/src/fire",
     ];
     let code = emitting.map(|file| format!("{file}.rs")).map(|file| read(&format!("crates/{file}"))).concat();

@@ -227,7 +227,7 @@ pub(crate) fn function_of<'a>(
     binary: &'static str,
     bus_url: &str,
 ) -> Result<(&'a template::Function, Variables), DevError> {
-    let is_built = |function: &&Function| function.binary == Some(Setting::Known(binary.to_owned()));
+    let is_built = |function: &&template::Function| function.binary == Some(Setting::Known(binary.to_owned()));
     let function = template.functions.values().find(is_built).ok_or(DevError::NoFunction { binary })?;
     let process = Environment::of_process();
     let variable = |(name, setting): (&String, &Setting)| {
