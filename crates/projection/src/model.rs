@@ -18,10 +18,10 @@ const OWN_CHANGE: &str = "a change is only passed to the projection that made it
 
 /// A registered projection.
 pub trait ProjectionModel: Send + Sync {
-    /// [`Projection::NAME`](crate::Projection::NAME).
+    /// [`Projection::NAME`].
     fn name(&self) -> &'static str;
 
-    /// [`Projection::VERSION`](crate::Projection::VERSION).
+    /// [`Projection::VERSION`].
     fn version(&self) -> u32;
 
     /// The number of parts of each row.
@@ -46,7 +46,7 @@ pub trait ProjectionModel: Send + Sync {
     /// not a row of this version.
     fn merge(&self, parts: &[Json]) -> Result<Option<Json>, RowError>;
 
-    /// [`Projection::authorize`](crate::Projection::authorize). Fails if the projection's code panics, or the row is not a row of
+    /// [`Projection::authorize`]. Fails if the projection's code panics, or the row is not a row of
     /// this version.
     fn authorize(&self, caller: &Caller, access: ViewAccess<'_>, row: Option<&Json>)
     -> Result<Authorization, RowError>;
