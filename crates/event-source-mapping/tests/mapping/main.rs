@@ -423,3 +423,16 @@ fn position_is_the_first_record_that_is_not_done() {
     run(&mut mapping, |_| success());
     assert_eq!(mapping.position(), Position::After(at(3)));
 }
+
+/// A reader that stops before it has stored them would lose them.
+#[test]
+fn records_are_not_done_before_poll_discards_them() {
+    let settings = MappingSettings { maximum_retry_attempts: Some(0), ..MappingSettings::default() };
+    let mut mapping = mapping(settings, 2);
+    let all = batch(&mut mapping, START);
+    mapping.settle(all, InvocationOutcome::FunctionError, START);
+    let at = |place: usize| SequenceNumber::parse(&number(place)).unwrap();
+    assert_eq!((mapping.position(), mapping.outstanding().0), (Position::At(at(0)), 2));
+    assert!(matches!(mapping.poll(START), Step::Discard(_)));
+    assert_eq!((mapping.position(), mapping.outstanding().0), (Position::After(at(1)), 0));
+}
