@@ -2,8 +2,7 @@
 """Follows a page as its reader does: `tutorial.py PAGE DAYBOOK` writes each file that the page shows, applies each diff, runs each
 command of a `console` block, and compares what it prints with the page, where `…` stands for any text. The binary DAYBOOK creates
 the project in the current folder, with the versions of this workspace's dependencies, and with the features that `new-project` gives
-to the project `shop` beside it. A local stack runs on free ports, and what it
-prints is not compared.
+to the project `shop` beside it. A local stack runs on free ports, and what it prints is not compared.
 """
 
 import os
