@@ -126,7 +126,7 @@ class Reader:
                     if command.startswith("cd "):
                         self.folder = self.folder / self.here(command)[3:]
                         shutil.copytree("shop/app/same-features", self.folder / "app/same-features")
-                        # Also where only some of its crates are tested.
+                        # For `cargo test -p operator` too: Cargo unites only the features of the packages that it selects.
                         with (self.folder / "app/operator/Cargo.toml").open("a") as manifest:
                             manifest.write('\n[dependencies.same-features]\npath = "../same-features"\n')
 

@@ -197,7 +197,7 @@ mod tests {
         forgotten.when(change("ann@example.org")).then_rejected("CustomerForgotten", []);
         let forgotten = given::<Customer>([registered("ann@example.com"), Event::Forgotten {}]);
         forgotten.when(Command::ForgetCustomer {}).then([]);
-        // Stored values say whose they are.
+        // A stored value contains its subject.
         let stored = |text: &str| Personal::about("customer", "9", text.to_owned());
         let stored = Event::Registered { email: stored("ann@example.com"), name: stored("Ann") };
         given::<Customer>([stored])

@@ -1,5 +1,5 @@
-//! The input of a decision: an aggregate at some version, with the time and id of its last event, which those of the decision must not
-//! precede, and a command.
+//! What a decision starts from: an aggregate at some version, and a command. The time and id of the aggregate's last event belong
+//! to it, because those of new events must not precede them.
 
 use std::any::Any;
 use std::fmt;

@@ -136,26 +136,26 @@ impl Mapping {
 
     /// The number of records that are not done, and the creation time of the oldest of them.
     pub fn outstanding(&self) -> (usize, Option<Duration>) {
-        let discarded = self.to_discard().map(|record| record.created);
-        let created: Vec<_> = self.queues.iter().flat_map(RecordQueue::outstanding).chain(discarded).collect();
+        let created: Vec<_> = self.not_done().map(|(_, created)| created).collect();
         (created.len(), created.into_iter().min())
     }
 
     /// The position at which to continue after a restart. Records from there on may be delivered twice. None is missed
     /// if the records that [`poll`](Self::poll) has discarded have reached their destination.
     pub fn position(&self) -> Position {
-        let discarded = self.to_discard().map(Record::sequence_number);
-        let outstanding = self.queues.iter().filter_map(RecordQueue::first_outstanding).chain(discarded).min();
-        match (outstanding, &self.last) {
+        match (self.not_done().map(|(number, _)| number).min(), &self.last) {
             (Some(first), _) => Position::At(first.clone()),
             (None, Some(last)) => Position::After(last.clone()),
             (None, None) => Position::Start,
         }
     }
 
-    /// The records that the next calls of `poll` discard.
-    fn to_discard(&self) -> impl Iterator<Item = &Record> {
-        self.discarded.iter().flat_map(|discarded| &discarded.records)
+    /// The number and the creation time of each record that is not done: those of the queues, and those that the next calls of
+    /// `poll` discard.
+    fn not_done(&self) -> impl Iterator<Item = (&SequenceNumber, Duration)> {
+        let to_discard = self.discarded.iter().flat_map(|discarded| &discarded.records);
+        let to_discard = to_discard.map(|record| (record.sequence_number(), record.created));
+        self.queues.iter().flat_map(RecordQueue::outstanding).chain(to_discard)
     }
 }
 

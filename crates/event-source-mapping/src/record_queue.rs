@@ -32,21 +32,14 @@ pub(crate) enum Next {
     Wait(Option<Duration>),
 }
 
-/// What is known of a batch while the caller has it.
-#[derive(Debug)]
-struct BatchInFlight {
-    first: SequenceNumber,
-    /// The creation times of its records.
-    created: Vec<Duration>,
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct RecordQueue {
     /// The remaining records of failed batches, in order. All of them precede `fresh`.
     failed: VecDeque<PendingBatch>,
     /// Records that were not delivered yet, with the time at which they were pushed.
     fresh: VecDeque<(Duration, Record)>,
-    in_flight: Option<BatchInFlight>,
+    /// The number and the creation time of each record of the batch that the caller has.
+    in_flight: Option<Vec<(SequenceNumber, Duration)>>,
     /// The end of the last invocation: a batching window begins no earlier.
     idle_since: Duration,
     /// The number of consecutive failures.
@@ -88,10 +81,8 @@ impl RecordQueue {
                 PendingBatch { records: rest, ..batch }
             }
         };
-        self.in_flight = batch.records.first().map(|first| BatchInFlight {
-            first: first.sequence_number().clone(),
-            created: batch.records.iter().map(|record| record.created).collect(),
-        });
+        let in_flight = batch.records.iter().map(|record| (record.sequence_number().clone(), record.created));
+        self.in_flight = Some(in_flight.collect());
         Next::Deliver(batch)
     }
 
@@ -162,18 +153,11 @@ impl RecordQueue {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// The creation times of the records that are not done.
-    pub(crate) fn outstanding(&self) -> impl Iterator<Item = Duration> {
+    /// The records that are not done, in any order: the number and the creation time of each.
+    pub(crate) fn outstanding(&self) -> impl Iterator<Item = (&SequenceNumber, Duration)> {
         let failed = self.failed.iter().flat_map(|batch| &batch.records);
-        let waiting = failed.chain(self.fresh.iter().map(|(_, record)| record)).map(|record| record.created);
-        waiting.chain(self.in_flight.iter().flat_map(|batch| &batch.created).copied())
-    }
-
-    /// The first record that is not done.
-    pub(crate) fn first_outstanding(&self) -> Option<&SequenceNumber> {
-        let failed = || self.failed.front().and_then(|batch| batch.records.first());
-        let fresh = || self.fresh.front().map(|(_, record)| record);
-        let in_flight = self.in_flight.as_ref().map(|batch| &batch.first);
-        in_flight.or_else(|| failed().or_else(fresh).map(Record::sequence_number))
+        let waiting = failed.chain(self.fresh.iter().map(|(_, record)| record));
+        let in_flight = self.in_flight.iter().flatten().map(|(number, created)| (number, *created));
+        waiting.map(|record| (record.sequence_number(), record.created)).chain(in_flight)
     }
 }

@@ -1,7 +1,8 @@
 //! The append: one transaction that updates the metadata, puts the events, and puts the messages into the outbox.
 //!
-//! Here are the call that sends the transaction, and the meaning of its failure: whether it was written, and whether another
-//! attempt may help. In reading order: `transaction`: the items; `claims`: those of unique values; `deadlines`: those of
+//! This file sends the transaction and classifies its failure: whether it was written, and whether another attempt may help.
+//!
+//! In reading order: `transaction`: the items; `claims`: those of unique values; `deadlines`: those of
 //! deadlines; `batch`: the items of several decisions; `joint`: those of several aggregates; `import`: appends of events that
 //! exist already.
 
@@ -166,9 +167,9 @@ fn send_error(key: &AggregateKey, items: &Items, error: SdkError<TransactWriteIt
 /// Reads the cancellation reasons item by item. The first item is the metadata, and only its condition is about
 /// versions of its aggregate. Stored responses are the last items, and are the result even if the version has changed since.
 fn of_reasons(key: &AggregateKey, items: &Items, reasons: &[CancellationReason]) -> Option<AppendError> {
-    let Items { requires_row, others: involved, claims, responses } = items;
+    let Items { requires_row, others, claims, responses } = items;
     let failed = |code: &str| reasons.iter().position(|reason| reason.code() == Some(code));
-    let (others, of_responses) = reasons.split_at(reasons.len().saturating_sub(*responses));
+    let (before_responses, of_responses) = reasons.split_at(reasons.len().saturating_sub(*responses));
     match of_responses.iter().map(|reason| stored_response(key, reason)).collect::<Result<Vec<_>, _>>() {
         Ok(stored) if stored.iter().all(Option::is_none) => {}
         Ok(stored) => return Some(AppendError::KeysUsed(stored)),
@@ -187,7 +188,7 @@ fn of_reasons(key: &AggregateKey, items: &Items, reasons: &[CancellationReason])
         return Some(conflict(key, &reasons[0]));
     }
     let raced = |code: &str| -> Vec<_> {
-        let with_reason = involved.iter().zip(reasons.iter().skip(1 + usize::from(*requires_row)));
+        let with_reason = others.iter().zip(reasons.iter().skip(1 + usize::from(*requires_row)));
         with_reason.filter(|(_, reason)| reason.code() == Some(code)).map(|(other, _)| other.clone()).collect()
     };
     let raced = [raced("ConditionalCheckFailed"), raced("TransactionConflict")].concat();
@@ -204,7 +205,7 @@ fn of_reasons(key: &AggregateKey, items: &Items, reasons: &[CancellationReason])
         return Some(AppendError::NotWritten(code.into()));
     }
     // The metadata is at the expected version, so a claim that is taken is no lost race.
-    let of_claims = &others[others.len().saturating_sub(claims.len())..];
+    let of_claims = &before_responses[before_responses.len().saturating_sub(claims.len())..];
     if let Some(error) = failed_claims(claims, of_claims) {
         return Some(error);
     }

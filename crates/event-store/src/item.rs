@@ -38,13 +38,13 @@ pub fn event_item(item: Item) -> Result<EventItem, StoreError> {
 /// Maximum keys of a call that reads a batch.
 const MAX_BATCH: usize = 100;
 
-/// The calls that are made at a time.
+/// Maximum calls at a time.
 const CONCURRENCY: usize = 8;
 
 /// The time in which calls for the same batch must make progress: DynamoDB may leave a part of it for another call.
 pub const BATCH_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The cause of the error after that.
+/// The cause of the error if no call makes progress for [`BATCH_PATIENCE`].
 pub const BATCH_LEFT: &str = "DynamoDB left keys unprocessed again and again";
 
 /// The items with these keys that exist, in any order, strongly consistent: all their attributes, or those of `projection`.

@@ -1,9 +1,10 @@
 //! The state of an aggregate, now or at an earlier version, and the fold of its stored events, page by page.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
-use daybook_decider::{Folded, Model, RecordedEvent};
+use daybook_decider::{AggregatePanic, Folded, Model, RecordedEvent, StateError, personal};
 use daybook_table::{AggregateKey, keys};
 use futures_util::future::try_join;
 use tokio::time::Instant;
@@ -96,6 +97,31 @@ impl EventStream<'_> {
             Some(cached) if cached.version() == folded.version() => Ok(cached),
             _ => self.cache(folded),
         }
+    }
+
+    /// The folded state together with its JSON form.
+    pub(crate) fn loaded(&self, mut folded: Folded) -> Result<Loaded, StoreError> {
+        let panicked =
+            |panic: AggregatePanic| StoreError::Panicked { item: self.key.to_string(), source: panic.into() };
+        let unwritable = |error| match error {
+            StateError::Json(error) => self.corrupt_state(error),
+            StateError::Panicked(panic) => panicked(panic),
+        };
+        // A state that was opened before, or has values from before their fields were personal.
+        if self.model.is_forgotten(&folded).map_err(panicked)? {
+            folded = self.model.without_personal(folded, &self.key.id).map_err(unwritable)?;
+        }
+        let state = self.model.state(&folded).map_err(unwritable)?;
+        let state = personal::attributed(state, (&self.key.aggregate_type, &self.key.id));
+        let state = state.map_err(|reason| self.corrupt_state(reason))?;
+        Ok(Loaded { folded, state: Arc::new(state) })
+    }
+
+    /// Like [`loaded`](Self::loaded), and caches the result for the next command.
+    fn cache(&self, folded: Folded) -> Result<Loaded, StoreError> {
+        let loaded = self.loaded(folded)?;
+        self.put_in_cache(&loaded);
+        Ok(loaded)
     }
 
     /// Folds from the cached state, unless it is so far behind that a snapshot saves reads: by more than twice

@@ -1,5 +1,5 @@
-//! The time after its decision within which an event becomes visible, or never does, and the decisions of this process that are
-//! in flight: whose events may still become visible.
+//! When an event becomes visible: within [`SETTLE_WRITES`] of its decision, or never. A decision is *in flight* while its events
+//! may still become visible.
 //!
 //! The time and the id of an event are fixed when it is decided, and its rows are visible some time later. A reader
 //! that follows events by their ids can rely on its cursor only up to events that are older than [`SETTLE_WRITES`]:

@@ -2,7 +2,6 @@
 //! the subject of loads, appends and snapshots.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -11,7 +10,7 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_types::SdkConfig;
-use daybook_decider::{AggregatePanic, Caller, DecisionInput, Folded, Meta, Model, StateError, personal};
+use daybook_decider::{Caller, DecisionInput, Meta, Model};
 use daybook_settings::{Environment, SettingError};
 use daybook_table::{AggregateKey, Clock, attributes, keys};
 use jiff::Timestamp;
@@ -172,7 +171,7 @@ impl EventStore {
     pub async fn row(&self, doing: &'static str, key: &AggregateKey, sk: String) -> Result<Option<Item>, StoreError> {
         let get = self.client.get_item().table_name(&self.settings.table_name);
         let get = get.set_key(Some(row_key(keys::pk(key), sk))).consistent_read(true);
-        // Boxed, as a load is.
+        // Boxed for the same reason as `load_with`: most writes contain this call and do not make it.
         Ok(Box::pin(get.send()).await.map_err(|error| StoreError::of_call(doing, error))?.item)
     }
 
@@ -220,31 +219,6 @@ pub(crate) struct EventStream<'a> {
 }
 
 impl EventStream<'_> {
-    /// The folded state together with its JSON form.
-    pub(crate) fn loaded(&self, mut folded: Folded) -> Result<Loaded, StoreError> {
-        let panicked =
-            |panic: AggregatePanic| StoreError::Panicked { item: self.key.to_string(), source: panic.into() };
-        let unwritable = |error| match error {
-            StateError::Json(error) => self.corrupt_state(error),
-            StateError::Panicked(panic) => panicked(panic),
-        };
-        // A state that was opened before, or has values from before their fields were personal.
-        if self.model.is_forgotten(&folded).map_err(panicked)? {
-            folded = self.model.without_personal(folded, &self.key.id).map_err(unwritable)?;
-        }
-        let state = self.model.state(&folded).map_err(unwritable)?;
-        let state = personal::attributed(state, (&self.key.aggregate_type, &self.key.id));
-        let state = state.map_err(|reason| self.corrupt_state(reason))?;
-        Ok(Loaded { folded, state: Arc::new(state) })
-    }
-
-    /// Like [`loaded`](Self::loaded), and caches the result for the next command.
-    pub(crate) fn cache(&self, folded: Folded) -> Result<Loaded, StoreError> {
-        let loaded = self.loaded(folded)?;
-        self.put_in_cache(&loaded);
-        Ok(loaded)
-    }
-
     /// Caches the state for the next command.
     pub(crate) fn put_in_cache(&self, loaded: &Loaded) {
         if loaded.version() > 0 {

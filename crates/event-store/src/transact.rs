@@ -6,7 +6,9 @@
 //! Therefore, while an append is in doubt, the request appends again on the same version, until one of these appends or
 //! that of another writer is stored. Until then, it joins only a group on that version.
 //!
-//! Here is the way to each attempt: the turn, the pause, and the state to decide on. In reading order: `decide`: the caller's
+//! This file prepares each attempt: it waits for the turn, pauses after a failed attempt, and gets the state to decide on.
+//!
+//! In reading order: `decide`: the caller's
 //! part, the options and the results; `attempt`: a decision with its append, and what follows on it; `others`: the other
 //! aggregates that the decision involves; `decision`: a decision until its append has an outcome; `resolution`: the result of a
 //! transaction whose append is in doubt, or whose request was executed before.

@@ -8,8 +8,8 @@
 //! collector that fails delays no invocation for longer than [`EXPORT_LIMIT`], and no invocation fails: the spans are
 //! lost.
 //!
-//! Here is the place of a span in a trace, as headers contain it: in the form of W3C Trace Context and in that of AWS X-Ray, both
-//! with the same ids. In reading order: `recorder`: records spans. `exporter`: sends the spans.
+//! This file reads and writes the headers that contain the place of a span in a trace: those of W3C Trace Context and of AWS
+//! X-Ray, both with the same ids. In reading order: `recorder`: records spans. `exporter`: sends the spans.
 
 mod exporter;
 mod recorder;

@@ -1,5 +1,5 @@
-//! The operations on deadlines and dispatches, whose rows are alike: reads them, and marks those whose commands have failed. The
-//! options and the rate of marking are also those of the positions of processes.
+//! The operations on deadlines and dispatches, whose rows are alike: reads them, and marks those whose commands have failed.
+//! `processes` resumes suspended positions with the same options, and with `mark_each`.
 
 use std::io;
 use std::num::NonZeroU32;

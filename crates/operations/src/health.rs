@@ -49,8 +49,7 @@ async fn iterator_age(cloudwatch: &SignedCalls, function: &str) -> Result<Option
     let age = json!([{"Id": "age", "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Maximum"}}]);
     let found = values(cloudwatch, METRIC_WINDOW, age).await?;
     Ok(found.first().map(|&(milliseconds, at)| {
-        #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
-        let at = Timestamp::from_second(at as i64).unwrap_or_default();
+        let at = Timestamp::from_second(at).unwrap_or_default();
         IteratorAge { milliseconds, at }
     }))
 }
@@ -199,9 +198,7 @@ async fn traffic(cloudwatch: &SignedCalls, dimensions: &Value) -> Result<Vec<Min
 /// The values of the query with this id, each by its minute since 1970.
 fn by_minute(results: &[Value], id: &str) -> BTreeMap<i64, f64> {
     let found = results.iter().filter(|result| result["Id"] == id);
-    #[expect(clippy::cast_possible_truncation, reason = "minutes since 1970")]
-    let by_minute = |(value, at): (f64, f64)| ((at / 60.0) as i64, value);
-    found.flat_map(points).map(by_minute).collect()
+    found.flat_map(points).map(|(value, at)| (at / 60, value)).collect()
 }
 
 /// The values of the one query that returns data, the latest first, each with its time in seconds since 1970.
@@ -209,7 +206,7 @@ async fn values(
     cloudwatch: &SignedCalls,
     window: SignedDuration,
     queries: Value,
-) -> Result<Vec<(f64, f64)>, OperatorError> {
+) -> Result<Vec<(f64, i64)>, OperatorError> {
     Ok(results(cloudwatch, window, queries).await?.first().map(points).unwrap_or_default())
 }
 
@@ -228,9 +225,12 @@ async fn results(
     Ok(response["MetricDataResults"].as_array().cloned().unwrap_or_default())
 }
 
-fn points(result: &Value) -> Vec<(f64, f64)> {
+/// The values of a result, each with its time in seconds since 1970.
+fn points(result: &Value) -> Vec<(f64, i64)> {
     let numbers = |name: &str| result[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
-    numbers("Values").zip(numbers("Timestamps")).collect()
+    #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
+    let times = numbers("Timestamps").map(|at| at as i64);
+    numbers("Values").zip(times).collect()
 }
 
 #[cfg(test)]

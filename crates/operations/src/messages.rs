@@ -1,5 +1,5 @@
-//! The messages that operations send again or delete: those of the dead-letter queue, with the options that select them; the label and
-//! the outcome of each; and the number of those that the bus did not accept.
+//! The messages that operations send again or delete. [`DeadLetterMessage`] is one of the dead-letter queue, and [`MessageFilter`]
+//! selects some of these. [`MessageLabel`] is what is printed of a message, [`MessageOutcome`] what became of it.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};

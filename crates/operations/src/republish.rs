@@ -131,7 +131,7 @@ pub async fn republish_from(
     let event_types = options.window.event_names(&stack.registry)?;
     check_shards(store, &event_types).await?;
     let reader = WindowReader::new(store, &options.window, &event_types, window);
-    let mut batches = Batches::new(store, reader, options.rate, &stack.interrupt);
+    let mut batches = Batches::new(reader, options.rate, &stack.interrupt);
     let unsent = UnsentMessages::default();
     let mut republish = Republish { stack, options, resend, report, window, done: None, counts, unsent };
 

@@ -94,8 +94,8 @@ impl Reactor {
         }
     }
 
-    /// Sends the deadlines that are due, or soon will be, to the queue; if too much waits there, fires those that are due, the oldest
-    /// first. What fails, or has to wait, is done by the next tick.
+    /// Sends the deadlines that are due, or soon will be, to the queue. If too many messages wait there, it fires those that are due
+    /// itself, the oldest first. The next tick does what fails, or has to wait.
     async fn tick(&self, cutoff: Instant) {
         if let Err(error) = self.find_and_send(cutoff).await {
             self.count_failed();

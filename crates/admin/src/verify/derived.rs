@@ -52,7 +52,7 @@ impl Admin<'_> {
     /// Checks the row of a claim, and that the state of its holder has the claim.
     pub async fn verify_claim(&self, registry: &Registry, claim: &Claim) -> Result<Verified, StoreError> {
         let mut verified = Verified { rows: 1, ..Verified::default() };
-        let row = self.items("read a claim", [claim_key(claim)].into(), None).await?.remove(&claim_key(claim));
+        let row = self.items("read a claim", [claim_key(claim)].into(), None).await?.into_values().next();
         let Some(row) = row else { return Ok(verified) };
         let aggregate = claim_holder(&row);
         let stale = match registry.get(&aggregate.aggregate_type) {

@@ -1,5 +1,5 @@
-//! `daybook deadlines`: the commands that aggregates get at their times, and those that processes dispatch to others. How marking is
-//! printed is the same for `daybook process`.
+//! `daybook deadlines`: the commands that aggregates get at their times, and those that processes dispatch to others.
+//! `daybook process` marks rows too, and prints them with `outcome`, `finish` and `more_text` of this file.
 
 use clap::{Args, Subcommand};
 use daybook_event_store::StoredDeadline;

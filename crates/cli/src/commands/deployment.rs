@@ -1,5 +1,5 @@
-//! `daybook deploy` deploys the stack of this project, and shows its first message. `daybook check-deployment` checks that AWS behaves
-//! as the code relies on.
+//! `daybook deploy` deploys the stack of this project, and shows its first message. `daybook check-deployment` checks that AWS
+//! behaves as the code expects.
 
 use std::io;
 use std::path::Path;

@@ -75,7 +75,7 @@ async fn model_shows_what_each_event_and_each_message_leads_to() {
     visit.stop().await;
 }
 
-/// A parcel, of which no command says that it is lost.
+/// A parcel. No command leads to its event `Lost`.
 struct Parcel;
 
 #[derive(Deserialize, JsonSchema)]

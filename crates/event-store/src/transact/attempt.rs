@@ -166,10 +166,6 @@ impl<D: Decide> Transaction<'_, D> {
         self.end_of_append(stored, &group.base, is_read, first_event, proposed)
     }
 
-    fn decide(&self, before: &Folded, ready: Option<Drafted>) -> Result<Decision, NotDecided<D::Error>> {
-        self.stream.decide(self.commands, self.options, before, ready, &self.others.known, &self.holders)
-    }
-
     /// Decides on one state, and reads what the decision needs to know about other aggregates. Returns the call of the append
     /// too.
     async fn decide_with_others(

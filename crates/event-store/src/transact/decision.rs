@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use daybook_decider::{AggregateKey, Decided, Decisions, Folded, Involved, Need, personal};
+use daybook_decider::{AggregateKey, Decided, Decisions, Folded, Need, personal};
 use ulid::Ulid;
 
+use super::Transaction;
 use super::decide::{Decide, End, ResponseDetail, TransactError, TransactOptions, Transacted, Undecided};
-use crate::append::{Batch, ClaimHolders, FirstEvent, NotBuilt};
+use crate::append::{Batch, FirstEvent, NotBuilt};
 use crate::cache::Loaded;
 use crate::error::{Cause, StoreError};
 use crate::idempotency::{CommandResponse, ResponseToStore};
@@ -62,21 +63,15 @@ impl<E> From<TransactError<E>> for NotDecided<E> {
     }
 }
 
-impl EventStream<'_> {
-    /// Decides on one state, unless that is `ready`, with a reduced response when the full one does not fit.
-    pub(super) fn decide<D: Decide>(
-        &self,
-        commands: &D,
-        options: &TransactOptions<'_>,
-        before: &Folded,
-        ready: Option<Drafted>,
-        involved: &Involved,
-        holders: &ClaimHolders,
-    ) -> Result<Decision, NotDecided<D::Error>> {
-        let TransactOptions { expected_version, idempotency, .. } = *options;
-        let (version, now) = (before.version(), self.store.now());
+impl<D: Decide> Transaction<'_, D> {
+    /// Decides on one state, or completes the decision that is `ready`. Reduces the response if the full one does not fit.
+    pub(super) fn decide(&self, before: &Folded, ready: Option<Drafted>) -> Result<Decision, NotDecided<D::Error>> {
+        let (stream, commands, involved, holders) = (self.stream, self.commands, &self.others.known, &self.holders);
+        let EventStream { store, key, .. } = stream;
+        let TransactOptions { expected_version, idempotency, .. } = *self.options;
+        let (version, now) = (before.version(), store.now());
         let decide = || {
-            let in_flight = self.store.in_flight.begin(&self.store.clock);
+            let in_flight = store.in_flight.begin(&store.clock);
             commands.decide(before, involved).map(|decided| Drafted { decided, in_flight })
         };
         let Drafted { decided, in_flight } = ready.map_or_else(decide, Ok).map_err(|undecided| match undecided {
@@ -95,33 +90,33 @@ impl EventStream<'_> {
                 return Err(NotDecided::End(Ok(Transacted::Decided(response))));
             }
             let stored = idempotency.map(|_| &*response.body);
-            let subjects = subjects(self.key, &decided, stored);
+            let subjects = subjects(key, &decided, stored);
             if subjects.len() > MAX_SUBJECTS {
                 let source = format!("it is about {} subjects, the maximum is {MAX_SUBJECTS}", subjects.len()).into();
                 let error = StoreError::InvalidRequest { doing: "seal personal data", source };
                 detail = detail.less().filter(|_| stored.is_some()).ok_or(TransactError::Store(error))?;
                 continue;
             }
-            let (mut keys, missing) = self.store.sealing.keys(subjects).map_err(TransactError::from)?;
+            let (mut keys, missing) = store.sealing.keys(subjects).map_err(TransactError::from)?;
             if !missing.is_empty() {
                 return Err(NotDecided::Keys(missing, Box::new(Drafted { decided, in_flight })));
             }
-            let forgotten = parts(self.key, &decided).filter(|(_, part)| part.forgets);
+            let forgotten = parts(key, &decided).filter(|(_, part)| part.forgets);
             let forgotten: Vec<_> = forgotten.map(|(key, _)| key.clone()).collect();
             if !commands.drops_forgotten()
-                && let Some(subject) = subject_that_was_forgotten(self.key, &decided, &keys)
+                && let Some(subject) = subject_that_was_forgotten(key, &decided, &keys)
             {
                 return Err(TransactError::Forgotten { subject }.into());
             }
             keys.extend(forgotten.iter().map(|key| (key.to_string(), SubjectKey::Forgotten)));
             let to_store =
                 idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
-            match self.joint_batch(&decided, to_store.as_ref(), involved, holders, &keys, |name| commands.model(name)) {
+            match stream.joint_batch(&decided, to_store.as_ref(), involved, holders, &keys, |of| commands.model(of)) {
                 Ok(mut batch) => {
                     batch.in_flight = in_flight;
                     if let Some(row) = commands.requires() {
                         let key = (row.item.pk.clone(), row.item.sk.clone());
-                        let required = batch.require(&key, row.check(self.store.table_name()));
+                        let required = batch.require(&key, row.check(store.table_name()));
                         required.map_err(|limit| TransactError::TooLarge { limit, of: None })?;
                     }
                     let loaded = |Decided { after, state, .. }| Loaded { folded: after, state };

@@ -1,6 +1,6 @@
-//! The functions of a project and its console, in this process, and what they get from the stack: their environment variables,
-//! which are those of the template, with local names for resources that only a deployment creates; the endpoints of its services;
-//! and the contents of the console's pages.
+//! Starts the functions of a project and its console in this process. `FunctionSettings`: the endpoints of the services, and the
+//! environment variables, which are those of the template, with local names for resources that only a deployment creates.
+//! `RemoteStack`: what the pages of the console get from the stack.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -208,12 +208,8 @@ pub(super) struct Batches<'a> {
 
 impl<'a> Batches<'a> {
     /// The batches of the events of `window`. At a low rate, a batch contains the messages of about a second.
-    pub(super) fn new(
-        store: &'a EventStore,
-        window: WindowReader<'a>,
-        rate: NonZeroU32,
-        interrupt: &'a Interrupt,
-    ) -> Self {
+    pub(super) fn new(window: WindowReader<'a>, rate: NonZeroU32, interrupt: &'a Interrupt) -> Self {
+        let store = window.store;
         let chunks = stream::try_unfold(window, move |mut window| async move {
             let chunk = if interrupt.is_cancelled() { None } else { window.next_chunk().await? };
             let parts = chunk.map(|chunk| stream::iter(parts(chunk).into_iter().map(Ok::<_, StoreError>)));
