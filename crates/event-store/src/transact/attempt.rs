@@ -3,16 +3,23 @@
 
 use std::sync::Arc;
 
-use daybook_decider::{Claim, Folded, Need};
+use daybook_decider::{Claim, Decided, Folded, Need};
 use tokio::time::{Instant, timeout_at};
 
-use super::decide::{Decide, End, TransactError, TransactOptions, Transacted};
-use super::decision::{AppendInDoubt, Decision, Drafted, NotDecided, Outcome};
+use super::decide::{Decide, End, ResponseDetail, TransactError, TransactOptions, Transacted, Undecided};
+use super::decision::{
+    AppendInDoubt, Decision, Drafted, NotDecided, Outcome, parts, subject_that_was_forgotten, subjects,
+};
 use super::{Attempted, Retry, StartState, Transaction};
-use crate::append::{AppendCall, AppendError, FirstEvent};
+use crate::append::{AppendCall, AppendError, FirstEvent, NotBuilt};
+use crate::cache::Loaded;
 use crate::error::{Cause, StoreError};
+use crate::idempotency::ResponseToStore;
+use crate::limits::TooLarge;
 use crate::load::COMMIT_TIME;
 use crate::settle::SEND_WINDOW;
+use crate::store::EventStream;
+use crate::subject_keys::{MAX_SUBJECTS, SubjectKey};
 use crate::turns::Group;
 
 /// A decision that is part of an append.
@@ -196,6 +203,84 @@ impl<D: Decide> Transaction<'_, D> {
                     self.is_alone = true;
                     self.others.read(self.stream, self.commands, self.options.policy, needs).await?;
                 }
+            }
+        }
+    }
+
+    /// Decides on one state, or completes the decision that is `ready`. Reduces the response if the full one does not fit.
+    fn decide(&self, before: &Folded, ready: Option<Drafted>) -> Result<Decision, NotDecided<D::Error>> {
+        let (stream, commands, involved, holders) = (self.stream, self.commands, &self.others.known, &self.holders);
+        let EventStream { store, key, .. } = stream;
+        let TransactOptions { expected_version, idempotency, .. } = *self.options;
+        let (version, now) = (before.version(), store.now());
+        let decide = || {
+            let in_flight = store.in_flight.begin(&store.clock);
+            commands.decide(before, involved).map(|decided| Drafted { decided, in_flight })
+        };
+        let Drafted { decided, in_flight } = ready.map_or_else(decide, Ok).map_err(|undecided| match undecided {
+            Undecided::Needs(needs) => NotDecided::Needs(needs),
+            Undecided::Error(error) => TransactError::Decide(error).into(),
+        })?;
+        if let Some(expected) = expected_version.filter(|&expected| expected != version) {
+            return Err(TransactError::Conflict { expected, actual: version }.into());
+        }
+        let has_events =
+            !decided.own.events.is_empty() || decided.others.iter().any(|(_, other)| !other.events.is_empty());
+        let mut detail = ResponseDetail::Full;
+        loop {
+            let response = commands.respond(before, &decided, detail).map_err(TransactError::Decide)?;
+            if !has_events && idempotency.is_none() {
+                return Err(NotDecided::End(Ok(Transacted::Decided(response))));
+            }
+            let stored = idempotency.map(|_| &*response.body);
+            let subjects = subjects(key, &decided, stored);
+            if subjects.len() > MAX_SUBJECTS {
+                let source = format!("it is about {} subjects, the maximum is {MAX_SUBJECTS}", subjects.len()).into();
+                let error = StoreError::InvalidRequest { doing: "seal personal data", source };
+                detail = detail.less().filter(|_| stored.is_some()).ok_or(TransactError::Store(error))?;
+                continue;
+            }
+            let (mut keys, missing) = store.sealing.keys(subjects).map_err(TransactError::from)?;
+            if !missing.is_empty() {
+                return Err(NotDecided::Keys(missing, Box::new(Drafted { decided, in_flight })));
+            }
+            let forgotten = parts(key, &decided).filter(|(_, part)| part.forgets);
+            let forgotten: Vec<_> = forgotten.map(|(key, _)| key.clone()).collect();
+            if !commands.drops_forgotten()
+                && let Some(subject) = subject_that_was_forgotten(key, &decided, &keys)
+            {
+                return Err(TransactError::Forgotten { subject }.into());
+            }
+            keys.extend(forgotten.iter().map(|key| (key.to_string(), SubjectKey::Forgotten)));
+            let to_store =
+                idempotency.map(|idempotency| ResponseToStore { idempotency, response: response.clone(), now });
+            match stream.joint_batch(&decided, to_store.as_ref(), involved, holders, &keys, |of| commands.model(of)) {
+                Ok(mut batch) => {
+                    batch.in_flight = in_flight;
+                    if let Some(row) = commands.requires() {
+                        let key = (row.item.pk.clone(), row.item.sk.clone());
+                        let required = batch.require(&key, row.check(store.table_name()));
+                        required.map_err(|limit| TransactError::TooLarge { limit, of: None })?;
+                    }
+                    let loaded = |Decided { after, state, .. }| Loaded { folded: after, state };
+                    let others = decided.others.into_iter().filter(|(_, other)| !other.events.is_empty());
+                    let others = others.map(|(key, other)| (key, loaded(other))).collect();
+                    let outcome = Outcome { after: loaded(decided.own), others, forgotten, response };
+                    return Ok(Decision { batch, outcome });
+                }
+                Err(NotBuilt::TooLarge(limit, of)) => {
+                    let is_for_the_response = match limit {
+                        TooLarge::Response { .. } => true,
+                        TooLarge::Transaction { .. } => idempotency.is_some(),
+                        TooLarge::Item { .. } | TooLarge::Items { .. } => false,
+                    };
+                    let less = detail.less().filter(|_| is_for_the_response);
+                    detail = less.ok_or(TransactError::TooLarge { limit, of })?;
+                }
+                Err(NotBuilt::ClaimTaken { claim, holder }) => {
+                    return Err(TransactError::ClaimTaken { claim, holder }.into());
+                }
+                Err(NotBuilt::Store(error)) => return Err(TransactError::from(error).into()),
             }
         }
     }
