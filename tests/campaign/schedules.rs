@@ -279,7 +279,8 @@ struct Occurrences {
 
 #[test]
 fn repeated_seed_produces_the_same_log() {
-    for seed in 0..12 {
+    // Each part has a schedule of one of these.
+    for seed in 0..4 {
         let (first, second) = (run(seed, true), run(seed, true));
         for (first, second) in first.lines.iter().zip(&second.lines) {
             assert_eq!(first, second, "seed {seed}");
