@@ -8,10 +8,9 @@
 //!
 //! This file prepares each attempt: it waits for the turn, pauses after a failed attempt, and gets the state to decide on.
 //!
-//! In reading order: `decide`: the caller's
-//! part, the options and the results; `attempt`: a decision with its append, and what follows on it; `others`: the other
-//! aggregates that the decision involves; `decision`: a decision until its append has an outcome; `resolution`: the result of a
-//! transaction whose append is in doubt, or whose request was executed before.
+//! In reading order: `decide`: the caller's part, the options and the results; `attempt`: a decision with its append, and what
+//! follows on it; `others`: the other aggregates that the decision involves; `decision`: a decision until its append has an
+//! outcome; `resolution`: the result of a transaction whose append is in doubt, or whose request was executed before.
 
 mod attempt;
 mod decide;
