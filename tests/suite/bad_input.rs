@@ -101,6 +101,7 @@ async fn bad_input_gets_the_documented_problem_and_changes_nothing() {
         get("/events?type=OrderPlaced&after=nonsense", 400, "bad-query"),
         get("/events?type=OrderPlaced&after=80000000000000000000000000", 400, "bad-query"),
         get("/account?after=nonsense", 400, "bad-query"),
+        get("/account?after=80000000000000000000000000", 400, "bad-query"),
         with("if-match", "\"x\"", post("/todo/1", update, 400, "bad-header")),
         with("if-match", "\"1\", \"2\"", post("/todo/1", update, 400, "bad-header")),
         with("if-match", "W/1", post("/todo/1", update, 400, "bad-header")),

@@ -100,3 +100,26 @@ async fn order_that_is_paid_is_shipped_and_one_that_is_not_is_abandoned() {
     assert_eq!(suite.get("/order/unpaid").await.expect(200).body["state"]["status"], "placed");
     assert_eq!(suite.get("/order/paid").await.expect(200).body["state"]["status"], "shipped");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_whose_shipment_is_late_or_lost_is_paid_back() {
+    let suite = Suite::start().await;
+    for id in ["late", "lost"] {
+        place_order(&suite, id).await;
+        reaches(&suite, &format!("/payment/{id}"), "requested").await;
+        suite.post(&format!("/payment/{id}/commands"), &json!({"command": "ReceivePayment"})).await.expect(200);
+        reaches(&suite, &format!("/shipment/{id}"), "requested").await;
+    }
+    let collect = json!({"command": "CollectShipment", "data": {"trackingNumber": "T-1"}});
+    suite.post("/shipment/lost/commands", &collect).await.expect(200);
+    suite.post("/shipment/lost/commands", &json!({"command": "LoseShipment"})).await.expect(200);
+    reaches(&suite, "/order/lost", "refunded").await;
+    reaches(&suite, "/payment/lost", "refunded").await;
+
+    forward(&suite, "167h").await;
+    assert_eq!(suite.get("/fulfilment/late").await.expect(200).body["state"]["status"], "awaitsShipment");
+    forward(&suite, "1h").await;
+    reaches(&suite, "/shipment/late", "abandoned").await;
+    reaches(&suite, "/order/late", "refunded").await;
+    assert_eq!(suite.get("/payment/late").await.expect(200).body["state"]["status"], "refunded");
+}

@@ -40,7 +40,7 @@ def handler(event: Any, _: object) -> dict[str, Any]:
     """Answers a batch of messages. Returns the partial batch response."""
     failures = []
     for record in event["Records"]:
-        result = {"level": "INFO", "message": record["body"]}
+        result = {"level": "INFO", "message": record.get("body")}
         try:
             result["response"] = answer(json.loads(record["body"]))
         except Exception as error:

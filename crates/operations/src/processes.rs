@@ -1,4 +1,4 @@
-//! The operations on processes. [`resume`] lets suspended positions go on, with the event that could not be handled or after it.
+//! The operations on processes. [`status`] counts what they wait for. [`resume`] lets suspended positions go on, with the event that could not be handled or after it.
 //! [`catch_up`] sends the reactor the aggregates whose events the processes have not handled.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,8 +9,8 @@ use std::{io, slice};
 
 use clap::Args;
 use daybook_admin::AdminCalls;
-use daybook_decider::Model;
 use daybook_decider::record::timestamp;
+use daybook_decider::{Model, Registry};
 use daybook_event_store::{FoundPositions, PositionMove, StoredPosition};
 use daybook_table::ChangedAggregates;
 use futures_util::StreamExt;
@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::sleep;
 
-use crate::deadlines::{MarkCounts, MarkOptions, Marked, RowSelection, STOPPED_EARLY, mark_each};
+use crate::deadlines::{MarkCounts, MarkOptions, Marked, RowSelection, STOPPED_EARLY, find, mark_each};
 use crate::error::OperatorError;
 use crate::moment::Moment;
 use crate::pacing::{COMPARED_PER_SENT, Pacer};
@@ -37,6 +37,62 @@ pub struct ResumeOptions {
     /// Go on after the event that cannot be handled: the processes never get it.
     #[arg(long)]
     pub skip: bool,
+}
+
+/// What the processes of a type wait for.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProcessStatus {
+    pub process: String,
+    pub sources: Vec<String>,
+    /// The dispatches that are pending, and since when the first of them is.
+    pub dispatches: usize,
+    pub first_dispatch: Option<String>,
+    /// The deadlines that are pending, and when the first of them is due.
+    pub deadlines: usize,
+    pub first_deadline: Option<String>,
+    /// The dispatches and deadlines that have failed.
+    pub failed: usize,
+    /// The source aggregates whose events are not handled any more.
+    pub suspended: usize,
+}
+
+/// What is counted for all types of processes.
+#[derive(Debug)]
+pub struct ProcessStatuses {
+    pub types: Vec<ProcessStatus>,
+    pub unreadable: usize,
+    /// Whether there are more rows than the limit, all of them later.
+    pub more: bool,
+}
+
+/// Counts what the processes of each type wait for: of the stack's pending rows, of those that have failed, and of its suspended
+/// positions, the earliest up to the limit.
+pub async fn status(stack: &Stack, limit: usize) -> Result<ProcessStatuses, OperatorError> {
+    let all = RowSelection { names: Vec::new(), limit };
+    let (pending, failed) = (find(stack, &all, false).await?, find(stack, &all, true).await?);
+    let suspended = suspended(stack, &all).await?;
+    let types = stack.registry.iter().filter(|model| !model.sources().is_empty()).map(|model| {
+        let process = model.type_name();
+        let of_process = pending.deadlines.iter().filter(|row| row.aggregate.aggregate_type == process);
+        let (dispatches, deadlines): (Vec<_>, Vec<_>) =
+            of_process.map(|row| &row.item).partition(|row| row.to.is_some());
+        ProcessStatus {
+            process: process.to_owned(),
+            sources: sources(&stack.registry, model),
+            dispatches: dispatches.len(),
+            first_dispatch: dispatches.first().map(|row| row.due.clone()),
+            deadlines: deadlines.len(),
+            first_deadline: deadlines.first().map(|row| row.due.clone()),
+            failed: failed.deadlines.iter().filter(|row| row.aggregate.aggregate_type == process).count(),
+            suspended: suspended.positions.iter().filter(|position| position.item.process_type() == process).count(),
+        }
+    });
+    Ok(ProcessStatuses {
+        types: types.collect(),
+        unreadable: pending.unreadable.len() + failed.unreadable.len() + suspended.unreadable.len(),
+        more: pending.more || failed.more || suspended.more,
+    })
 }
 
 /// Reads the selected positions that are suspended. The name of one is the type of its processes.
@@ -153,8 +209,7 @@ pub async fn catch_up(
     mut report: impl FnMut(&str, Result<RangeInclusive<u64>, &str>) -> io::Result<()>,
 ) -> Result<CatchUpCounts, OperatorError> {
     let process = models(&stack.registry, slice::from_ref(&options.process_type))?[0];
-    let sources = stack.registry.iter().map(Model::type_name).filter(|name| process.source(name).is_some());
-    let types: Vec<_> = sources.map(str::to_owned).collect();
+    let types = sources(&stack.registry, process);
     if types.is_empty() {
         return Err(OperatorError::Usage(format!("{} is no process: it has no sources", options.process_type)));
     }
@@ -205,6 +260,12 @@ pub async fn catch_up(
         }
     }
     Ok(counts)
+}
+
+/// The types whose events are input of a process.
+fn sources(registry: &Registry, process: &dyn Model) -> Vec<String> {
+    let names = registry.iter().map(Model::type_name).filter(|name| process.source(name).is_some());
+    names.map(str::to_owned).collect()
 }
 
 /// Waits while many messages wait for the reactor, so that they do not delay deadlines; returns `None` after Ctrl-C.

@@ -216,6 +216,15 @@ async fn alias_of_a_command_is_checked_as_the_command() {
     pass.clone().of(&bob).send(&instance).await.expect_problem(403, "forbidden");
     let passed = pass.of(&ann).send(&instance).await.expect(200);
     assert_eq!(passed.body["events"][0]["eventType"], "VaultGiven");
+    // So is that of the create command, also as one of several.
+    let make = ApiEvent::post("/vault/2/commands", &json!({"command": "Make", "data": {}})).of(&ann);
+    make.clone().header("if-match", "\"1\"").send(&instance).await.expect_problem(400, "bad-header");
+    make.send(&instance).await.expect(201);
+    let joint = json!([
+        {"aggregate": "vault/3", "command": "Make", "data": {}},
+        {"aggregate": "vault/1", "command": "Pass", "data": {"to": "eve"}},
+    ]);
+    ApiEvent::post("/commands", &joint).of(&bob).send(&instance).await.expect(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -27,19 +27,14 @@ struct Part {
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 enum Command {
+    #[serde(alias = "Make")]
     Open {},
     #[serde(alias = "Pass")]
-    Give {
-        to: String,
-    },
+    Give { to: String },
     /// Gives it to the holder of another vault.
-    GiveToHolderOf {
-        vault: String,
-    },
+    GiveToHolderOf { vault: String },
     /// Rejected with the holder in the text; with an event if it is recorded.
-    Seize {
-        is_recorded: bool,
-    },
+    Seize { is_recorded: bool },
 }
 
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]

@@ -1,21 +1,25 @@
-//! `daybook process`: the events that processes could not handle, or did not get.
+//! `daybook process`: what processes wait for, and the events that they could not handle, or did not get.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use daybook_event_store::StoredPosition;
 use daybook_operations::deadlines::RowSelection;
-use daybook_operations::processes::{CatchUpCounts, CatchUpOptions, ResumeOptions, catch_up, resume, suspended};
+use daybook_operations::processes::{
+    CatchUpCounts, CatchUpOptions, ProcessStatus, ProcessStatuses, ResumeOptions, catch_up, resume, status, suspended,
+};
 use serde_json::{Value, json};
 
 use super::deadlines::{finish, more_text, outcome};
 use crate::operator::{CommandFuture, Ended, OnStack, OperatorContext, Session};
 
-/// List the aggregates whose events processes cannot handle, and resume them; send those whose events they did not get.
+/// Count what processes wait for; list the aggregates whose events they cannot handle, and resume them; send those whose events they
+/// did not get.
 ///
 /// The events of an aggregate are handled in their order. One that cannot be handled suspends the position of the processes of a type
 /// in the events of this aggregate. The name of a position is the type of the processes: `order/7/fulfilment`. Failed dispatches
 /// are listed and retried by `daybook deadlines`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ProcessCommand {
+    Status(OnStack<ProcessStatusArgs>),
     /// List the suspended positions, those first that have been for the longest time.
     ///
     /// A line contains the aggregate, the type of the processes, the number of the event that cannot be handled, since when, and why. The
@@ -34,11 +38,44 @@ pub enum ProcessCommand {
 impl ProcessCommand {
     pub(super) fn run(self, context: &mut OperatorContext) -> CommandFuture<'_> {
         match self {
+            Self::Status(command) => command.run(context, count),
             Self::Suspended(command) => command.run(context, list),
             Self::Resume(command) => command.run(context, resume_all),
             Self::CatchUp(command) => command.run(context, send_all),
         }
     }
+}
+
+/// Count what the processes of each type wait for, one type per line.
+///
+/// A line contains the pending dispatches and since when the first one is, the pending deadlines and when the first one is due, how
+/// many of both have failed, and the suspended positions. The exit status is 1 if something has failed or is suspended.
+#[derive(Clone, Debug, Args)]
+pub struct ProcessStatusArgs {
+    /// Maximum number of rows of a kind that are counted, the earliest ones.
+    #[arg(long, value_name = "N", default_value = "10000")]
+    limit: usize,
+}
+
+async fn count(ProcessStatusArgs { limit }: ProcessStatusArgs, Session { stack, mut out }: Session<'_>) -> Ended {
+    let ProcessStatuses { types, unreadable, more } = status(&stack, limit).await?;
+    let first =
+        |text: &str, time: &Option<String>| time.iter().map(|time| format!(", {text} {time}")).collect::<String>();
+    for status in &types {
+        let ProcessStatus { process, dispatches, first_dispatch, deadlines, first_deadline, failed, suspended, .. } =
+            status;
+        let text = format!(
+            "{process}: {dispatches} dispatches are pending{}; {deadlines} deadlines are pending{}; {failed} have failed; \
+             {suspended} positions are suspended",
+            first("the first since", first_dispatch),
+            first("the first is due", first_deadline),
+        );
+        out.print(json!(status), text)?;
+    }
+    let text = format!("{} types of processes, {unreadable} rows unreadable{}", types.len(), more_text(more));
+    let summary = json!({"processes": types.len(), "unreadable": unreadable, "more": more});
+    let is_clean = unreadable == 0 && types.iter().all(|status| status.failed + status.suspended == 0);
+    out.finish(&text, &summary, None, is_clean)
 }
 
 async fn list(selection: RowSelection, Session { stack, mut out }: Session<'_>) -> Ended {

@@ -1,4 +1,4 @@
-//! `daybook process suspended`, `resume` and `catch-up`.
+//! `daybook process status`, `suspended`, `resume` and `catch-up`.
 
 use std::time::Duration;
 
@@ -105,6 +105,32 @@ async fn position_goes_on_after_the_event_is_repaired_and_it_is_resumed() {
     let lines = setup.daybook("deadlines list fulfilment/3").await.expect(Exit::Clean);
     assert!(lines[0].starts_with("pending fulfilment/3 request-payment, due "), "{lines:?}");
     assert!(lines[1].starts_with("pending fulfilment/3 payment, due "), "{lines:?}");
+
+    let due = |line: &str| line.split(", due ").nth(1).unwrap().to_owned();
+    let (dispatch, deadline) = (due(&lines[0]), due(&lines[1]));
+    let counted = setup.daybook("process status").await.expect(Exit::Findings);
+    let expected = format!(
+        "fulfilment: 1 dispatches are pending, the first since {dispatch}; 1 deadlines are pending, the first is due {deadline}; \
+         0 have failed; 2 positions are suspended"
+    );
+    assert!(counted.contains(&expected), "{counted:?}");
+    let json = setup.daybook("process status --json --limit 1").await.expect(Exit::Findings);
+    let found: Vec<Value> = json.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let fulfilment = found.iter().find(|line| line["process"] == "fulfilment").unwrap();
+    let expected = json!({
+        "process": "fulfilment", "sources": ["order", "payment", "shipment"], "dispatches": 1, "firstDispatch": dispatch,
+        "deadlines": 0, "firstDeadline": null, "failed": 0, "suspended": 1,
+    });
+    assert_eq!(fulfilment, &expected);
+    assert!(json.last().unwrap().contains(r#""more":true"#), "{json:?}");
+}
+
+#[tokio::test]
+async fn status_of_processes_that_wait_for_nothing_is_clean() {
+    let setup = Setup::new().await;
+    let lines = setup.daybook("process status").await.expect(Exit::Clean);
+    let nothing = "0 dispatches are pending; 0 deadlines are pending; 0 have failed; 0 positions are suspended";
+    assert!(lines.contains(&format!("fulfilment: {nothing}")), "{lines:?}");
 }
 
 #[tokio::test]

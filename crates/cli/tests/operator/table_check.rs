@@ -1,6 +1,7 @@
 //! The check of `EVENT_TYPE_SHARDS` against the table.
 
 use daybook_cli::operator::Exit;
+use daybook_decider::Model;
 
 use crate::support::Setup;
 
@@ -41,11 +42,12 @@ async fn commands_with_too_few_event_type_shards_end_with_status_2() {
 async fn check_costs_one_query_for_each_of_the_next_eight_partitions_once_per_command() {
     let setup = Setup::new().await;
     setup.todo("1", 1).await;
-    for (shards, expected) in [(1, 8), (4, 8), (60, 4)] {
+    let opening_events = aggregates::registry().unwrap().iter().flat_map(Model::opening_events).count();
+    for (shards, next) in [(1, 8), (4, 8), (60, 4)] {
         setup.table.proxy.take_calls();
         setup.daybook(&format!("EVENT_TYPE_SHARDS={shards} verify --type todo")).await.expect(Exit::Clean);
         let calls = setup.table.proxy.take_calls();
         let is_check = |limit: &serde_json::Value| *limit == 1;
-        assert_eq!(calls.iter().filter(|call| is_check(&call.request["Limit"])).count(), expected);
+        assert_eq!(calls.iter().filter(|call| is_check(&call.request["Limit"])).count(), next * opening_events);
     }
 }
