@@ -33,8 +33,7 @@ pub struct ConsumerFunction<C> {
 /// Why an invocation fails. Lambda repeats the invocation of an event of a rule.
 #[derive(Debug, thiserror::Error)]
 pub enum InvocationError {
-    /// The message, which a rule passed without a queue, is neither applied nor stored, for example because the table was
-    /// not available.
+    /// A message of a rule, without a queue, is neither applied nor stored, for example message 3 while the table throttles.
     #[error("the message must be delivered again")]
     Unsettled,
     /// The payload is neither a batch, nor an event, nor a request.

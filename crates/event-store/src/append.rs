@@ -137,7 +137,7 @@ async fn opened(
 struct Items {
     requires_row: bool,
     others: Vec<Need>,
-    /// Each with whether it is taken.
+    /// `(customer-email "ann@example.org", true)` is taken by the append, with `false` released.
     claims: Vec<(Claim, bool)>,
     responses: usize,
 }

@@ -70,9 +70,9 @@ impl Services {
 /// The records that mappings discarded, as an on-failure destination receives them. Clones share them.
 #[derive(Clone)]
 pub(crate) struct DiscardedRecords {
-    /// All that were ever discarded.
+    /// Has a line for each that was ever discarded.
     state: StackState,
-    /// Those that no operator deleted.
+    /// Has an object for each that no operator deleted.
     bucket: Bucket,
 }
 

@@ -65,7 +65,7 @@ pub struct RestoreOptions {
 #[derive(Debug)]
 enum Stop {
     Failed(OperatorError),
-    /// A person must do something first.
+    /// A person must do something first: "shop is UPDATE_IN_PROGRESS: deploy it first".
     Here(String),
 }
 

@@ -27,7 +27,7 @@ impl Unfolded {
     }
 }
 
-/// The part of an aggregate's events that one transaction folds.
+/// The part of an aggregate's events that one transaction folds: events 4 to 9, if the view shows 3 and `through` is 9.
 #[derive(Debug)]
 pub(crate) struct Planned<'a> {
     pub(crate) aggregate: &'a Unfolded,

@@ -55,7 +55,7 @@ pub struct TargetEvent<'a, E> {
 pub(crate) struct Target {
     pub(crate) name: &'static str,
     pub(crate) aggregate_type: &'static str,
-    /// [`hand_over`] with the target.
+    /// Hands the next events of an aggregate to the target, up to event 7 for example, before a time: [`hand_over`].
     pub(crate) hand_over: HandOver,
 }
 

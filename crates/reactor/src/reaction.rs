@@ -18,7 +18,7 @@ use crate::reactor::Reactor;
 /// deployment that causes the failure can be rolled back. A message comes again after three minutes, the fourth time after twelve.
 const GIVE_UP_AFTER: SignedDuration = SignedDuration::from_mins(11);
 
-/// What is decided, and for which aggregate.
+/// What an aggregate shall decide because of a row or an event: that the deadline `hold` of `reservation/7` is due, for example.
 pub(crate) struct Reaction<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) store: &'a EventStore,
@@ -31,6 +31,7 @@ pub(crate) struct Reaction<'a> {
     pub(crate) meta: Meta,
 }
 
+/// What the aggregate is asked to decide.
 pub(crate) enum Asked<'a> {
     /// The command that the state declares for the deadline of the row, which has this time.
     Due(Timestamp),

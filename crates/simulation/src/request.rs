@@ -48,7 +48,7 @@ impl Request {
         Self { has_key: false, ..self }
     }
 
-    /// A request of the system.
+    /// A request that the system sends because of a row, such as a due deadline.
     pub(crate) fn of_row(commands: Vec<(AggregateKey, CommandRequest)>, cause: Cause) -> Self {
         Self { commands, caller: Caller::system(), has_key: true, cause: Some(cause) }
     }

@@ -17,9 +17,9 @@ use crate::record::Coordinates;
 pub(crate) struct SentHints {
     /// The aggregates or deadlines that the queue got.
     pub(crate) sent: usize,
-    /// Their records.
+    /// The records of those: an aggregate with events 3 to 5 in the batch has three.
     pub(crate) settled: Vec<Coordinates>,
-    /// The records of the others.
+    /// The records of those that it did not get; Lambda repeats them.
     pub(crate) unsettled: Vec<Coordinates>,
 }
 

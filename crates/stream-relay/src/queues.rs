@@ -70,13 +70,13 @@ pub(crate) enum Disposition {
 pub(crate) struct AggregateQueues {
     states: Vec<MessageState>,
     queues: Vec<VecDeque<usize>>,
-    /// First messages that may be sent.
+    /// The first messages of queues that may be sent now. A message is the index of its state: 4 is the fifth of the batch.
     ready: VecDeque<usize>,
-    /// First messages that can never be sent.
+    /// First messages that can never be sent, such as one of 1.1 MB.
     unsendable: VecDeque<usize>,
     /// First messages that wait for their next attempt.
     waiting: BTreeSet<(Instant, usize)>,
-    /// First messages that were rejected.
+    /// First messages that the bus rejected, and that no dead-letter queue has yet: the others of their queues wait.
     held: Vec<usize>,
     /// The time since which a partly filled request waits for messages that could fill it.
     filling_since: Option<Instant>,

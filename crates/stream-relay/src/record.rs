@@ -60,9 +60,9 @@ pub(crate) fn read(raw: &RawValue) -> (Coordinates, Content) {
     NewRow::read(raw.get()).unwrap_or_else(|| read_any(raw))
 }
 
-/// The record of an inserted `OUTBOX#` row, as almost every record is, read in one pass. [`read_any`] reads all records that do
-/// not fit, for example one with an unknown member, and decides what is unreadable. Members whose names begin with an underscore,
-/// which `rename_all` drops, are not used: they only have to be known.
+/// The record of an inserted row such as `OUTBOX#000000000042#0`, as almost every record is, read in one pass. [`read_any`] reads
+/// all records that do not fit, for example one with an unknown member, and decides what is unreadable. Members whose names begin
+/// with an underscore, which `rename_all` drops, are not used: they only have to be known.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewRow<'a> {

@@ -30,7 +30,7 @@ pub(crate) struct AggregateQuery {
     version: Option<u64>,
     /// The last event of the timeline; the shown version by default, or the latest if both are on one page.
     until: Option<u64>,
-    /// Fold as many events as it takes.
+    /// Also fold a state for which more events must be read than a page usually reads.
     #[serde(default)]
     fold: bool,
 }

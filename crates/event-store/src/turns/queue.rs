@@ -33,7 +33,7 @@ pub(crate) struct GroupAppend {
     pub(crate) first_event: Option<FirstEvent>,
 }
 
-/// The turn of a request.
+/// What a request decides on when all requests before it in the queue are done, or have joined a group.
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// No group is open: the request decides on the stored state.
