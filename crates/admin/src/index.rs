@@ -42,11 +42,11 @@ impl Admin<'_> {
         event_types.iter().flat_map(|event_type| keys::gsi1pks(event_type, shards)).map(IndexPartition).collect()
     }
 
-    /// The next eight partitions of each of these types, which hold events only if writers have more shards than these
-    /// settings: each with the number of its shard, up to the maximum of `EVENT_TYPE_SHARDS`.
+    /// The partitions that hold events of these types only if writers have more shards than these settings: each with the
+    /// number of its shard, up to the maximum of `EVENT_TYPE_SHARDS`.
     pub fn index_partitions_beyond(&self, event_types: &[&str]) -> Vec<(u32, IndexPartition)> {
         let (shards, most) = (self.store.settings().event_type_shards, *StoreSettings::EVENT_TYPE_SHARDS.end());
-        let numbered = event_types.iter().flat_map(|event_type| keys::gsi1pks_beyond(event_type, shards, most).take(8));
+        let numbered = event_types.iter().flat_map(|event_type| keys::gsi1pks_beyond(event_type, shards, most));
         numbered.map(|(shard, partition)| (shard, IndexPartition(partition))).collect()
     }
 

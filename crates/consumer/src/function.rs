@@ -33,7 +33,7 @@ pub struct ConsumerFunction<C> {
 /// Why an invocation fails. Lambda repeats the invocation of an event of a rule.
 #[derive(Debug, thiserror::Error)]
 pub enum InvocationError {
-    /// A message of a rule, without a queue, is neither applied nor stored, for example message 3 while the table throttles.
+    /// The message of a rule without a queue is neither applied nor stored, for example because the table throttles.
     #[error("the message must be delivered again")]
     Unsettled,
     /// The payload is neither a batch, nor an event, nor a request.

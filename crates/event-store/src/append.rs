@@ -137,7 +137,7 @@ async fn opened(
 struct Items {
     requires_row: bool,
     others: Vec<Need>,
-    /// `(customer-email "ann@example.org", true)` is taken by the append, with `false` released.
+    /// With `true`, the append takes the claim; with `false`, it releases it.
     claims: Vec<(Claim, bool)>,
     responses: usize,
 }

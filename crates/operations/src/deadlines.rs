@@ -24,7 +24,7 @@ pub async fn find(stack: &Stack, selection: &RowSelection, failed: bool) -> Resu
     if selection.names.is_empty() {
         let state = if failed { DeadlineState::Failed } else { DeadlineState::Pending };
         if !failed {
-            check_shards(&store, &stack.registry).await?;
+            check_shards(&store, &stack.first_events()).await?;
         }
         return store.deadlines(state, Timestamp::MAX, selection.limit).await.map_err(&unread);
     }

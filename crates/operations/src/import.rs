@@ -93,7 +93,7 @@ pub async fn import(
 ) -> Result<ImportEnd, OperatorError> {
     let required = if options.publishes { SETTINGS_TO_IMPORT_MESSAGES } else { SETTINGS_TO_IMPORT };
     let store = stack.store(required).await?;
-    check_shards(&store, &stack.registry).await?;
+    check_shards(&store, &stack.first_events()).await?;
     let file = match HistoryFile::open(&options.file, || stack.interrupt.is_cancelled()) {
         Ok(file) => file,
         Err(HistoryError::Interrupted) => return Ok(ImportEnd::NothingWritten),

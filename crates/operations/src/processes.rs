@@ -1,5 +1,5 @@
-//! The operations on processes. [`status`] counts what they wait for. [`resume`] lets suspended positions go on, with the event that could not be handled or after it.
-//! [`catch_up`] sends the reactor the aggregates whose events the processes have not handled.
+//! The operations on processes. [`status`] counts what they wait for. [`resume`] lets suspended positions go on, with the event that
+//! could not be handled or after it. [`catch_up`] sends the reactor the aggregates whose events the processes have not handled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;

@@ -129,7 +129,7 @@ pub async fn republish_from(
         ..RepublishCounts::default()
     };
     let event_types = options.window.event_names(&stack.registry)?;
-    check_shards(store, &stack.registry).await?;
+    check_shards(store, &event_types).await?;
     let reader = WindowReader::new(store, &options.window, &event_types, window);
     let mut batches = Batches::new(reader, options.rate, &stack.interrupt);
     let unsent = UnsentMessages::default();

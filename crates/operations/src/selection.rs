@@ -53,7 +53,7 @@ impl Selection {
     /// Checks that the index partitions of the listing are all that there are.
     pub async fn check(&self, store: &EventStore, registry: &Registry) -> Result<(), OperatorError> {
         match self.aggregates.is_empty() {
-            true => check_shards(store, registry).await,
+            true => check_shards(store, &self.first_events(registry)?).await,
             false => Ok(()),
         }
     }
@@ -104,16 +104,14 @@ pub fn unregistered(registry: &Registry, name: &str) -> String {
 
 const CONCURRENCY: usize = 100;
 
-/// Checks that the index partitions beyond `EVENT_TYPE_SHARDS` contain no aggregates. With a value that is too low, a command
-/// would miss them, and report that all is well.
+/// Checks that no index partition beyond `EVENT_TYPE_SHARDS` contains events of these types. With a value that is too low, a
+/// command would miss them, and report that all is well.
 ///
-/// It makes one query for one row of each of the next eight partitions of each opening event. Writers with more shards spread
-/// the aggregates over all of them: if 64 shards hold 100 aggregates, all eight are empty once in 600,000 times. It cannot see
-/// events that the index does not contain yet, within seconds of their append. A value that is too high is no error: the
-/// command then also reads partitions that are empty.
-pub async fn check_shards(store: &EventStore, registry: &Registry) -> Result<(), OperatorError> {
-    let opening_events: Vec<_> = registry.iter().flat_map(Model::opening_events).collect();
-    let beyond = store.admin().index_partitions_beyond(&opening_events);
+/// It makes one query for one row of each possible partition, up to the maximum of the setting. It cannot see events that
+/// the index does not contain yet, within seconds of their append, and events of other types. A value that is too high is
+/// no error: the command then also reads partitions that are empty.
+pub async fn check_shards(store: &EventStore, event_types: &[&str]) -> Result<(), OperatorError> {
+    let beyond = store.admin().index_partitions_beyond(event_types);
     let found: Vec<(u32, IndexPartition)> = stream::iter(beyond)
         .map(async |(shard, partition)| {
             let is_used = store.admin().has_events(&partition).await?;

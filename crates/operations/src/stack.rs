@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daybook_console::is_of_this_machine;
-use daybook_decider::Registry;
+use daybook_decider::{Model, Registry};
 use daybook_event_store::{EventStore, Sealing, StoreSettings};
 use daybook_function_runtime::SdkConfig;
 use daybook_local_stack::CallMeter;
@@ -87,6 +87,10 @@ impl Stack {
     /// What to do after an interrupt; `None` without one.
     pub fn how_to_go_on(&self) -> Option<&'static str> {
         self.interrupt.is_cancelled().then_some("run it again")
+    }
+
+    pub fn first_events(&self) -> Vec<&str> {
+        self.registry.iter().flat_map(Model::opening_events).collect()
     }
 
     /// The store's settings. For a deployed stack, those in `required` must be set.

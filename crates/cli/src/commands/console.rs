@@ -36,7 +36,7 @@ const GRACE: Duration = Duration::from_secs(1);
 pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let ConsoleArgs { port, host, allow_writes, .. } = args;
     let store = stack.store(SETTINGS_TO_FIND).await?;
-    check_shards(&store, &stack.registry).await?;
+    check_shards(&store, &stack.first_events()).await?;
     let running = RunningCommands::default();
     let writes = allow_writes.then(|| Writes { stack: stack.clone(), running: running.clone() });
     if allow_writes {

@@ -118,7 +118,7 @@ pub(super) async fn feed(args: FeedArgs, Session { stack, mut out }: Session<'_>
     let mut after = from.map(cursor_before).transpose()?.or(args.after);
     let names = event_types(&args.event_types, &stack.registry);
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    check_shards(&reads.store, &stack.registry).await?;
+    check_shards(&reads.store, &names).await?;
     let (mut printed, mut settled_up_to) = (Printed::default(), None);
     while printed.goes_on(args.limit) && !stack.interrupt.is_cancelled() {
         let limit = usize::try_from(PAGE.min(args.limit - printed.events)).unwrap_or(usize::MAX);

@@ -20,8 +20,8 @@ use crate::load::{LoadOptions, LoadPolicy};
 use crate::store::{EventStore, EventStream};
 use crate::turns::Place;
 
-/// What a transaction on `order/7` knows of `customer/ann`, which its decision reads or sends a command to, and its place in that
-/// queue.
+/// What a transaction on `order/7` knows of `customer/ann`, which its decision reads or sends a command to, and its place in the
+/// queue of that aggregate.
 #[derive(Debug, Default)]
 pub(super) struct Others<'a> {
     /// Their states, and the holders of claims, that the next decision gets.
