@@ -161,17 +161,18 @@ impl Reactions {
         rows.filter(|(_, due)| *due < horizon).collect()
     }
 
-    /// The aggregates that have events after the position of a process type, unless it is suspended.
+    /// The aggregates that have events after a position of processes that is not suspended.
     fn unread(&self) -> Vec<AggregateKey> {
         let is_unread = |key: &&AggregateKey| {
             let rows = self.work.database.rows(&keys::pk(key));
-            let with = |prefix: &str| rows.iter().rfind(|row| row["sk"]["S"].as_str().unwrap().starts_with(prefix));
-            let number = |row: Option<&Value>| row.map(|row| row["seqNum"].clone());
-            let last = number(with("EVENT#"));
+            let with =
+                |prefix: String| rows.iter().filter(move |row| row["sk"]["S"].as_str().unwrap().starts_with(&prefix));
+            let last = with(keys::EVENT_PREFIX.to_owned()).next_back().map(|row| &row["seqNum"]);
             let mut processes = self.work.registry.iter().filter(|of| of.source(&key.aggregate_type).is_some());
             processes.any(|of| {
-                let position = with(&keys::position_sk(of.type_name()));
-                number(position) != last && position.is_none_or(|row| row["gsi1pk"].is_null())
+                let positions = || with(keys::position_sk(of.type_name()));
+                let is_behind = |row: &Value| Some(&row["seqNum"]) != last && row["gsi1pk"].is_null();
+                positions().any(is_behind) || (last.is_some() && positions().next().is_none())
             })
         };
         self.work.keys.iter().filter(is_unread).cloned().collect()

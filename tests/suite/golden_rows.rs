@@ -103,7 +103,7 @@ async fn write_rows() -> Instance {
     let store = instance.table.direct_store();
     let hold = store.deadline(&key("reservation/2"), "hold").await.unwrap().unwrap();
     assert!(store.mark_deadline(&hold, DeadlineMark::Failed("it panics")).await.unwrap());
-    let mut position = store.position(&key("reservation/2"), "fulfilment").await.unwrap();
+    let mut position = store.positions(&key("reservation/2"), "fulfilment").await.unwrap().remove(0);
     assert!(store.move_position(&mut position, PositionMove::Suspend(1, "it panics")).await.unwrap());
     let both = json!([
         {"aggregate": "course/rust", "command": "CreateCourse", "data": {"seats": 20}},

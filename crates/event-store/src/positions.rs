@@ -41,21 +41,30 @@ pub enum PositionMove<'a> {
 }
 
 impl EventStore {
-    /// The position of the processes of a type in the events of an aggregate, with a strongly consistent read.
-    pub async fn position(&self, source: &AggregateKey, process_type: &str) -> Result<StoredPosition, StoreError> {
-        let Some(row) = self.row("read a position", source, keys::position_sk(process_type)).await? else {
-            let item = PositionItem::new(source, process_type, 0);
-            return Ok(StoredPosition { source: source.clone(), item, row: Item::new() });
-        };
-        let item = || format!("the position of {process_type} in {source}");
-        StoredPosition::read(row).map_err(|source| StoreError::corrupt(item(), source))
+    /// The positions of the processes of a type in the events of an aggregate: first that of all, then those that a process has of
+    /// its own. With a strongly consistent read.
+    pub async fn positions(
+        &self,
+        source: &AggregateKey,
+        process_type: &str,
+    ) -> Result<Vec<StoredPosition>, StoreError> {
+        let (first, last) = (keys::position_sk(process_type), keys::position_sk(&format!("{process_type}#~")));
+        let output = self.rows_between(source, first, last).send().await;
+        let output = output.map_err(|error| StoreError::of_call("read positions", error))?;
+        let item = || format!("a position of {process_type} in {source}");
+        let read = |row| StoredPosition::read(row).map_err(|source| StoreError::corrupt(item(), source));
+        let mut found = output.items.unwrap_or_default().into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        if found.first().is_none_or(|first| first.item.process_id().is_some()) {
+            found.insert(0, StoredPosition::none(source, process_type));
+        }
+        Ok(found)
     }
 
     /// Moves a position, unless its row has changed since it was read; then it returns `false`. Otherwise, `stored` is the new
     /// row.
     pub async fn move_position(&self, stored: &mut StoredPosition, to: PositionMove<'_>) -> Result<bool, StoreError> {
         let StoredPosition { source, item, row: before } = &*stored;
-        let at = |seq_num| PositionItem::new(source, item.process_type(), seq_num);
+        let at = |seq_num| PositionItem::new(source, item.processes(), seq_num);
         let item = match to {
             PositionMove::To(seq_num) => at(seq_num),
             PositionMove::Suspend(seq_num, error) => at(seq_num).suspended(error, self.now()),
@@ -92,6 +101,11 @@ impl EventStore {
 }
 
 impl StoredPosition {
+    /// The position of processes that have no row.
+    pub fn none(source: &AggregateKey, processes: &str) -> Self {
+        Self { source: source.clone(), item: PositionItem::new(source, processes, 0), row: Item::new() }
+    }
+
     fn read(row: Item) -> Result<Self, Cause> {
         let item: PositionItem = serde_dynamo::from_item(row.clone())?;
         let source = keys::aggregate_of_pk(&item.pk).ok_or("its partition key is not that of an aggregate")?;

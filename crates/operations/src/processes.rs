@@ -95,13 +95,16 @@ pub async fn status(stack: &Stack, limit: usize) -> Result<ProcessStatuses, Oper
     })
 }
 
-/// Reads the selected positions that are suspended. The name of one is the type of its processes.
+/// Reads the selected positions that are suspended. The name of one is the type of its processes, or `fulfilment/7` for a process that
+/// alone has it.
 pub async fn suspended(stack: &Stack, selection: &RowSelection) -> Result<FoundPositions, OperatorError> {
     // The limit is that of the selected ones.
     let limit = if selection.names.is_empty() { selection.limit } else { usize::MAX };
     let found = stack.store(&[]).await?.suspended_positions(limit).await;
     let mut found = found.map_err(OperatorError::store("cannot read the suspended positions"))?;
-    found.positions.retain(|position| selection.has(&position.source, position.item.process_type()));
+    found.positions.retain(|StoredPosition { source, item, .. }| {
+        selection.has(source, item.process_type()) || selection.has(source, &item.name())
+    });
     found.more |= found.positions.len() > selection.limit;
     found.positions.truncate(selection.limit);
     Ok(found)

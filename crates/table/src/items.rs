@@ -389,7 +389,7 @@ pub struct UnreadableItem {
 #[serde(rename_all = "camelCase")]
 pub struct PositionItem {
     pub pk: String,
-    /// The type of the processes.
+    /// With the type of the processes, or `fulfilment#7` for a process that follows with a position of its own.
     pub sk: String,
     /// The number of the last event that was handled.
     pub seq_num: u64,
@@ -411,8 +411,8 @@ impl PositionItem {
     /// The attributes of a position whose next event cannot be handled.
     pub const OF_FAILING: [&str; 4] = [attributes::GSI1PK, attributes::GSI1SK, "failingSince", "error"];
 
-    pub fn new(source: &AggregateKey, process_type: &str, seq_num: u64) -> Self {
-        let (pk, sk) = (keys::pk(source), keys::position_sk(process_type));
+    pub fn new(source: &AggregateKey, processes: &str, seq_num: u64) -> Self {
+        let (pk, sk) = (keys::pk(source), keys::position_sk(processes));
         Self { pk, sk, seq_num, gsi1pk: None, gsi1sk: None, failing_since: None, error: None }
     }
 
@@ -433,7 +433,22 @@ impl PositionItem {
         self.gsi1pk.is_some()
     }
 
-    pub fn process_type(&self) -> &str {
+    /// The processes that have it: `fulfilment`, or `fulfilment#7`.
+    pub fn processes(&self) -> &str {
         self.sk.strip_prefix(keys::POSITION_PREFIX).unwrap_or(&self.sk)
+    }
+
+    /// Its name for people: `fulfilment`, or `fulfilment/7`.
+    pub fn name(&self) -> String {
+        self.processes().replace('#', "/")
+    }
+
+    pub fn process_type(&self) -> &str {
+        self.processes().split('#').next().unwrap_or_default()
+    }
+
+    /// The process that alone has it.
+    pub fn process_id(&self) -> Option<&str> {
+        self.processes().split_once('#').map(|(_, id)| id)
     }
 }

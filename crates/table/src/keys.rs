@@ -103,8 +103,9 @@ pub fn deadline_name(sk: &str) -> &str {
     sk.strip_prefix(DEADLINE_PREFIX).unwrap_or(sk)
 }
 
-pub fn position_sk(process_type: &str) -> String {
-    format!("{POSITION_PREFIX}{process_type}")
+/// The sort key of the position of the processes of a type, or of one of them alone: `fulfilment`, `fulfilment#7`.
+pub fn position_sk(processes: &str) -> String {
+    format!("{POSITION_PREFIX}{processes}")
 }
 
 /// The index's sort key of an event.

@@ -14,9 +14,9 @@ use crate::operator::{CommandFuture, Ended, OnStack, OperatorContext, Session};
 /// Count what processes wait for; list the aggregates whose events they cannot handle, and resume them; send those whose events they
 /// did not get.
 ///
-/// The events of an aggregate are handled in their order. One that cannot be handled suspends the position of the processes of a type
-/// in the events of this aggregate. The name of a position is the type of the processes: `order/7/fulfilment`. Failed dispatches
-/// are listed and retried by `daybook deadlines`.
+/// The events of an aggregate are handled in their order. One that cannot be handled suspends the position of its process in the events
+/// of this aggregate: `order/7/fulfilment/7`. If the event does not show which process gets it, it suspends that of all processes of
+/// the type: `order/7/fulfilment`. Failed dispatches are listed and retried by `daybook deadlines`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ProcessCommand {
     Status(OnStack<ProcessStatusArgs>),
@@ -125,9 +125,9 @@ async fn send_all(options: CatchUpOptions, Session { stack, mut out }: Session<'
     out.finish(&text, &counts, stack.how_to_go_on(), *unreadable == 0)
 }
 
-/// A position as JSON, and as text: `order/7 fulfilment, event 4 since 2026-11-28T10:10:00.000Z: it cannot be read`.
+/// A position as JSON, and as text: `order/7 fulfilment/7, event 4 since 2026-11-28T10:10:00.000Z: it cannot be read`.
 fn described(StoredPosition { source, item, .. }: &StoredPosition) -> (Value, String) {
-    let (process, event) = (item.process_type(), item.seq_num + 1);
+    let (process, event) = (item.name(), item.seq_num + 1);
     let (since, reason) = (item.gsi1sk.as_deref().unwrap_or_default(), item.error.as_deref().unwrap_or_default());
     let json = json!({
         "kind": "position", "aggregate": source.to_string(), "process": process, "event": event, "since": since, "error": reason,

@@ -23,7 +23,7 @@ async fn place(setup: &Setup, id: &str) {
 }
 
 async fn position(setup: &Setup, id: &str) -> StoredPosition {
-    setup.store.position(&key(&format!("order/{id}")), "fulfilment").await.unwrap()
+    setup.store.positions(&key(&format!("order/{id}")), "fulfilment").await.unwrap().remove(0)
 }
 
 async fn suspend(setup: &Setup, id: &str) -> String {
@@ -35,7 +35,7 @@ async fn suspend(setup: &Setup, id: &str) -> String {
 
 /// A stack with a reactor, and two suspended positions, with their lines.
 async fn stack() -> (Setup, Vec<String>) {
-    let mut setup = Setup::new().await;
+    let mut setup = Setup::with_processes().await;
     setup.bus.create_work_queue("reactions");
     setup.settings.push(("REACTIONS_QUEUE_URL", setup.queue_url().replace("/dlq", "/reactions")));
     let lines = vec![suspend(&setup, "1").await, suspend(&setup, "2").await];
@@ -56,6 +56,18 @@ async fn suspended_lists_those_that_are_selected() {
     assert_eq!(listed, [&second, "1 positions are suspended, 0 unreadable"]);
     let listed = setup.daybook("process suspended --limit 1").await.expect(Exit::Findings);
     assert_eq!(listed, [&first, "1 positions are suspended, 0 unreadable; there are more: raise --limit"]);
+
+    // A process that is suspended alone has a name of its own, and is one of its type.
+    let mut alone = StoredPosition::none(&key("order/2"), "fulfilment#2");
+    assert!(setup.store.move_position(&mut alone, PositionMove::Suspend(4, "another bug")).await.unwrap());
+    for (selected, lines) in [("order/2/fulfilment/2", 2), ("order/2/fulfilment", 3), ("order/2/fulfilment/3", 1)] {
+        let exit = if lines == 1 { Exit::Clean } else { Exit::Findings };
+        let listed = setup.daybook(&format!("process suspended {selected}")).await.expect(exit);
+        assert_eq!(listed.len(), lines, "{listed:?}");
+    }
+    let skipped = setup.daybook("process resume order/2/fulfilment/2 --skip --yes").await.expect(Exit::Clean);
+    assert!(skipped[0].starts_with("skipped order/2 fulfilment/2, event 5 since "), "{skipped:?}");
+    assert!(position(&setup, "2").await.item.is_suspended());
 
     let listed = setup.daybook("process suspended order/1 --json").await.expect(Exit::Findings);
     let found: Value = serde_json::from_str(&listed[0]).unwrap();
@@ -127,7 +139,7 @@ async fn position_goes_on_after_the_event_is_repaired_and_it_is_resumed() {
 
 #[tokio::test]
 async fn status_of_processes_that_wait_for_nothing_is_clean() {
-    let setup = Setup::new().await;
+    let setup = Setup::with_processes().await;
     let lines = setup.daybook("process status").await.expect(Exit::Clean);
     let nothing = "0 dispatches are pending; 0 deadlines are pending; 0 have failed; 0 positions are suspended";
     assert!(lines.contains(&format!("fulfilment: {nothing}")), "{lines:?}");

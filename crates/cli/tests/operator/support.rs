@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use aggregates::{Account, Customer, Order, Reservation, Todo};
 use aws_sdk_dynamodb::types::AttributeValue;
 use axum::Router;
 use axum::body::to_bytes;
@@ -47,6 +48,12 @@ pub(crate) struct Setup {
     pub(crate) receives: Arc<AtomicU64>,
     /// The aggregates of the commands.
     pub(crate) aggregates: fn() -> Result<Registry, RegistrationError>,
+}
+
+/// Those of the samples that most tests use: many commands first make up to 64 queries for each type.
+fn some_samples() -> Result<Registry, RegistrationError> {
+    let registry = Registry::new().with::<Account>()?.with::<Customer>()?.with::<Order>()?;
+    registry.with::<Todo>()?.with::<Reservation>()
 }
 
 /// The output and the result of a command.
@@ -93,8 +100,13 @@ impl Setup {
             projections: projections::projections,
             hidden_seconds: 5,
             receives: Arc::default(),
-            aggregates: aggregates::registry,
+            aggregates: some_samples,
         }
+    }
+
+    /// All samples, for tests of processes.
+    pub(crate) async fn with_processes() -> Self {
+        Self { aggregates: aggregates::registry, ..Self::new().await }
     }
 
     /// Copies the keys of personal data of another table, which an import of its events needs.

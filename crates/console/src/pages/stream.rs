@@ -220,7 +220,7 @@ fn listed(found: &FoundPositions, now: Timestamp) -> Markup {
                 @let (item, event) = (&position.item, position.item.seq_num + 1);
                 tr data-row {
                     td { a href={ (paths::aggregate(&position.source)) "/events/" (event) } { (position.source) " " (event) } }
-                    td { (item.process_type()) }
+                    td { (item.name()) }
                     td {
                         span.bad { "suspended" }
                         @if let Some(since) = item.gsi1sk.as_deref().and_then(|at| at.parse().ok()) { " " (time::relative(since, now)) }

@@ -85,7 +85,8 @@ async fn stream_lists_the_suspended_positions_of_processes() {
     assert!(page.contains("None is suspended."), "{page}");
     let store = bench.table.direct_store();
     for id in 1..=21 {
-        let mut position = store.position(&AggregateKey::new("order", id.to_string()), "fulfilment").await.unwrap();
+        let mut position =
+            store.positions(&AggregateKey::new("order", id.to_string()), "fulfilment").await.unwrap().remove(0);
         assert!(store.move_position(&mut position, PositionMove::Suspend(3, "<b>a bug</b>")).await.unwrap());
     }
     let page = bench.get("/_console/stream").await.body;
