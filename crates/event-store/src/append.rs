@@ -22,7 +22,7 @@ use daybook_table::Metadata;
 use tokio::time::{Instant, timeout};
 use tracing::Span;
 
-pub(crate) use self::batch::{Batch, FirstEvent};
+pub(crate) use self::batch::{AppendBatch, FirstEvent};
 pub(crate) use self::claims::{ClaimHolders, read_claim};
 pub(crate) use self::joint::NotBuilt;
 pub use self::transaction::{ImportWrite, NewEvents};
@@ -87,7 +87,7 @@ pub enum AppendError {
 
 impl AppendCall {
     /// Sends the transaction once: another attempt is another decision, with its own time.
-    pub(crate) async fn send(self, mut batch: Batch) -> Result<(), AppendError> {
+    pub(crate) async fn send(self, mut batch: AppendBatch) -> Result<(), AppendError> {
         if Instant::now() > self.send_until {
             return Err(AppendError::NotWritten("the decision was too old to be sent".into()));
         }

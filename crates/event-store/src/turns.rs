@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use self::queue::Queue;
 pub(crate) use self::queue::{Group, GroupAppend, Turn};
-use crate::append::{AppendError, Batch};
+use crate::append::{AppendBatch, AppendError};
 use crate::cache::Loaded;
 
 /// Maximum time that a member of a group waits for further requests to join. A decision takes less than a millisecond,
@@ -115,14 +115,14 @@ impl Place<'_> {
     }
 
     /// Begins a group with the first decision. The turn passes to the next request.
-    pub(crate) fn begin_group(&self, group: &Arc<Group>, batch: Batch, after: Loaded) {
+    pub(crate) fn begin_group(&self, group: &Arc<Group>, batch: AppendBatch, after: Loaded) {
         self.with(|queue| queue.begin_group(group, batch, after));
     }
 
     /// Joins the group with a decision; `None` stands for a decision that appends nothing. The turn passes to the next
     /// request. Returns the index of the decision's response among those that are stored; `None` if the request could
     /// not join.
-    pub(crate) fn join(&self, group: &Arc<Group>, decision: Option<(Batch, Loaded)>) -> Option<usize> {
+    pub(crate) fn join(&self, group: &Arc<Group>, decision: Option<(AppendBatch, Loaded)>) -> Option<usize> {
         self.with(|queue| queue.join(self.number, group, decision))
     }
 

@@ -6,7 +6,7 @@ use daybook_decider::{Json, RecordedEvent};
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
 use daybook_projection::{Advanced, Change, EventStep, ProjectionModel, Stopped};
 use daybook_table::AggregateKey;
-use daybook_view_store::{Position, PositionWrite, RowKey, RowWrite, StoredRow, ViewWrite, shard_of};
+use daybook_view_store::{PartKey, Position, PositionWrite, RowWrite, StoredPart, ViewWrite, shard_of};
 
 /// An aggregate with events that a view does not show yet.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Planned<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Plan<'a> {
     pub(crate) aggregates: Vec<Planned<'a>>,
-    pub(crate) rows: BTreeSet<RowKey>,
+    pub(crate) rows: BTreeSet<PartKey>,
     /// The aggregates with an event that only a newer release can read.
     pub(crate) newer: Vec<(AggregateKey, String)>,
 }
@@ -101,7 +101,7 @@ impl<'a> Plan<'a> {
         }
         let state = state.or_else(|| state_before.cloned()).unwrap_or_else(Json::empty_object);
         let left = max_events - steps.len();
-        let keys = steps.iter().flat_map(|step| &step.changes).map(|(key, _)| RowKey { key: key.clone(), shard });
+        let keys = steps.iter().flat_map(|step| &step.changes).map(|(key, _)| PartKey { key: key.clone(), shard });
         self.rows.extend(keys);
         let through = steps.last().map_or(aggregate.shown(), |step| step.seq_num);
         let more = suspended.is_none()
@@ -115,7 +115,7 @@ impl<'a> Plan<'a> {
     fn fitting(&self, steps: &[EventStep], shard: u32) -> usize {
         let mut rows = BTreeSet::new();
         for (count, step) in steps.iter().enumerate() {
-            let keys = step.changes.iter().map(|(key, _)| RowKey { key: key.clone(), shard });
+            let keys = step.changes.iter().map(|(key, _)| PartKey { key: key.clone(), shard });
             rows.extend(keys.filter(|key| !self.rows.contains(key)));
             if self.items() + 1 + rows.len() > MAX_TRANSACTION_ITEMS {
                 return count;
@@ -130,10 +130,10 @@ impl<'a> Plan<'a> {
 pub(crate) fn fold(
     model: &dyn ProjectionModel,
     plan: &Plan<'_>,
-    mut stored: BTreeMap<RowKey, StoredRow>,
+    mut stored: BTreeMap<PartKey, StoredPart>,
 ) -> Result<ViewWrite, (AggregateKey, (u64, String))> {
-    let mut changes: BTreeMap<&RowKey, Vec<(&Change, &AggregateKey, u64)>> = BTreeMap::new();
-    let rows: BTreeMap<(&str, u32), &RowKey> =
+    let mut changes: BTreeMap<&PartKey, Vec<(&Change, &AggregateKey, u64)>> = BTreeMap::new();
+    let rows: BTreeMap<(&str, u32), &PartKey> =
         plan.rows.iter().map(|key| ((key.key.as_str(), key.shard), key)).collect();
     for planned in &plan.aggregates {
         for step in &planned.steps {

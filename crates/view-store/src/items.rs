@@ -82,8 +82,9 @@ pub struct View {
     pub version: u32,
 }
 
+/// The key of a part of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RowKey {
+pub struct PartKey {
     /// The key that readers use.
     pub key: String,
     /// The number of the part, counted from 0.

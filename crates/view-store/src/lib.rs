@@ -20,8 +20,8 @@ mod store;
 mod versions;
 mod write;
 
-pub use items::{Position, RowKey, View, shard_of};
+pub use items::{PartKey, Position, View, shard_of};
 pub use show::{RowRange, ShownRow};
-pub use store::{StoredRow, ViewStore};
+pub use store::{StoredPart, ViewStore};
 pub use versions::{DroppedItems, Pointer, ProjectionVersions, VersionMark};
 pub use write::{PositionWrite, RowWrite, SuspendedAggregate, ViewWrite, WriteError, WriteOutcome};

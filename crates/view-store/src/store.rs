@@ -11,7 +11,7 @@ use daybook_event_store::internal::{Item, batch_get, row_key};
 use daybook_event_store::{Sealing, StoreError, dynamodb_client, without_retries};
 use daybook_table::{AggregateKey, attributes};
 
-use crate::items::{POSITION, Position, PositionItem, RowItem, RowKey, View, json, read};
+use crate::items::{POSITION, PartKey, Position, PositionItem, RowItem, View, json, read};
 
 #[derive(Clone, Debug)]
 pub struct ViewStore {
@@ -57,7 +57,7 @@ impl ViewStore {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredRow {
+pub struct StoredPart {
     pub row: Json,
     pub write_id: String,
 }
@@ -84,15 +84,14 @@ impl ViewStore {
     }
 
     /// The parts of rows with these keys, without those that do not exist.
-    pub async fn rows(&self, view: &View, keys: &BTreeSet<RowKey>) -> Result<BTreeMap<RowKey, StoredRow>, StoreError> {
-        let by_key: BTreeMap<_, _> =
-            keys.iter().map(|key| ((view.rows_pk(key.shard), key.key.as_str()), key)).collect();
+    pub async fn rows(&self, view: &View, of: &BTreeSet<PartKey>) -> Result<BTreeMap<PartKey, StoredPart>, StoreError> {
+        let by_key: BTreeMap<_, _> = of.iter().map(|of| ((view.rows_pk(of.shard), of.key.as_str()), of)).collect();
         let keys = by_key.keys().map(|(pk, sk)| row_key(pk.clone(), (*sk).to_owned())).collect();
         let mut rows = BTreeMap::new();
         for item in self.batch_get(keys).await? {
             let RowItem { pk, sk, row, write_id } = read(item)?;
             if let Some(&key) = by_key.get(&(pk, sk.as_str())) {
-                rows.insert(key.clone(), StoredRow { row: json(&sk, row)?, write_id });
+                rows.insert(key.clone(), StoredPart { row: json(&sk, row)?, write_id });
             }
         }
         self.sealing.open(rows.iter_mut().map(|(key, row)| (view.rows_pk(key.shard), &mut row.row))).await?;

@@ -15,7 +15,7 @@ use daybook_table::{AggregateKey, attributes};
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use crate::items::{POSITION, Position, PositionItem, RowItem, RowKey, View, is_conflict, read};
+use crate::items::{POSITION, PartKey, Position, PositionItem, RowItem, View, is_conflict, read};
 use crate::store::ViewStore;
 
 /// Time limit of the call. DynamoDB responds in milliseconds. After a time-out, the positions show whether the call was
@@ -37,7 +37,7 @@ const SUSPENDED: &str = "suspended";
 #[derive(Clone, Debug, Default)]
 pub struct ViewWrite {
     pub positions: BTreeMap<AggregateKey, PositionWrite>,
-    pub rows: BTreeMap<RowKey, RowWrite>,
+    pub rows: BTreeMap<PartKey, RowWrite>,
 }
 
 #[derive(Clone, Debug)]
@@ -163,7 +163,7 @@ impl ViewStore {
         self.put(serde_dynamo::to_item(item).expect("a position has an item"), (condition, values))
     }
 
-    fn row_item(&self, view: &View, key: &RowKey, write: &RowWrite) -> (TransactWriteItem, usize) {
+    fn row_item(&self, view: &View, key: &PartKey, write: &RowWrite) -> (TransactWriteItem, usize) {
         let (pk, sk) = (view.rows_pk(key.shard), key.key.clone());
         let (condition, values) = is_unchanged(WRITE_ID, write.before.clone().map(AttributeValue::S));
         if let Some(row) = &write.after {

@@ -20,7 +20,7 @@ pub(crate) type Attributes = Vec<(&'static str, AttributeValue)>;
 /// The items of one decision, or of several that follow each other, without the item of the metadata. A transaction has
 /// only one such item, which is created when the transaction is sent.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct AppendBatch {
     /// The attributes of the metadata that only the first append of an aggregate sets.
     pub(super) created: Attributes,
     /// The attributes of the metadata that every append sets; empty without events.
@@ -57,7 +57,7 @@ pub(crate) struct FirstEvent {
     pub(crate) id: Ulid,
 }
 
-impl Batch {
+impl AppendBatch {
     /// The event that shows whether the append is stored; `None` without events.
     pub(crate) fn first_event(&self) -> Option<FirstEvent> {
         let own = self.first_event.map(|(number, id)| FirstEvent { of: None, number, id });

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use daybook_decider::{AggregateKey, Claim, Decisions, Involved, Model, Need};
 
-use super::batch::{Batch, FirstEvent};
+use super::batch::{AppendBatch, FirstEvent};
 use super::claims::{ClaimHolders, claim_check};
 use super::transaction::{Origin, metadata_item};
 use crate::error::StoreError;
@@ -50,7 +50,7 @@ impl EventStream<'_> {
         holders: &ClaimHolders,
         keys: &Keys,
         model: impl Fn(&str) -> Option<&'m dyn Model>,
-    ) -> Result<Batch, NotBuilt> {
+    ) -> Result<AppendBatch, NotBuilt> {
         let own = &decisions.own;
         if decisions.others.is_empty() && involved.is_empty() {
             return Ok(self.batch(own.into(), to_store, Origin::Decision, holders, keys)??);
@@ -78,14 +78,14 @@ impl EventStream<'_> {
     }
 
     /// The checks of what a decision that appends nothing has looked at.
-    pub(crate) fn checks(&self, involved: &Involved) -> Batch {
-        let mut batch = Batch::default();
+    pub(crate) fn checks(&self, involved: &Involved) -> AppendBatch {
+        let mut batch = AppendBatch::default();
         self.add_checks(&mut batch, involved);
         batch
     }
 
     /// Adds the check of each aggregate and each claim that no item of the batch changes.
-    fn add_checks(&self, batch: &mut Batch, involved: &Involved) {
+    fn add_checks(&self, batch: &mut AppendBatch, involved: &Involved) {
         let table_name = self.store.table_name();
         for (key, folded) in &involved.aggregates {
             if !batch.others.iter().any(|(other, _)| *other == Need::Aggregate(key.clone())) {
@@ -121,7 +121,7 @@ impl EventStream<'_> {
     }
 }
 
-impl Batch {
+impl AppendBatch {
     /// Adds the items of another aggregate, whose version was `before`.
     fn add_other(&mut self, table_name: &str, key: &AggregateKey, before: u64, part: Self) {
         let metadata = metadata_item(table_name, key, before, part.created, part.changed);

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::AppendCall;
-use super::batch::{Attributes, Batch};
+use super::batch::{AppendBatch, Attributes};
 use super::claims::{ClaimHolders, ClaimWrite};
 use crate::checksum;
 use crate::error::StoreError;
@@ -75,7 +75,7 @@ impl EventStream<'_> {
         origin: Origin,
         holders: &ClaimHolders,
         keys_of_subjects: &Keys,
-    ) -> Result<Result<Batch, TooLarge>, StoreError> {
+    ) -> Result<Result<AppendBatch, TooLarge>, StoreError> {
         let end = new.after.version();
         let corrupt = |error: serde_dynamo::Error| StoreError::corrupt(format!("a new row of {}", self.key), error);
         let events = new.events.iter().map(|event| {
@@ -112,7 +112,7 @@ impl EventStream<'_> {
         let response = response.zip(to_store).map(|(row, to_store)| {
             (to_store.idempotency.key.to_owned(), item(to_store.put_unless_used(self.store.table_name(), row)))
         });
-        Ok(Ok(Batch {
+        Ok(Ok(AppendBatch {
             created,
             changed: if new.events.is_empty() { Vec::new() } else { changed },
             first_event: new.events.first().map(|event| (event.seq_num, event.event_id)),
@@ -121,7 +121,7 @@ impl EventStream<'_> {
             claims,
             responses: response.into_iter().collect(),
             bytes,
-            ..Batch::default()
+            ..AppendBatch::default()
         }))
     }
 
@@ -180,7 +180,7 @@ impl EventStream<'_> {
 impl AppendCall {
     /// The items of a transaction in order: the metadata, the row that is required, those of other aggregates, the events and
     /// messages, the deadlines, the claims, and the responses to store.
-    pub(super) fn transaction(&self, batch: Batch) -> Vec<TransactWriteItem> {
+    pub(super) fn transaction(&self, batch: AppendBatch) -> Vec<TransactWriteItem> {
         let metadata = metadata_item(&self.table_name, &self.key, self.before, batch.created, batch.changed);
         let responses = batch.responses.into_iter().map(|(_, put)| put);
         let claims = batch.claims.into_iter().map(|claim| claim.item);

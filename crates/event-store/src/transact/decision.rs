@@ -6,7 +6,7 @@ use daybook_decider::{AggregateKey, Decided, Decisions, Need, personal};
 use ulid::Ulid;
 
 use super::decide::{End, TransactError};
-use crate::append::{Batch, FirstEvent};
+use crate::append::{AppendBatch, FirstEvent};
 use crate::cache::Loaded;
 use crate::error::Cause;
 use crate::idempotency::CommandResponse;
@@ -15,7 +15,7 @@ use crate::subject_keys::{Keys, SubjectKey, stack_key_for};
 
 /// A decision that is ready to be appended.
 pub(super) struct Decision {
-    pub(super) batch: Batch,
+    pub(super) batch: AppendBatch,
     pub(super) outcome: Outcome,
 }
 

@@ -8,7 +8,7 @@ use daybook_decider::Folded;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use tokio::sync::Notify;
 
-use crate::append::{AppendCall, AppendError, Batch, FirstEvent};
+use crate::append::{AppendBatch, AppendCall, AppendError, FirstEvent};
 use crate::cache::Loaded;
 
 /// Maximum number of requests in a group. Requests that append nothing take no space in the transaction.
@@ -53,7 +53,7 @@ impl Group {
     }
 
     /// Starts the append: the members poll the call from now on.
-    fn start_append(&self, batch: Batch) {
+    fn start_append(&self, batch: AppendBatch) {
         let first_event = batch.first_event();
         let call = self.call.clone().send(batch).map(|stored| stored.map_err(Arc::new)).boxed().shared();
         self.append.get_or_init(|| GroupAppend { call, first_event });
@@ -83,7 +83,7 @@ struct QueuedGroup {
     /// The state after the last decision.
     after: Loaded,
     /// The items of the transaction, until the group is closed.
-    batch: Option<Batch>,
+    batch: Option<AppendBatch>,
     members: BTreeMap<u64, Arc<Notify>>,
 }
 
@@ -126,7 +126,7 @@ impl Queue {
     }
 
     /// Begins a group with the decision of the request that has its turn.
-    pub(super) fn begin_group(&mut self, group: &Arc<Group>, batch: Batch, after: Loaded) {
+    pub(super) fn begin_group(&mut self, group: &Arc<Group>, batch: AppendBatch, after: Loaded) {
         let group = Arc::clone(group);
         self.group = Some(QueuedGroup { group, after, batch: Some(batch), members: BTreeMap::new() });
         self.add_member();
@@ -136,12 +136,17 @@ impl Queue {
     /// its response among those that are stored. Returns `None` if the decision cannot be added, because it does not
     /// fit or because the group that it was made after has been closed meanwhile, even if another one is open. The request
     /// then waits for its next turn.
-    pub(super) fn join(&mut self, number: u64, group: &Arc<Group>, decision: Option<(Batch, Loaded)>) -> Option<usize> {
+    pub(super) fn join(
+        &mut self,
+        number: u64,
+        group: &Arc<Group>,
+        own: Option<(AppendBatch, Loaded)>,
+    ) -> Option<usize> {
         let has_turn = self.has_turn(number);
         let open = self.group.as_mut().filter(|open| has_turn && Arc::ptr_eq(&open.group, group))?;
         let batch = open.batch.as_mut()?;
         let index = batch.responses();
-        match decision {
+        match own {
             Some((next, _)) if !batch.has_space_for(&next) => {
                 self.close();
                 return None;
@@ -161,7 +166,7 @@ impl Queue {
         let Some(open) = &mut self.group else { return };
         let member = self.holder.take().and_then(|number| self.waiting.remove_entry(&number));
         open.members.extend(member);
-        let is_full = open.members.len() >= MAX_MEMBERS || open.batch.as_ref().is_some_and(Batch::is_full);
+        let is_full = open.members.len() >= MAX_MEMBERS || open.batch.as_ref().is_some_and(AppendBatch::is_full);
         if is_full { self.close() } else { self.advance() }
     }
 

@@ -89,14 +89,14 @@ async fn decision_after_a_group_does_not_join_the_next_group() {
 
     let (first, slow) = (turns.enter(&hot), turns.enter(&hot));
     assert!(matches!(first.turn(later()).await, Some(Turn::First)));
-    first.begin_group(&failed, Batch::default(), after());
+    first.begin_group(&failed, AppendBatch::default(), after());
     assert!(matches!(slow.turn(later()).await, Some(Turn::After(..))));
     // While the slow request decides, the group is closed and fails, and its member begins another one.
     turns.with(&hot, |queue| queue.close_group(&failed));
     first.end_group(&failed, &Err(Arc::new(AppendError::Busy)), |_| {});
     assert!(matches!(first.turn(later()).await, Some(Turn::First)));
-    first.begin_group(&next, Batch::default(), after());
-    assert_eq!(slow.join(&failed, Some((Batch::default(), after()))), None);
+    first.begin_group(&next, AppendBatch::default(), after());
+    assert_eq!(slow.join(&failed, Some((AppendBatch::default(), after()))), None);
     assert!(matches!(slow.turn(soon()).await, Some(Turn::After(group, _)) if Arc::ptr_eq(&group, &next)));
-    assert_eq!(slow.join(&next, Some((Batch::default(), after()))), Some(0));
+    assert_eq!(slow.join(&next, Some((AppendBatch::default(), after()))), Some(0));
 }
