@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daybook_event_source_mapping::{Batch, InvocationOutcome, Mapping, MappingSettings, Position, Step};
+use daybook_event_source_mapping::{Batch, InvocationOutcome, Mapping, MappingSettings, RestartPoint, Step};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, sleep_until};
@@ -71,7 +71,7 @@ impl<F: StreamFunction> StreamReader<F> {
 struct Poller<F> {
     reader: StreamReader<F>,
     dice: Dice,
-    /// The times at which pollers start over: either at the mapping's position or at the first record.
+    /// The times at which pollers start over: either at the mapping's restart point or at the first record.
     restarts: Vec<Duration>,
 }
 
@@ -160,10 +160,10 @@ impl<F: StreamFunction> Poller<F> {
         } else {
             log.count("mapping restarts at its position");
             let all = 0..shard.records.len();
-            match mapping.position() {
-                Position::Start => 0,
-                Position::At(first) => all.clone().find(|&at| *number(at) == first).expect("it was pushed"),
-                Position::After(last) => all.clone().find(|&at| *number(at) > last).unwrap_or(all.end),
+            match mapping.restart_point() {
+                RestartPoint::Start => 0,
+                RestartPoint::At(first) => all.clone().find(|&at| *number(at) == first).expect("it was pushed"),
+                RestartPoint::After(last) => all.clone().find(|&at| *number(at) > last).unwrap_or(all.end),
             }
         };
         log.line(|| format!("a new mapping from record {from}"));

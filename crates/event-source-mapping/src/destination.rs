@@ -31,9 +31,9 @@ pub enum DiscardReason {
     RecordAgeExceeded,
 }
 
-/// The function and the shard of the records.
+/// The function and the shard of discarded records.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub struct DiscardContext<'a> {
     pub function_arn: &'a str,
     pub stream_arn: &'a str,
     pub shard_id: &'a str,
@@ -54,27 +54,27 @@ impl Discarded {
 
     /// The document that an S3 destination receives: the position of the records in the stream, and in `payload` the
     /// records themselves as the function's event. An SQS or SNS destination receives the same without `payload`.
-    pub fn document(&self, source: &Source<'_>) -> Value {
+    pub fn document(&self, context: &DiscardContext<'_>) -> Value {
         let number_of = |record: Option<&Record>| record.map(|record| record.sequence_number().to_string());
         let arrival_of = |record: Option<&Record>| record.map(|record| rfc3339(record.created, 0));
         let (first, last) = (self.records.first(), self.records.last());
         let mut document = json!({
             "requestContext": {
-                "requestId": source.request_id,
-                "functionArn": source.function_arn,
+                "requestId": context.request_id,
+                "functionArn": context.function_arn,
                 "condition": self.reason,
                 "approximateInvokeCount": self.invocations,
             },
             "version": "1.0",
             "timestamp": rfc3339(self.at, 3),
             "DDBStreamBatchInfo": {
-                "shardId": source.shard_id,
+                "shardId": context.shard_id,
                 "startSequenceNumber": number_of(first),
                 "endSequenceNumber": number_of(last),
                 "approximateArrivalOfFirstRecord": arrival_of(first),
                 "approximateArrivalOfLastRecord": arrival_of(last),
                 "batchSize": self.records.len(),
-                "streamArn": source.stream_arn,
+                "streamArn": context.stream_arn,
             },
             "payload": record::payload(&self.records),
         });

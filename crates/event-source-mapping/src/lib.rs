@@ -30,8 +30,8 @@ pub mod settings;
 pub mod template;
 
 pub use daybook_stream_batch::SequenceNumber;
-pub use destination::{DiscardReason, Discarded, Source};
-pub use mapping::{Batch, Mapping, Position, Step};
+pub use destination::{DiscardContext, DiscardReason, Discarded};
+pub use mapping::{Batch, Mapping, RestartPoint, Step};
 pub use outcome::InvocationOutcome;
 pub use record::Record;
 pub use settings::{MappingSettings, RecordFilter};

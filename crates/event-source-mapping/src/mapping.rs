@@ -74,9 +74,9 @@ impl Batch {
     }
 }
 
-/// The position at which a restarted reader of the shard must begin.
+/// The point at which a restarted reader of the shard must begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Position {
+pub enum RestartPoint {
     /// No record was pushed: begin at the mapping's starting position.
     Start,
     /// Begin at this record, the first that is not done.
@@ -140,13 +140,13 @@ impl Mapping {
         (created.len(), created.into_iter().min())
     }
 
-    /// The position at which to continue after a restart. Records from there on may be delivered twice. None is missed
+    /// The point at which to continue after a restart. Records from there on may be delivered twice. None is missed
     /// if the records that [`poll`](Self::poll) has discarded have reached their destination.
-    pub fn position(&self) -> Position {
+    pub fn restart_point(&self) -> RestartPoint {
         match (self.not_done().map(|(number, _)| number).min(), &self.last) {
-            (Some(first), _) => Position::At(first.clone()),
-            (None, Some(last)) => Position::After(last.clone()),
-            (None, None) => Position::Start,
+            (Some(first), _) => RestartPoint::At(first.clone()),
+            (None, Some(last)) => RestartPoint::After(last.clone()),
+            (None, None) => RestartPoint::Start,
         }
     }
 

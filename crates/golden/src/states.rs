@@ -23,13 +23,13 @@ use crate::shape;
 #[serde(deny_unknown_fields)]
 struct Fold {
     shape: Value,
-    states: Vec<Step>,
+    states: Vec<GoldenState>,
 }
 
 /// The state after one more golden event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Step {
+struct GoldenState {
     event: String,
     version: u32,
     state: Value,
@@ -114,7 +114,7 @@ impl GoldenFiles {
             let (deadlines, dispatches): (Vec<_>, Vec<_>) = deadlines.into_iter().partition(|one| one.due.is_some());
             let [deadlines, dispatches] = [deadlines, dispatches].map(|all| all.into_iter().map(text).collect());
             let (event, version, state) = (golden.name, golden.version, effect.0);
-            states.push(Step { event, version, state, claims, deadlines, dispatches });
+            states.push(GoldenState { event, version, state, claims, deadlines, dispatches });
         }
         Fold { shape: shape::of(&schema, &schema), states }
     }

@@ -1,5 +1,5 @@
-//! The event source mapping in front of a stream function, its state, and the position up to which it has settled the stream.
-//! With a data file, the position survives a restart.
+//! The event source mapping in front of a stream function, its state, and the point up to which it has settled the stream.
+//! With a data file, that point survives a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use daybook_console::stack::{Mapping as ShownMapping, Shard};
 use daybook_event_source_mapping::template::StreamEvent;
 use daybook_event_source_mapping::{
-    Batch, Discarded, InvocationOutcome, Mapping, Position, Record, SequenceNumber, Source, Step,
+    Batch, DiscardContext, Discarded, InvocationOutcome, Mapping, Record, RestartPoint, SequenceNumber, Step,
 };
 use daybook_function_runtime::with_causes;
 use daybook_local_aws::clock::LocalClock;
@@ -73,7 +73,7 @@ impl MappingWorker {
             // Discarded records are stored by now.
             let (waiting, oldest) = mapping.outstanding();
             self.states.set(self.function.name, &self.event_name, ShardState { waiting, oldest, last_result });
-            self.checkpoint.save(mapping.position());
+            self.checkpoint.save(mapping.restart_point());
             if stopping && running.is_empty() {
                 return Ok(());
             }
@@ -103,9 +103,9 @@ impl MappingWorker {
     fn discard(&self, discarded: &Discarded) {
         let function_arn = self.function.name;
         let TableStream { arn: stream_arn, shard_id, .. } = &self.stream;
-        let source = Source { function_arn, stream_arn, shard_id, request_id: "daybook-dev" };
+        let context = DiscardContext { function_arn, stream_arn, shard_id, request_id: "daybook-dev" };
         tracing::error!(function = function_arn, reason = ?discarded.reason, "records discarded");
-        self.discarded.push(&discarded.document(&source));
+        self.discarded.push(&discarded.document(&context));
     }
 
     fn invoke(&self, batch: Batch) -> BoxFuture<'static, (Batch, InvocationOutcome)> {
@@ -118,15 +118,15 @@ impl MappingWorker {
     }
 }
 
-/// The position of a mapping in a stream.
+/// How far a mapping has settled a stream.
 pub(crate) struct StreamCheckpoint {
     state: StackState,
     pub(crate) reader: String,
-    saved: Position,
+    saved: RestartPoint,
 }
 
 impl StreamCheckpoint {
-    /// The stored position, or the start of the stream.
+    /// The stored point, or the start of the stream.
     pub(crate) fn load(state: StackState, function: &str, event: &str, stream: &TableStream) -> Self {
         let reader = format!("{function} {event} {}", stream.arn);
         let stored = state.checkpoint(&reader).unwrap_or_else(|error| {
@@ -136,35 +136,35 @@ impl StreamCheckpoint {
             );
             None
         });
-        let position = stored.and_then(|Checkpoint { sequence_number, is_settled }| {
+        let point = stored.and_then(|Checkpoint { sequence_number, is_settled }| {
             let number = SequenceNumber::parse(&sequence_number)?;
-            Some(if is_settled { Position::After(number) } else { Position::At(number) })
+            Some(if is_settled { RestartPoint::After(number) } else { RestartPoint::At(number) })
         });
-        Self { state, reader, saved: position.unwrap_or(Position::Start) }
+        Self { state, reader, saved: point.unwrap_or(RestartPoint::Start) }
     }
 
     fn reader(&self, stream: &TableStream) -> Result<StreamReader, DevError> {
         let reader = match &self.saved {
-            Position::Start => stream.reader("TRIM_HORIZON", None),
-            Position::At(number) => stream.reader("AT_SEQUENCE_NUMBER", Some(number.to_string())),
-            Position::After(number) => stream.reader("AFTER_SEQUENCE_NUMBER", Some(number.to_string())),
+            RestartPoint::Start => stream.reader("TRIM_HORIZON", None),
+            RestartPoint::At(number) => stream.reader("AT_SEQUENCE_NUMBER", Some(number.to_string())),
+            RestartPoint::After(number) => stream.reader("AFTER_SEQUENCE_NUMBER", Some(number.to_string())),
         };
         reader.map_err(DevError::stream)
     }
 
-    /// Stores a position. If that fails, records are delivered again after a restart.
-    fn save(&mut self, position: Position) {
-        let (number, is_settled) = match &position {
-            Position::Start => return,
-            Position::At(number) => (number, false),
-            Position::After(number) => (number, true),
+    /// Stores a point. If that fails, records are delivered again after a restart.
+    fn save(&mut self, point: RestartPoint) {
+        let (number, is_settled) = match &point {
+            RestartPoint::Start => return,
+            RestartPoint::At(number) => (number, false),
+            RestartPoint::After(number) => (number, true),
         };
-        if position == self.saved {
+        if point == self.saved {
             return;
         }
         let checkpoint = Checkpoint { sequence_number: number.as_str().to_owned(), is_settled };
         match self.state.save_checkpoint(&self.reader, &checkpoint) {
-            Ok(()) => self.saved = position,
+            Ok(()) => self.saved = point,
             Err(error) => tracing::error!(error = with_causes(&error), "cannot store the checkpoint"),
         }
     }

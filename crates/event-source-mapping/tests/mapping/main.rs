@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use daybook_event_source_mapping::mapping::{FIRST_DELAY, LONGEST_DELAY};
 use daybook_event_source_mapping::{
-    Batch, DiscardReason, Discarded, InvocationOutcome, Mapping, MappingSettings, Position, RecordFilter,
-    SequenceNumber, Source, Step,
+    Batch, DiscardContext, DiscardReason, Discarded, InvocationOutcome, Mapping, MappingSettings, RecordFilter,
+    RestartPoint, SequenceNumber, Step,
 };
 use serde_json::json;
 
@@ -180,7 +180,7 @@ fn a_record_that_no_filter_matches_is_dropped_and_counts_as_processed() {
     filter.add(r#"{"eventName":["REMOVE"]}"#).unwrap();
     let mut mapping = mapping(MappingSettings { filter, ..MappingSettings::default() }, 3);
     assert_eq!(waits(&mut mapping, START), None);
-    assert_eq!(mapping.position(), Position::After(SequenceNumber::parse(&number(2)).unwrap()));
+    assert_eq!(mapping.restart_point(), RestartPoint::After(SequenceNumber::parse(&number(2)).unwrap()));
 }
 
 #[test]
@@ -365,7 +365,7 @@ fn maximum_age_discards_only_the_records_that_are_too_old() {
 
 #[test]
 fn document_has_the_position_of_the_records_and_the_records() {
-    let source = Source {
+    let context = DiscardContext {
         function_arn: "arn:aws:lambda:eu-west-1:000000000000:function:relay",
         stream_arn: STREAM,
         shard_id: "shardId-00000001573689847184-864758bb",
@@ -379,14 +379,14 @@ fn document_has_the_position_of_the_records_and_the_records() {
 
     let expected = json!({
         "requestContext": {
-            "requestId": source.request_id, "functionArn": source.function_arn,
+            "requestId": context.request_id, "functionArn": context.function_arn,
             "condition": "RetryAttemptsExhausted", "approximateInvokeCount": 1
         },
         "responseContext": {"statusCode": 200, "executedVersion": "$LATEST", "functionError": "Unhandled"},
         "version": "1.0",
         "timestamp": "2023-11-14T22:13:21.500Z",
         "DDBStreamBatchInfo": {
-            "shardId": source.shard_id,
+            "shardId": context.shard_id,
             "startSequenceNumber": "95",
             "endSequenceNumber": "96",
             "approximateArrivalOfFirstRecord": "2023-11-14T22:13:20Z",
@@ -396,7 +396,7 @@ fn document_has_the_position_of_the_records_and_the_records() {
         },
         "payload": event
     });
-    assert_eq!(discards.document(&source), expected);
+    assert_eq!(discards.document(&context), expected);
 }
 
 #[test]
@@ -409,19 +409,19 @@ fn record_out_of_sequence_is_rejected() {
 }
 
 #[test]
-fn position_is_the_first_record_that_is_not_done() {
+fn restart_point_is_the_first_record_that_is_not_done() {
     let at = |place: usize| SequenceNumber::parse(&number(place)).unwrap();
-    assert_eq!(Mapping::new(MappingSettings::default()).position(), Position::Start);
+    assert_eq!(Mapping::new(MappingSettings::default()).restart_point(), RestartPoint::Start);
 
     let settings = MappingSettings { batch_size: 2, report_batch_item_failures: true, ..MappingSettings::default() };
     let mut mapping = mapping(settings, 4);
-    assert_eq!(mapping.position(), Position::At(at(0)));
+    assert_eq!(mapping.restart_point(), RestartPoint::At(at(0)));
     let first = batch(&mut mapping, START);
-    assert_eq!(mapping.position(), Position::At(at(0)));
+    assert_eq!(mapping.restart_point(), RestartPoint::At(at(0)));
     mapping.settle(first, InvocationOutcome::Returned(failures([1])), START);
-    assert_eq!(mapping.position(), Position::At(at(1)));
+    assert_eq!(mapping.restart_point(), RestartPoint::At(at(1)));
     run(&mut mapping, |_| success());
-    assert_eq!(mapping.position(), Position::After(at(3)));
+    assert_eq!(mapping.restart_point(), RestartPoint::After(at(3)));
 }
 
 /// A reader that stops before it has stored them would lose them.
@@ -432,7 +432,7 @@ fn records_are_not_done_before_poll_discards_them() {
     let all = batch(&mut mapping, START);
     mapping.settle(all, InvocationOutcome::FunctionError, START);
     let at = |place: usize| SequenceNumber::parse(&number(place)).unwrap();
-    assert_eq!((mapping.position(), mapping.outstanding().0), (Position::At(at(0)), 2));
+    assert_eq!((mapping.restart_point(), mapping.outstanding().0), (RestartPoint::At(at(0)), 2));
     assert!(matches!(mapping.poll(START), Step::Discard(_)));
-    assert_eq!((mapping.position(), mapping.outstanding().0), (Position::After(at(1)), 0));
+    assert_eq!((mapping.restart_point(), mapping.outstanding().0), (RestartPoint::After(at(1)), 0));
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use daybook_event_source_mapping::{
-    Batch, InvocationOutcome, Mapping, MappingSettings, Position, Record, RecordFilter, SequenceNumber, Step,
+    Batch, InvocationOutcome, Mapping, MappingSettings, Record, RecordFilter, RestartPoint, SequenceNumber, Step,
 };
 use proptest::prelude::*;
 
@@ -175,9 +175,9 @@ fn by_item(run: &Run, places: impl IntoIterator<Item = usize>) -> BTreeMap<usize
     by_item
 }
 
-fn end_of(run: &Run) -> Position {
+fn end_of(run: &Run) -> RestartPoint {
     let last = run.items.len().checked_sub(1);
-    last.map_or(Position::Start, |last| Position::After(SequenceNumber::parse(&number(last)).unwrap()))
+    last.map_or(RestartPoint::Start, |last| RestartPoint::After(SequenceNumber::parse(&number(last)).unwrap()))
 }
 
 proptest! {
@@ -186,7 +186,7 @@ proptest! {
         let (mapping, fate) = play(&run);
         prop_assert_eq!(by_item(&run, fate.done), by_item(&run, filtered(&run).0));
         prop_assert_eq!(fate.discarded, Vec::<usize>::new());
-        prop_assert_eq!(mapping.position(), end_of(&run));
+        prop_assert_eq!(mapping.restart_point(), end_of(&run));
     }
 
     #[test]
@@ -196,7 +196,7 @@ proptest! {
         let mut all = [fate.done, fate.discarded, dropped].concat();
         all.sort_unstable();
         prop_assert_eq!(all, (0..run.items.len()).collect::<Vec<_>>());
-        prop_assert_eq!(mapping.position(), end_of(&run));
+        prop_assert_eq!(mapping.restart_point(), end_of(&run));
     }
 
     #[test]
