@@ -37,10 +37,10 @@ pub const SETTLE_WRITES: Duration = SEND_WINDOW.saturating_add(CALL_TIMEOUT).sat
 
 /// The decisions in flight. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct InFlight(Arc<Mutex<Decisions>>);
+pub(crate) struct InFlight(Arc<Mutex<DecisionTimes>>);
 
 #[derive(Debug, Default)]
-struct Decisions {
+struct DecisionTimes {
     /// The number of decisions so far, from which each gets its number.
     begun: u64,
     /// The time of each decision, by its number, and the moment from which it is not in flight any more.
@@ -75,7 +75,7 @@ impl InFlight {
     }
 
     /// A panic while the lock was held cannot have left the map half-changed.
-    fn lock(&self) -> MutexGuard<'_, Decisions> {
+    fn lock(&self) -> MutexGuard<'_, DecisionTimes> {
         let mut decisions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(oldest) = decisions.times.first_entry().filter(|oldest| oldest.get().1 <= Instant::now()) {
             oldest.remove();

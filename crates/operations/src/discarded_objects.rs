@@ -28,12 +28,12 @@ pub struct DiscardedObjects {
 
 pub struct DiscardedObject {
     pub key: String,
-    pub content: Result<DiscardedRecords, String>,
+    pub content: Result<DiscardedBatch, String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DiscardedRecords {
+pub struct DiscardedBatch {
     request_context: RequestContext,
     #[serde(rename = "DDBStreamBatchInfo")]
     batch: BatchInfo,
@@ -96,7 +96,7 @@ impl DiscardedObject {
     pub fn reason_to_stay(&self) -> Option<String> {
         match &self.content {
             Err(reason) => Some(reason.clone()),
-            Ok(DiscardedRecords { rows: None, batch, .. }) => {
+            Ok(DiscardedBatch { rows: None, batch, .. }) => {
                 let BatchInfo { shard_id, start_sequence_number: start, end_sequence_number: end, .. } = batch;
                 let (first, last) =
                     (&batch.approximate_arrival_of_first_record, &batch.approximate_arrival_of_last_record);
@@ -106,7 +106,7 @@ impl DiscardedObject {
                      minutes after {last}"
                 ))
             }
-            Ok(DiscardedRecords { rows: Some(rows), .. }) => {
+            Ok(DiscardedBatch { rows: Some(rows), .. }) => {
                 let reason = rows.unreadable.first()?;
                 let count = rows.unreadable.len();
                 Some(format!("{count} of its records cannot be read: {reason}; compare them with daybook verify"))
@@ -126,7 +126,7 @@ impl DiscardedObject {
         let key = &self.key;
         match &self.content {
             Err(reason) => json!({"object": key, "unreadable": reason}),
-            Ok(DiscardedRecords { request_context, batch, .. }) => json!({
+            Ok(DiscardedBatch { request_context, batch, .. }) => json!({
                 "object": key, "function": request_context.function(), "condition": request_context.condition, "records": batch.batch_size,
                 "from": batch.approximate_arrival_of_first_record, "to": batch.approximate_arrival_of_last_record,
                 "messages": self.rows().len(), "aggregates": self.by_aggregate(), "changed": self.changed().len(),
@@ -142,7 +142,7 @@ impl fmt::Display for DiscardedObject {
         let key = &self.key;
         match &self.content {
             Err(reason) => write!(f, "{key} is unreadable: {reason}"),
-            Ok(DiscardedRecords { request_context, batch, .. }) => {
+            Ok(DiscardedBatch { request_context, batch, .. }) => {
                 let (function, condition) = (request_context.function(), &request_context.condition);
                 let BatchInfo { batch_size, approximate_arrival_of_first_record: first, .. } = batch;
                 let last = &batch.approximate_arrival_of_last_record;
@@ -188,7 +188,7 @@ impl DiscardedObjects {
 
     pub async fn read(&self, key: &str) -> Result<DiscardedObject, OperatorError> {
         let text = self.calls.text("GET", &self.path(key)).await?;
-        Ok(DiscardedObject { key: key.to_owned(), content: DiscardedRecords::read(&text) })
+        Ok(DiscardedObject { key: key.to_owned(), content: DiscardedBatch::read(&text) })
     }
 
     pub async fn delete(&self, key: &str) -> Result<(), OperatorError> {
@@ -207,7 +207,7 @@ impl RequestContext {
     }
 }
 
-impl DiscardedRecords {
+impl DiscardedBatch {
     fn read(text: &str) -> Result<Self, String> {
         let not_one = |error: serde_json::Error| format!("not an invocation record of a DynamoDB stream: {error}");
         let mut this: Self = serde_json::from_str(text).map_err(not_one)?;

@@ -19,6 +19,6 @@ pub mod projection;
 pub mod registry;
 
 pub use daybook_decider::FollowedEvent;
-pub use model::{Advanced, ApplyError, Change, EventStep, ProjectionModel, RowError};
+pub use model::{Advanced, ApplyError, ErasedChange, EventStep, ProjectionModel, RowError};
 pub use projection::{Follows, MAX_KEY, MAX_KEY_BYTES, Projection, Shards, Source, Stopped, ViewAccess};
 pub use registry::{ProjectionRegistrationError, Projections};

@@ -40,7 +40,7 @@ pub trait ProjectionModel: Send + Sync {
 
     /// The row after these changes, applied in this order. `row` and the result are `None` when there is no such row. Fails if a
     /// change cannot be applied.
-    fn apply(&self, row: Option<&Json>, changes: &[&Change]) -> Result<Option<Json>, ApplyError>;
+    fn apply(&self, row: Option<&Json>, changes: &[&ErasedChange]) -> Result<Option<Json>, ApplyError>;
 
     /// The row that is merged from its parts; `None` when there is no part. Fails if the projection's code panics, or a part is
     /// not a row of this version.
@@ -69,15 +69,15 @@ pub struct EventStep {
     /// The number of the event.
     pub seq_num: u64,
     /// The changes in order, each with the key of its row.
-    pub changes: Vec<(String, Change)>,
+    pub changes: Vec<(String, ErasedChange)>,
 }
 
-/// A change of one row, for the projection that made it.
-pub struct Change(Box<dyn Any + Send + Sync>);
+/// A change of one row, with its Rust type erased, for the projection that made it.
+pub struct ErasedChange(Box<dyn Any + Send + Sync>);
 
-impl std::fmt::Debug for Change {
+impl std::fmt::Debug for ErasedChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Change").finish_non_exhaustive()
+        f.debug_struct("ErasedChange").finish_non_exhaustive()
     }
 }
 
@@ -144,7 +144,7 @@ impl<P: Projection> ProjectionModel for ProjectionModelOf<P> {
             return Advanced { steps: Vec::new(), state: state.cloned(), stopped: None };
         };
         let followed = follow(id, state, events);
-        let erase = |(key, change)| (key, Change(Box::new(change) as Box<_>));
+        let erase = |(key, change)| (key, ErasedChange(Box::new(change) as Box<_>));
         let step = |(seq_num, changes): (u64, Vec<_>)| EventStep {
             seq_num,
             changes: changes.into_iter().map(erase).collect(),
@@ -156,7 +156,7 @@ impl<P: Projection> ProjectionModel for ProjectionModelOf<P> {
         }
     }
 
-    fn apply(&self, row: Option<&Json>, changes: &[&Change]) -> Result<Option<Json>, ApplyError> {
+    fn apply(&self, row: Option<&Json>, changes: &[&ErasedChange]) -> Result<Option<Json>, ApplyError> {
         let at = |index| move |reason| ApplyError { index, reason };
         let mut row: Option<P::Row> = row.map(read::<P>).transpose().map_err(at(0))?;
         for (index, change) in changes.iter().enumerate() {

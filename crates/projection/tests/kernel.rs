@@ -11,8 +11,8 @@ use daybook_decider::{
 };
 use daybook_projection::given::given;
 use daybook_projection::{
-    Change, FollowedEvent, Follows, MAX_KEY, MAX_KEY_BYTES, Projection, ProjectionModel, Projections, Shards, Source,
-    Stopped, ViewAccess,
+    ErasedChange, FollowedEvent, Follows, MAX_KEY, MAX_KEY_BYTES, Projection, ProjectionModel, Projections, Shards,
+    Source, Stopped, ViewAccess,
 };
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -192,7 +192,7 @@ fn unreadable_events_and_states_stop_it() {
 }
 
 /// The changes of events with these numbers.
-fn changes(model: &dyn ProjectionModel, numbers: &[u64]) -> Vec<Change> {
+fn changes(model: &dyn ProjectionModel, numbers: &[u64]) -> Vec<ErasedChange> {
     let change = |&number: &u64| {
         let state = json_of(&(number - 1).into());
         let advanced = model.advance("note", "a", Some(&state), &[stored(number, &json!({"key": "x"}))]);

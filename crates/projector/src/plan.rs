@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_decider::{Json, RecordedEvent};
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
-use daybook_projection::{Advanced, Change, EventStep, ProjectionModel, Stopped};
+use daybook_projection::{Advanced, ErasedChange, EventStep, ProjectionModel, Stopped};
 use daybook_table::AggregateKey;
 use daybook_view_store::{PartKey, Position, PositionWrite, RowWrite, StoredPart, ViewWrite, shard_of};
 
@@ -132,7 +132,7 @@ pub(crate) fn fold(
     plan: &Plan<'_>,
     mut stored: BTreeMap<PartKey, StoredPart>,
 ) -> Result<ViewWrite, (AggregateKey, (u64, String))> {
-    let mut changes: BTreeMap<&PartKey, Vec<(&Change, &AggregateKey, u64)>> = BTreeMap::new();
+    let mut changes: BTreeMap<&PartKey, Vec<(&ErasedChange, &AggregateKey, u64)>> = BTreeMap::new();
     let rows: BTreeMap<(&str, u32), &PartKey> =
         plan.rows.iter().map(|key| ((key.key.as_str(), key.shard), key)).collect();
     for planned in &plan.aggregates {

@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::random::hash;
 use crate::request::Request;
 use crate::simulation::Simulation;
-use crate::table::{ACCEPTED, Answer, Decision, NotAppended, Table};
+use crate::table::{ACCEPTED, Answer, NotAppended, ReadyDecision, Table};
 use crate::world::World;
 
 /// Maximum actions until a schedule must have come to rest.
@@ -58,7 +58,7 @@ struct InFlight {
     /// The number of its decisions.
     decided: u64,
     /// The decision whose append comes later.
-    delayed: Option<Decision>,
+    delayed: Option<ReadyDecision>,
 }
 
 pub(crate) struct Run<'p> {

@@ -54,7 +54,7 @@ pub(crate) struct Answer {
 }
 
 /// A decision that is ready to be appended.
-pub(crate) struct Decision {
+pub(crate) struct ReadyDecision {
     own: AggregateKey,
     version: u64,
     decisions: Decisions,
@@ -106,7 +106,7 @@ impl Table {
     }
 
     /// Decides a request on the aggregates as they are now.
-    pub(crate) fn decide(&self, request: &Request, now: Timestamp, random: u64) -> Result<Decision, NotAppended> {
+    pub(crate) fn decide(&self, request: &Request, now: Timestamp, random: u64) -> Result<ReadyDecision, NotAppended> {
         let own = &request.commands[0].0;
         let before = self.load(own)?;
         let mut commands = request.commands.clone();
@@ -158,7 +158,7 @@ impl Table {
         if !has_events(&decisions) && !is_stored {
             return Err(NotAppended::Answered(answer(&decisions)));
         }
-        Ok(Decision { own: own.clone(), version: before.version(), decisions, involved: input.involved })
+        Ok(ReadyDecision { own: own.clone(), version: before.version(), decisions, involved: input.involved })
     }
 
     /// The requests of the system that were not answered yet.
@@ -218,7 +218,7 @@ impl Table {
     /// Appends a decision, with its answer under this `Idempotency-Key`. Returns the answer, and what has changed.
     pub(crate) fn append(
         &mut self,
-        decision: Decision,
+        decision: ReadyDecision,
         key: Option<&str>,
     ) -> Result<(Answer, Vec<String>), NotAppended> {
         self.require_unchanged(&decision)?;
@@ -245,8 +245,8 @@ impl Table {
         Ok((answer, changes))
     }
 
-    fn require_unchanged(&self, decision: &Decision) -> Result<(), NotAppended> {
-        let Decision { own, version, decisions, involved } = decision;
+    fn require_unchanged(&self, decision: &ReadyDecision) -> Result<(), NotAppended> {
+        let ReadyDecision { own, version, decisions, involved } = decision;
         let others = decisions.others.iter().map(|(key, part)| (key, part.version_before()));
         let involved_aggregates = involved.aggregates.iter().map(|(key, folded)| (key, folded.version()));
         for (key, version) in once((own, *version)).chain(others).chain(involved_aggregates) {

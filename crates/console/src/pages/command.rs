@@ -46,7 +46,7 @@ const SAMPLE: &str = "sample";
 /// Maximum bytes of a response of the API.
 const MAX_RESPONSE: usize = 64 * 1024 * 1024;
 
-struct CommandRequest {
+struct ApiRequest {
     path: String,
     headers: Vec<(&'static str, String)>,
     body: Value,
@@ -198,7 +198,7 @@ fn header_field(name: &str, hint: &str, sent: Option<&PostedForm>) -> Markup {
 }
 
 /// The request to the API, or why there is none.
-fn request(model: &dyn Model, chosen: &CommandForm<'_>, id: &str, sent: &PostedForm) -> Result<CommandRequest, String> {
+fn request(model: &dyn Model, chosen: &CommandForm<'_>, id: &str, sent: &PostedForm) -> Result<ApiRequest, String> {
     let data = chosen.data(sent)?;
     let of_header = |(name, _): (&'static str, &str)| {
         let value = sent.value(name)?.trim();
@@ -216,7 +216,7 @@ fn request(model: &dyn Model, chosen: &CommandForm<'_>, id: &str, sent: &PostedF
     } else {
         (format!("/{of_type}/{}/commands", paths::escaped(id)), json!({"command": chosen.name, "data": data}))
     };
-    Ok(CommandRequest { path, headers, body })
+    Ok(ApiRequest { path, headers, body })
 }
 
 /// Sends the request to the API. Returns the response, as a part of the page.
@@ -224,7 +224,7 @@ async fn execute(
     console: &Console,
     model: &dyn Model,
     chosen: &CommandForm<'_>,
-    (id, request): (&str, &CommandRequest),
+    (id, request): (&str, &ApiRequest),
     of_page: &HeaderMap,
 ) -> Result<Markup, Failure> {
     let key = is_id(id).then(|| AggregateKey::new(model.type_name(), id));
@@ -285,7 +285,7 @@ fn result(response: &Response<String>, key: Option<&AggregateKey>, curl: &str, t
 }
 
 /// The request as a command for a shell.
-fn curl(host: &str, CommandRequest { path, headers, body }: &CommandRequest) -> String {
+fn curl(host: &str, ApiRequest { path, headers, body }: &ApiRequest) -> String {
     let headers = headers.iter().map(|(name, value)| format!(" -H {}", quoted(&format!("{name}: {value}"))));
     format!(
         "curl -i{} --json {} {}",

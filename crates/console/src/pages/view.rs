@@ -7,7 +7,7 @@ use axum::extract::State;
 use daybook_admin::AdminCalls;
 use daybook_decider::{Json, RecordedEvent, personal};
 use daybook_event_store::StoreError;
-use daybook_projection::{Change, ProjectionModel};
+use daybook_projection::{ErasedChange, ProjectionModel};
 use daybook_table::AggregateKey;
 use daybook_view_store::{RowRange, View, ViewStore, shard_of};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -120,11 +120,11 @@ pub(crate) async fn row(
     let shown = Shown::of(&console, path)?;
     let found = shown.store.row(&shown.view, shown.model.shards(), &key).await?;
     let stored = shown.row(&found.map_or_else(Vec::new, |found| found.parts))?;
-    let folded = Folded::of(&shown, &key).await?;
+    let history = RowHistory::of(&shown, &key).await?;
     Ok(shown.page(&html! {
         h2 { "Row " code { (key) } }
         div.split {
-            section aria-label="Events" { (folded.as_ref().map_or_else(too_many, |folded| folded.markup(&shown, stored.as_deref()))) }
+            section aria-label="Events" { (history.as_ref().map_or_else(too_many, |history| history.markup(&shown, stored.as_deref()))) }
             aside.panel aria-label="Row" {
                 @match &stored { Some(row) => (json::block(row)), None => p.empty { "There is no such row." } }
             }
@@ -140,7 +140,7 @@ fn too_many() -> Markup {
 }
 
 /// What the events of a view give for one of its rows.
-struct Folded {
+struct RowHistory {
     /// The events that change the row, in the order of their times, each with the row after it.
     causes: Vec<(AggregateKey, RecordedEvent, Option<String>)>,
     /// The aggregates with an event that cannot be folded.
@@ -164,7 +164,7 @@ async fn history(
     Ok(Ok(events))
 }
 
-impl Folded {
+impl RowHistory {
     /// Folds the events that the view has; `None` if these are too many.
     async fn of(shown: &Shown<'_>, key: &str) -> Result<Option<Self>, Failure> {
         let mut aggregates = BTreeSet::new();
@@ -207,7 +207,7 @@ impl Folded {
         changed.sort_by_key(|(_, event, _)| event.event_id);
         let (mut parts, mut causes): (BTreeMap<u32, Json>, _) = (BTreeMap::new(), Vec::new());
         for (aggregate, event, changes) in changed {
-            let changes: Vec<&Change> = changes.iter().map(|(_, change)| change).collect();
+            let changes: Vec<&ErasedChange> = changes.iter().map(|(_, change)| change).collect();
             let shard = shard_of(&aggregate, shown.model.shards());
             let row = shown.model.apply(parts.get(&shard), &changes);
             match row.map_err(|error| Failure::invalid(format!("{aggregate} event {}: {error}", event.seq_num)))? {

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::decide::{Decide, End, ResponseDetail, TransactError, TransactOptions, Transacted, Undecided};
 use super::decision::{
-    AppendInDoubt, Decision, Drafted, NotDecided, Outcome, parts, subject_that_was_forgotten, subjects,
+    AppendInDoubt, Drafted, NotReady, Outcome, ReadyDecision, parts, subject_that_was_forgotten, subjects,
 };
 use super::{Attempted, Retry, StartState, Transaction};
 use crate::append::{AppendCall, AppendError, FirstEvent, NotBuilt};
@@ -46,7 +46,7 @@ impl<D: Decide> Transaction<'_, D> {
                     (self.has_left, self.state) = (true, StartState::Known(before.clone(), is_read));
                     return None;
                 }
-                let Decision { batch, outcome } = decision;
+                let ReadyDecision { batch, outcome } = decision;
                 let claims = batch.claims();
                 (batch, Ok(Proposed { index: 0, outcome, claims }))
             }
@@ -126,12 +126,12 @@ impl<D: Decide> Transaction<'_, D> {
     /// joins too: the condition of the group checks the state that the decision was made on.
     pub(super) async fn attempt_in_group(&mut self, group: &Arc<Group>, before: &Folded) -> Attempted<D::Error> {
         let proposed = match self.decide(before, None) {
-            Ok(Decision { batch, outcome }) if !outcome.is_alone() => {
+            Ok(ReadyDecision { batch, outcome }) if !outcome.is_alone() => {
                 let claims = batch.claims();
                 let index = self.place.join(group, Some((batch, outcome.after.clone())))?;
                 Ok(Proposed { index, outcome, claims })
             }
-            Err(NotDecided::End(end))
+            Err(NotReady::End(end))
                 if self.options.idempotency.is_none() && !matches!(end, Err(TransactError::Forgotten { .. })) =>
             {
                 self.place.join(group, None)?;
@@ -141,7 +141,7 @@ impl<D: Decide> Transaction<'_, D> {
             // subject was forgotten. The idempotency key of a decision that appends nothing may have a stored response, which is
             // read before the next request is decided.
             declined => {
-                self.is_alone |= matches!(declined, Ok(_) | Err(NotDecided::Needs(_) | NotDecided::End(Err(_))));
+                self.is_alone |= matches!(declined, Ok(_) | Err(NotReady::Needs(_) | NotReady::End(Err(_))));
                 self.place.decline_group();
                 return None;
             }
@@ -178,7 +178,7 @@ impl<D: Decide> Transaction<'_, D> {
     async fn decide_with_others(
         &mut self,
         before: &Folded,
-    ) -> Result<(AppendCall, Result<Decision, End<D::Error>>), StoreError> {
+    ) -> Result<(AppendCall, Result<ReadyDecision, End<D::Error>>), StoreError> {
         let mut drafted: Option<(AppendCall, Drafted)> = None;
         loop {
             // Its events have the time of the decision, so it is sent in the window of that time.
@@ -189,17 +189,17 @@ impl<D: Decide> Transaction<'_, D> {
             );
             let decided = match std::mem::take(&mut self.others.existing) {
                 existing if existing.is_empty() => self.decide(before, ready),
-                existing => Err(NotDecided::Needs(existing)),
+                existing => Err(NotReady::Needs(existing)),
             };
             match decided {
                 Ok(decision) => return Ok((call, Ok(decision))),
-                Err(NotDecided::End(end)) => return Ok((call, Err(end))),
+                Err(NotReady::End(end)) => return Ok((call, Err(end))),
                 // Another decision could need other keys, those of aggregates with new ids.
-                Err(NotDecided::Keys(subjects, ready)) => {
+                Err(NotReady::Keys(subjects, ready)) => {
                     self.stream.store.sealing.provide(&subjects).await?;
                     drafted = Some((call, *ready));
                 }
-                Err(NotDecided::Needs(needs)) => {
+                Err(NotReady::Needs(needs)) => {
                     self.is_alone = true;
                     self.others.read(self.stream, self.commands, self.options.policy, needs).await?;
                 }
@@ -208,7 +208,7 @@ impl<D: Decide> Transaction<'_, D> {
     }
 
     /// Decides on one state, or completes the decision that is `ready`. Reduces the response if the full one does not fit.
-    fn decide(&self, before: &Folded, ready: Option<Drafted>) -> Result<Decision, NotDecided<D::Error>> {
+    fn decide(&self, before: &Folded, ready: Option<Drafted>) -> Result<ReadyDecision, NotReady<D::Error>> {
         let (stream, commands, involved, holders) = (self.stream, self.commands, &self.others.known, &self.holders);
         let EventStream { store, key, .. } = stream;
         let TransactOptions { expected_version, idempotency, .. } = *self.options;
@@ -218,7 +218,7 @@ impl<D: Decide> Transaction<'_, D> {
             commands.decide(before, involved).map(|decided| Drafted { decided, in_flight })
         };
         let Drafted { decided, in_flight } = ready.map_or_else(decide, Ok).map_err(|undecided| match undecided {
-            Undecided::Needs(needs) => NotDecided::Needs(needs),
+            Undecided::Needs(needs) => NotReady::Needs(needs),
             Undecided::Error(error) => TransactError::Decide(error).into(),
         })?;
         if let Some(expected) = expected_version.filter(|&expected| expected != version) {
@@ -230,7 +230,7 @@ impl<D: Decide> Transaction<'_, D> {
         loop {
             let response = commands.respond(before, &decided, detail).map_err(TransactError::Decide)?;
             if !has_events && idempotency.is_none() {
-                return Err(NotDecided::End(Ok(Transacted::Decided(response))));
+                return Err(NotReady::End(Ok(Transacted::Decided(response))));
             }
             let stored = idempotency.map(|_| &*response.body);
             let subjects = subjects(key, &decided, stored);
@@ -242,7 +242,7 @@ impl<D: Decide> Transaction<'_, D> {
             }
             let (mut keys, missing) = store.sealing.keys(subjects).map_err(TransactError::from)?;
             if !missing.is_empty() {
-                return Err(NotDecided::Keys(missing, Box::new(Drafted { decided, in_flight })));
+                return Err(NotReady::Keys(missing, Box::new(Drafted { decided, in_flight })));
             }
             let forgotten = parts(key, &decided).filter(|(_, part)| part.forgets);
             let forgotten: Vec<_> = forgotten.map(|(key, _)| key.clone()).collect();
@@ -266,7 +266,7 @@ impl<D: Decide> Transaction<'_, D> {
                     let others = decided.others.into_iter().filter(|(_, other)| !other.events.is_empty());
                     let others = others.map(|(key, other)| (key, loaded(other))).collect();
                     let outcome = Outcome { after: loaded(decided.own), others, forgotten, response };
-                    return Ok(Decision { batch, outcome });
+                    return Ok(ReadyDecision { batch, outcome });
                 }
                 Err(NotBuilt::TooLarge(limit, of)) => {
                     let is_for_the_response = match limit {

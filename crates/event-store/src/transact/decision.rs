@@ -14,7 +14,7 @@ use crate::settle::DecisionInFlight;
 use crate::subject_keys::{Keys, SubjectKey, stack_key_for};
 
 /// A decision that is ready to be appended.
-pub(super) struct Decision {
+pub(super) struct ReadyDecision {
     pub(super) batch: AppendBatch,
     pub(super) outcome: Outcome,
 }
@@ -44,8 +44,8 @@ pub(super) struct Drafted {
     pub(super) in_flight: DecisionInFlight,
 }
 
-/// Why there is nothing to append.
-pub(super) enum NotDecided<E> {
+/// Why a decision is not ready to be appended.
+pub(super) enum NotReady<E> {
     /// The decision needs to know this about other aggregates.
     Needs(Vec<Need>),
     /// Its personal values need the keys of these subjects. Then it can be appended.
@@ -54,7 +54,7 @@ pub(super) enum NotDecided<E> {
     End(End<E>),
 }
 
-impl<E> From<TransactError<E>> for NotDecided<E> {
+impl<E> From<TransactError<E>> for NotReady<E> {
     fn from(error: TransactError<E>) -> Self {
         Self::End(Err(error))
     }

@@ -12,7 +12,7 @@ use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
 use super::decide::Decide;
-use super::decision::Decision;
+use super::decision::ReadyDecision;
 use crate::append::read_claim;
 use crate::error::StoreError;
 use crate::item::row_key;
@@ -41,7 +41,7 @@ pub(super) struct Others<'a> {
 impl<'a> Others<'a> {
     /// Whether the decision writes to an aggregate in whose queue it has no place. The places are left then: all are taken
     /// again, in their order. An aggregate that is created needs none, and has perhaps another id in each decision.
-    pub(super) fn lacks_place(&mut self, decision: &Decision) -> bool {
+    pub(super) fn lacks_place(&mut self, decision: &ReadyDecision) -> bool {
         let others = decision.outcome.others.iter().map(|(key, _)| key);
         let written = others.filter(|key| self.known.aggregates.contains_key(key));
         let written: BTreeSet<_> = written.cloned().collect();
