@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use daybook_function_runtime::SdkConfig;
-use daybook_local_aws::messaging::{Bus, CallFault, Faults, Rule};
+use daybook_local_aws::messaging::{Bus, CallFault, Faults, TextFault};
 use futures_util::future::{BoxFuture, FutureExt};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -386,7 +386,7 @@ impl Inner {
     }
 
     async fn respond(&self, target: &str, body: String, script: Option<CallFault>) -> Result<Reply, ConnectionLost> {
-        let entries = self.rules();
+        let entries = self.text_faults();
         self.bus.set_faults(Faults { put_events: script.into_iter().collect(), entries, ..Faults::default() });
         let request = Request::post("/").header("x-amz-target", target).body(Body::from(body)).unwrap();
         let response = self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
@@ -396,16 +396,16 @@ impl Inner {
     }
 
     /// The messages that the bus does not accept now.
-    fn rules(&self) -> Vec<Rule> {
+    fn text_faults(&self) -> Vec<TextFault> {
         let Rejections { permanent, transient, until } = &self.state.lock().unwrap().rejections;
-        let rule = |index: usize, code: &str| Rule {
+        let fault = |index: usize, code: &str| TextFault {
             containing: self.messages[index].id.clone(),
             code: code.to_owned(),
             times: None,
         };
         let transient = transient.iter().filter(|_| until.is_some_and(|until| Instant::now() < until));
-        let transient = transient.map(|&index| rule(index, "InternalFailure"));
-        permanent.iter().map(|(&index, code)| rule(index, code)).chain(transient).collect()
+        let transient = transient.map(|&index| fault(index, "InternalFailure"));
+        permanent.iter().map(|(&index, code)| fault(index, code)).chain(transient).collect()
     }
 
     /// The message in a dead-letter message.

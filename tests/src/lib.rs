@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use daybook_cli::Project;
 use daybook_local_aws::messaging::Delivered;
-use daybook_local_stack::{DevArgs, Stack};
+use daybook_local_stack::{DevArgs, LocalStack};
 use document::Document;
 use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
@@ -45,7 +45,7 @@ pub fn release_profile(manifest: &str) -> BTreeSet<String> {
 /// The local stack on free ports.
 pub struct Suite {
     /// The stack.
-    pub stack: Stack,
+    pub stack: LocalStack,
     client: reqwest::Client,
 }
 
@@ -162,7 +162,7 @@ impl Suite {
             function_timeout: 2,
             otlp: None,
         };
-        let stack = Stack::start(args, SAMPLES).await.expect("the stack starts");
+        let stack = LocalStack::start(args, SAMPLES).await.expect("the stack starts");
         Self { stack, client: reqwest::Client::new() }
     }
 

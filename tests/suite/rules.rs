@@ -11,7 +11,7 @@ use axum::routing::post;
 use daybook_consumer::{BusMessage, Changes, Consumer, ConsumerFunction, HandleError, RowKey, Rows};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::server::Server;
-use daybook_local_stack::{DevArgs, DevError, Stack};
+use daybook_local_stack::{DevArgs, DevError, LocalStack};
 use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::{PATIENCE, Suite, workspace};
@@ -340,6 +340,6 @@ async fn two_functions_of_one_queue_are_an_error() {
         rules: rules.into(),
         function_timeout: 2,
     };
-    let error = Stack::start(args, suite_tests::SAMPLES).await.err();
+    let error = LocalStack::start(args, suite_tests::SAMPLES).await.err();
     assert!(matches!(&error, Some(DevError::TwoFunctions { queue }) if queue == "q"), "{error:?}");
 }

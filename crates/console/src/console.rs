@@ -26,7 +26,7 @@ pub struct Console {
     pub kind: StackKind,
     /// `None` for a stack without read models.
     pub views: Option<Views>,
-    pub access: Access,
+    pub access: ConsoleAccess,
     /// Every form carries it, so that no other site can send one. Consoles with the same token accept each other's forms.
     pub form_token: String,
 }
@@ -96,7 +96,7 @@ impl Console {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Access {
+pub enum ConsoleAccess {
     /// From this machine, under a name of the machine itself. A page of another site that resolves its own name to this
     /// machine does not get in.
     Loopback,
@@ -104,7 +104,7 @@ pub enum Access {
     Token(String),
 }
 
-impl Access {
+impl ConsoleAccess {
     pub fn with_new_token() -> Self {
         Self::Token(new_token())
     }

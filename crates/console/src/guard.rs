@@ -8,11 +8,11 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 
-use crate::console::Access;
 use crate::console::Console;
+use crate::console::ConsoleAccess;
 use crate::paths;
 
-/// The cookie that holds the token of [`Access::Token`].
+/// The cookie that holds the token of [`ConsoleAccess::Token`].
 const COOKIE: &str = "daybook_console";
 
 /// Headers of every response. The policy admits files of the console alone, so not even a mistake in the markup runs a
@@ -44,18 +44,18 @@ pub(crate) async fn guard(State(console): State<Arc<Console>>, request: Request,
 }
 
 #[expect(clippy::result_large_err, reason = "the error is the response")]
-fn check(access: &Access, request: &Request) -> Result<(), Response> {
+fn check(access: &ConsoleAccess, request: &Request) -> Result<(), Response> {
     let host = text(request.headers(), header::HOST).or(request.uri().host());
     match access {
-        Access::Loopback if !host.is_some_and(is_of_this_machine) => {
+        ConsoleAccess::Loopback if !host.is_some_and(is_of_this_machine) => {
             let reason = "The console is only at localhost, 127.0.0.1 and [::1]. To use it from elsewhere, start it \
                           with --host, and open the address that it prints.";
             return Err((StatusCode::FORBIDDEN, reason).into_response());
         }
-        Access::Token(token) if cookie(request.headers()) != Some(token.as_str()) => {
+        ConsoleAccess::Token(token) if cookie(request.headers()) != Some(token.as_str()) => {
             return Err(admit_by_query(token, request.uri()));
         }
-        Access::Loopback | Access::Token(_) => {}
+        ConsoleAccess::Loopback | ConsoleAccess::Token(_) => {}
     }
     let is_admitted = match *request.method() {
         Method::GET | Method::HEAD => is_same_site_or_navigation(request.headers()),

@@ -29,6 +29,6 @@ mod schema_fields;
 pub mod stack;
 mod time;
 
-pub use console::{Access, Console, StackKind, Views, new_token};
+pub use console::{Console, ConsoleAccess, StackKind, Views, new_token};
 pub use guard::is_of_this_machine;
 pub use pages::router;

@@ -177,7 +177,7 @@ pub(crate) fn queue_name(queue_url: &str) -> &str {
 /// What the parts of the local stack wait for, and its latest requests.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct StreamState {
-    pub mappings: Vec<Mapping>,
+    pub mappings: Vec<ShownMapping>,
     pub queues: Vec<QueueDepth>,
     pub rules: Vec<Rule>,
     /// The batches of records that mappings discarded.
@@ -195,7 +195,7 @@ pub struct Minute {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Mapping {
+pub struct ShownMapping {
     pub function: String,
     /// Its name in the template.
     pub mapping: String,
@@ -251,13 +251,13 @@ pub struct Rule {
     pub dead_letter_queue: String,
     pub dead_letters: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub function: Option<RuleFunction>,
+    pub function: Option<RuleInvocations>,
 }
 
 /// The invocations of the function of a rule.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RuleFunction {
+pub struct RuleInvocations {
     pub name: String,
     pub invocations: u64,
     pub failures: u64,

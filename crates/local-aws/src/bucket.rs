@@ -9,7 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::state::{Journal, StackState, StateError};
+use crate::state::{DataFileError, Journal, StackState};
 
 const PAGE: usize = 1000;
 
@@ -30,7 +30,7 @@ impl Bucket {
         name: &str,
         objects: impl IntoIterator<Item = (String, String)>,
         stored: StackState,
-    ) -> Result<Self, StateError> {
+    ) -> Result<Self, DataFileError> {
         let mut objects: BTreeMap<_, _> = objects.into_iter().collect();
         for key in stored.entries::<String>(Journal::DELETED_OBJECTS)? {
             objects.remove(&key);

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::state::StateError;
+use crate::state::DataFileError;
 
 /// The version that DynamoDB and SQS use.
 pub const JSON_1_0: &str = "application/x-amz-json-1.0";
@@ -56,8 +56,8 @@ impl CallError {
     }
 }
 
-impl From<StateError> for CallError {
-    fn from(error: StateError) -> Self {
+impl From<DataFileError> for CallError {
+    fn from(error: DataFileError) -> Self {
         let status = StatusCode::INTERNAL_SERVER_ERROR;
         Self { status, code: "InternalFailure".to_owned(), message: error.to_string() }
     }

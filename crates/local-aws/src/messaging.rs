@@ -34,8 +34,8 @@ use crate::json_protocol::{self, CallError, CallResponse, JSON_1_0, JSON_1_1};
 pub use bus::{Bus, Delivered, PutEventsCall, PutEventsResultEntry, WaitingMessage};
 pub use daybook_event_pattern::EventPattern;
 pub use deliveries::QueueTarget;
-pub use faults::{CallFault, DeliveryFault, EntryFault, Faults, FunctionFault, Rule};
-pub use search::{BusMessage, BusPart, MessageQuery};
+pub use faults::{CallFault, DeliveryFault, EntryFault, Faults, FunctionFault, TextFault};
+pub use search::{BusPart, FoundMessage, MessageQuery};
 pub use sqs::{QueueMessage, ReceivedMessage, TargetOutcome, TargetRecord};
 
 pub use crate::server::Server;

@@ -47,7 +47,7 @@ pub struct Checkpoint {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum StateError {
+pub enum DataFileError {
     #[error("the data file is closed")]
     Closed,
     #[error("cannot use the data file")]
@@ -84,16 +84,16 @@ impl BusQuery {
 
 impl StackState {
     /// Opens the state in the file of a running [`LocalDynamoDb`](crate::dynamodb::LocalDynamoDb).
-    pub fn open(data: &Path) -> Result<Self, StateError> {
+    pub fn open(data: &Path) -> Result<Self, DataFileError> {
         Self::of(connect(&data.to_string_lossy())?)
     }
 
     /// A state that ends with its last clone.
-    pub fn in_memory() -> Result<Self, StateError> {
+    pub fn in_memory() -> Result<Self, DataFileError> {
         Self::of(Connection::open_in_memory()?)
     }
 
-    fn of(connection: Connection) -> Result<Self, StateError> {
+    fn of(connection: Connection) -> Result<Self, DataFileError> {
         // The columns find entries without reading the others. Only messages of Daybook have all of them.
         connection.execute_batch(&format!(
             "{CHECKPOINTS}
@@ -129,14 +129,14 @@ impl StackState {
     }
 
     /// Adds an entry to a journal. Once this has returned, a killed process does not lose an entry in a file.
-    pub fn append(&self, journal: Journal, entry: &impl Serialize) -> Result<(), StateError> {
+    pub fn append(&self, journal: Journal, entry: &impl Serialize) -> Result<(), DataFileError> {
         let sql = "INSERT INTO _daybook_journal (journal, entry) VALUES (?1, ?2)";
         let entry = serde_json::to_string(entry)?;
         self.with_connection(|connection| connection.prepare_cached(sql)?.execute((journal.0, entry)).map(drop))
     }
 
     /// The entries of a journal, in the order in which they were added.
-    pub fn entries<T: DeserializeOwned>(&self, journal: Journal) -> Result<Vec<T>, StateError> {
+    pub fn entries<T: DeserializeOwned>(&self, journal: Journal) -> Result<Vec<T>, DataFileError> {
         let sql = "SELECT entry FROM _daybook_journal WHERE journal = ?1 ORDER BY id";
         let texts: Vec<String> = self.with_connection(|connection| {
             connection.prepare_cached(sql)?.query_map([journal.0], |row| row.get(0))?.collect()
@@ -145,19 +145,19 @@ impl StackState {
     }
 
     /// Adds an entry to the bus, at the next position.
-    pub(crate) fn append_to_bus(&self, entry: &impl Serialize) -> Result<(), StateError> {
+    pub(crate) fn append_to_bus(&self, entry: &impl Serialize) -> Result<(), DataFileError> {
         let entry = serde_json::to_string(entry)?;
         let sql = "INSERT INTO _daybook_bus (entry) VALUES (?1)";
         self.with_connection(|connection| connection.prepare_cached(sql)?.execute([entry]).map(drop))
     }
 
     /// The position of the last entry of the bus; 0 before the first.
-    pub(crate) fn last_of_bus(&self) -> Result<usize, StateError> {
+    pub(crate) fn last_of_bus(&self) -> Result<usize, DataFileError> {
         let sql = "SELECT COALESCE(MAX(position), 0) FROM _daybook_bus";
         self.with_connection(|connection| connection.prepare_cached(sql)?.query_row([], |row| row.get(0)))
     }
 
-    pub(crate) fn count_of_bus(&self, query: &BusQuery) -> Result<usize, StateError> {
+    pub(crate) fn count_of_bus(&self, query: &BusQuery) -> Result<usize, DataFileError> {
         let sql = format!("SELECT COUNT(*) {}", query.sql());
         self.with_connection(|connection| {
             connection.prepare_cached(&sql)?.query_row(query.parameters(), |row| row.get(0))
@@ -169,7 +169,7 @@ impl StackState {
         &self,
         query: &BusQuery,
         limit: usize,
-    ) -> Result<Vec<(usize, T)>, StateError> {
+    ) -> Result<Vec<(usize, T)>, DataFileError> {
         let sql = format!("SELECT position, entry {} ORDER BY position DESC LIMIT ?4", query.sql());
         let (first, end, values) = query.parameters();
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -180,13 +180,13 @@ impl StackState {
         rows.into_iter().rev().map(|(position, text)| Ok((position, serde_json::from_str(&text)?))).collect()
     }
 
-    pub fn checkpoint(&self, reader: &str) -> Result<Option<Checkpoint>, StateError> {
+    pub fn checkpoint(&self, reader: &str) -> Result<Option<Checkpoint>, DataFileError> {
         let sql = "SELECT sequence_number, is_settled FROM _daybook_checkpoints WHERE reader = ?1";
         let checkpoint = |row: &Row<'_>| Ok(Checkpoint { sequence_number: row.get(0)?, is_settled: row.get(1)? });
         self.with_connection(|connection| connection.query_row(sql, [reader], checkpoint).optional())
     }
 
-    pub fn save_checkpoint(&self, reader: &str, checkpoint: &Checkpoint) -> Result<(), StateError> {
+    pub fn save_checkpoint(&self, reader: &str, checkpoint: &Checkpoint) -> Result<(), DataFileError> {
         let Checkpoint { sequence_number, is_settled } = checkpoint;
         let sql =
             "INSERT OR REPLACE INTO _daybook_checkpoints (reader, sequence_number, is_settled) VALUES (?1, ?2, ?3)";
@@ -198,7 +198,7 @@ impl StackState {
 
     /// Removes the checkpoints of all other readers: otherwise, the stream would never delete the records that these
     /// have not settled.
-    pub fn retain_checkpoints(&self, readers: &[String]) -> Result<(), StateError> {
+    pub fn retain_checkpoints(&self, readers: &[String]) -> Result<(), DataFileError> {
         let sql = "DELETE FROM _daybook_checkpoints WHERE reader NOT IN (SELECT value FROM json_each(?1))";
         let readers = serde_json::to_string(readers)?;
         self.with_connection(|connection| connection.execute(sql, [readers]).map(drop))
@@ -207,8 +207,8 @@ impl StackState {
     fn with_connection<T>(
         &self,
         call: impl FnOnce(&Connection) -> Result<T, rusqlite::Error>,
-    ) -> Result<T, StateError> {
-        Ok(call(self.lock().as_ref().ok_or(StateError::Closed)?)?)
+    ) -> Result<T, DataFileError> {
+        Ok(call(self.lock().as_ref().ok_or(DataFileError::Closed)?)?)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Connection>> {

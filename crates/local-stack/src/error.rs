@@ -44,7 +44,7 @@ pub enum DevError {
     #[error(transparent)]
     Database(#[from] daybook_local_aws::dynamodb::StartError),
     #[error(transparent)]
-    State(#[from] daybook_local_aws::state::StateError),
+    State(#[from] daybook_local_aws::state::DataFileError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("the table is not in the DynamoDB of the stack; unset {DYNAMODB_ENDPOINT}")]

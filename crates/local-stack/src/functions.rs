@@ -37,7 +37,7 @@ const PREVIOUS_FUNCTIONS: HeaderName = HeaderName::from_static(daybook_console::
 /// The functions of the stack. Clones share the current version.
 #[derive(Clone)]
 pub(crate) struct Functions {
-    current: Arc<RwLock<Version>>,
+    current: Arc<RwLock<FunctionsVersion>>,
     /// Read by each call of the API, and written while the version is replaced.
     calls: Arc<tokio::sync::RwLock<()>>,
     /// Read by each call and by the reactor, and written while the clock is moved.
@@ -54,7 +54,7 @@ pub(crate) struct Function {
 
 impl Functions {
     /// Functions that stay as they are, or with `updates` those of the sources at each request.
-    pub(crate) fn new(version: Version, updates: Option<UpdateRequests>) -> Self {
+    pub(crate) fn new(version: FunctionsVersion, updates: Option<UpdateRequests>) -> Self {
         Self {
             current: Arc::new(RwLock::new(version)),
             calls: Arc::default(),
@@ -68,7 +68,7 @@ impl Functions {
     ///
     /// Calls that have begun continue with the old version. Later ones wait for them, because a feed shows when it is
     /// complete by the decisions in flight of its own process. They do not wait for functions that have come to a standstill.
-    pub(crate) async fn replace(&self, version: Version, clock: &LocalClock) -> Usage {
+    pub(crate) async fn replace(&self, version: FunctionsVersion, clock: &LocalClock) -> Usage {
         let _calls = timeout(STACK_TIMEOUT, self.calls.write()).await;
         let usage = self.take_usage().await;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = version;
@@ -81,8 +81,8 @@ impl Functions {
     pub(crate) fn end(&self) {
         let stops =
             || problem(StatusCode::SERVICE_UNAVAILABLE, "about:blank", "Service unavailable", "the local stack stops");
-        let nothing = Router::new().fallback(async move || stops());
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Version::new(nothing.clone(), nothing, None);
+        let none = Router::new().fallback(async move || stops());
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = FunctionsVersion::new(none.clone(), none, None);
     }
 
     pub(crate) fn function(&self, name: &'static str) -> Function {
@@ -127,7 +127,7 @@ impl Functions {
         self.request_json(Method::PUT, "/clock", &ahead).await
     }
 
-    fn version(&self) -> Version {
+    fn version(&self) -> FunctionsVersion {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -183,7 +183,7 @@ pub(crate) type Lease = mpsc::Sender<Infallible>;
 
 /// A version of the functions. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Version {
+pub(crate) struct FunctionsVersion {
     /// The API and the console, for all clients.
     pub(crate) api: Router,
     /// Invocations with events, and the requests of the stack.
@@ -191,7 +191,7 @@ pub(crate) struct Version {
     _lease: Option<Lease>,
 }
 
-impl Version {
+impl FunctionsVersion {
     /// Without a lease, the functions are in this process.
     pub(crate) fn new(api: Router, control: Router, lease: Option<Lease>) -> Self {
         Self { api, control, _lease: lease }
@@ -258,7 +258,7 @@ mod tests {
     async fn files_of_the_console_do_not_wait_for_a_build() {
         let routes = Router::new().fallback(async || "a file");
         let (updates, _queue) = UpdateRequests::new();
-        let functions = Functions::new(Version::new(routes.clone(), routes, None), Some(updates));
+        let functions = Functions::new(FunctionsVersion::new(routes.clone(), routes, None), Some(updates));
         let began = tokio::time::Instant::now();
         for (path, waits) in [(format!("{CONSOLE_FILES}console.css"), false), ("/_console/bus".to_owned(), true)] {
             let response = functions.respond(Request::get(path).body(Body::empty()).unwrap()).await;
@@ -270,7 +270,7 @@ mod tests {
     #[tokio::test]
     async fn request_after_the_end_of_the_functions_is_not_answered_as_if_nothing_existed() {
         let routes = Router::new().fallback(async || "a todo");
-        let functions = Functions::new(Version::new(routes.clone(), routes, None), None);
+        let functions = Functions::new(FunctionsVersion::new(routes.clone(), routes, None), None);
         let get = || Request::get("/todo/1").body(Body::empty()).unwrap();
         assert_eq!(functions.respond(get()).await.status(), StatusCode::OK);
         functions.end();
@@ -293,7 +293,7 @@ mod tests {
                     sleep(takes).await;
                     log.lock().unwrap().push(ends);
                 };
-                Version::new(Router::new().fallback(call), Router::new(), None)
+                FunctionsVersion::new(Router::new().fallback(call), Router::new(), None)
             };
             let functions = Functions::new(version("old begins", takes, "old ends"), None);
             let call = || functions.respond(Request::get("/todo/1").body(Body::empty()).unwrap());

@@ -48,5 +48,5 @@ pub use args::{DevArgs, Project};
 pub use error::DevError;
 pub use restart::{RestartArgs, Restarts, serve};
 pub use rule_option::{RuleOption, rule_warnings};
-pub use stack::Stack;
+pub use stack::LocalStack;
 pub use usage::{CallMeter, CallUsage, Usage};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use daybook_console::stack::{Mapping as ShownMapping, Shard};
+use daybook_console::stack::{Shard, ShownMapping};
 use daybook_event_source_mapping::template::StreamEvent;
 use daybook_event_source_mapping::{
     Batch, DiscardContext, Discarded, InvocationOutcome, Mapping, Record, RestartPoint, SequenceNumber, Step,

@@ -205,7 +205,7 @@ impl Rebuilder {
     }
 }
 
-/// The state of the sources, as [`sources::Sources::files`] returns it. Reading it does not delay other tasks.
+/// The state of the sources, as [`sources::SourceList::files`] returns it. Reading it does not delay other tasks.
 async fn files(restarts: &Restarts) -> Result<SourceFiles, PathBuf> {
     let sources = restarts.sources.clone();
     spawn_blocking(move || sources.files()).await.unwrap_or_else(|_| Ok(SourceFiles::new()))

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use daybook_console::stack::{Rule, RuleFunction as FunctionState};
+use daybook_console::stack::{Rule, RuleInvocations};
 use daybook_function_runtime::with_causes;
 use daybook_local_aws::lambda::{FunctionProgram, LocalFunction};
 use daybook_local_aws::messaging::{Bus, ReceivedMessage};
@@ -54,7 +54,7 @@ pub(crate) struct RuleFunction {
     timeout: Duration,
     bus: Bus,
     /// What is known of its invocations with messages.
-    state: Mutex<FunctionState>,
+    state: Mutex<RuleInvocations>,
 }
 
 enum Code {
@@ -81,11 +81,11 @@ impl RuleFunction {
             })),
             FunctionCode::Url(url) => Code::Url(HttpClient::new(url, None), url.clone()),
         };
-        let state = Mutex::new(FunctionState { name: name.clone(), ..FunctionState::default() });
+        let state = Mutex::new(RuleInvocations { name: name.clone(), ..RuleInvocations::default() });
         Self { name, code, takes_batches: *takes_batches, timeout, bus: bus.clone(), state }
     }
 
-    fn state(&self) -> MutexGuard<'_, FunctionState> {
+    fn state(&self) -> MutexGuard<'_, RuleInvocations> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

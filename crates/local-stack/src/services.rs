@@ -9,7 +9,7 @@ use daybook_local_aws::clock::LocalClock;
 use daybook_local_aws::dynamodb::{LocalDynamoDb, StartError};
 use daybook_local_aws::messaging::Bus;
 use daybook_local_aws::server::Server;
-use daybook_local_aws::state::{Journal, StackState, StateError};
+use daybook_local_aws::state::{DataFileError, Journal, StackState};
 use daybook_settings::Environment;
 use serde_json::Value;
 
@@ -78,7 +78,7 @@ pub(crate) struct DiscardedRecords {
 
 impl DiscardedRecords {
     /// Goes on with the records in the state.
-    fn new(state: StackState) -> Result<Self, StateError> {
+    fn new(state: StackState) -> Result<Self, DataFileError> {
         let all = state.entries::<Value>(Journal::DISCARDED)?;
         let objects = all.iter().map(|discarded| (object_key(discarded), discarded.to_string()));
         let bucket = Bucket::new(DISCARDED_BUCKET, objects, state.clone())?;
@@ -86,8 +86,8 @@ impl DiscardedRecords {
     }
 
     pub(crate) fn all(&self) -> Vec<Value> {
-        let failed = |error: &StateError| tracing::error!(error = with_causes(error), "cannot read discarded records");
-        self.state.entries(Journal::DISCARDED).inspect_err(failed).unwrap_or_default()
+        let log = |error: &DataFileError| tracing::error!(error = with_causes(error), "cannot read discarded records");
+        self.state.entries(Journal::DISCARDED).inspect_err(log).unwrap_or_default()
     }
 
     pub(crate) fn push(&self, discarded: &Value) {

@@ -13,7 +13,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
 use daybook_admin::AdminCalls;
 use daybook_console::stack::Notices;
-use daybook_console::{Access, new_token};
+use daybook_console::{ConsoleAccess, new_token};
 use daybook_event_source_mapping::Template;
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::aws_config_at;
@@ -56,7 +56,7 @@ const NOTICES: HeaderName = HeaderName::from_static(Notices::HEADER);
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The running stack. Dropping it stops its servers and mappings; [`stop`](Self::stop) lets them finish first.
-pub struct Stack {
+pub struct LocalStack {
     api: Server,
     console_url: String,
     table_name: String,
@@ -67,7 +67,7 @@ pub struct Stack {
     stop: DropGuard,
 }
 
-impl Stack {
+impl LocalStack {
     /// Starts the stack, with the functions in this process. When this returns, the API accepts requests.
     pub async fn start(args: DevArgs, project: Project) -> Result<Self, DevError> {
         Self::start_with(args, project, None).await
@@ -80,7 +80,7 @@ impl Stack {
         let messages = services.bus.subscribe();
         // The console calls the stack. Its requests wait until the stack is served.
         let listener = listen(args.host, args.port, "--port").await?;
-        let access = if args.host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
+        let access = if args.host.is_loopback() { ConsoleAccess::Loopback } else { ConsoleAccess::with_new_token() };
         let address = address_here(&listener)?;
         let console = ConsoleSettings { stack: address, access: access.clone(), form_token: new_token() };
         let settings = FunctionSettings::read(&template, &services, console)?;

@@ -15,7 +15,7 @@ use clap::Args;
 use daybook_console::stack::{
     DeadLetterAction, DeadLetters, Health, QueueDepth, QueuePurpose, Relay, Reply, StackError, StackSource,
 };
-use daybook_console::{Access, Console, StackKind, Views, new_token};
+use daybook_console::{Console, ConsoleAccess, StackKind, Views, new_token};
 use daybook_function_runtime::with_causes;
 use daybook_local_aws::server::Server;
 use daybook_operations::health::{health, relay};
@@ -45,7 +45,7 @@ pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'
     }
     let deployed = Arc::new(DeployedStack::connect(&stack, writes).await?);
 
-    let access = if host.is_loopback() { Access::Loopback } else { Access::with_new_token() };
+    let access = if host.is_loopback() { ConsoleAccess::Loopback } else { ConsoleAccess::with_new_token() };
     let table = stack.table_name();
     let text = format!("Table {table}{}.", if allow_writes { "" } else { ", read-only" });
     let kind = StackKind::Deployed { table, allow_writes };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use daybook_local_aws::clock::Ahead;
 use daybook_local_stack::termination::TerminationSignals;
-use daybook_local_stack::{DevArgs, DevError, Project, RestartArgs, RuleOption, Stack, rule_warnings, serve};
+use daybook_local_stack::{DevArgs, DevError, LocalStack, Project, RestartArgs, RuleOption, rule_warnings, serve};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -44,7 +44,7 @@ pub(super) async fn run(args: DevCommandArgs, project: Project) -> Result<Exit, 
     let mut signals = TerminationSignals::listen().map_err(DevError::Signals)?;
     let start = async {
         let restarts = args.restart.restarts(args.stack.otlp.clone())?;
-        Stack::start_with(args.stack, project, restarts).await
+        LocalStack::start_with(args.stack, project, restarts).await
     };
     let mut stack = tokio::select! {
         () = signals.next() => return Ok(Exit::Clean),
@@ -87,7 +87,7 @@ pub(super) async fn run_functions(project: Project) -> Result<Exit, DevError> {
 }
 
 /// Where the stack's servers are, and the queues and the tables of its rules.
-fn greeting(stack: &Stack, rules: &[RuleOption]) -> String {
+fn greeting(stack: &LocalStack, rules: &[RuleOption]) -> String {
     let mut lines = vec![
         "Daybook is running. Ctrl-C stops it.".to_owned(),
         format!("  API       {}", stack.api_url()),

@@ -10,7 +10,7 @@ use axum::response::IntoResponse;
 use daybook_cli::operator::Exit;
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::messaging::{Faults, Server};
-use daybook_local_stack::Stack;
+use daybook_local_stack::LocalStack;
 use serde_json::{Value, json};
 
 use crate::load::local_stack;
@@ -45,7 +45,7 @@ async fn changed(endpoint: &str, change: Change) -> Server {
 }
 
 /// The environment of an operator of a local stack, with other endpoints and settings.
-fn environment(stack: &Stack, others: &[(&'static str, &str)]) -> BTreeMap<&'static str, String> {
+fn environment(stack: &LocalStack, others: &[(&'static str, &str)]) -> BTreeMap<&'static str, String> {
     let bus = stack.bus_url();
     let mut environment = BTreeMap::from([
         ("AWS_ENDPOINT_URL_DYNAMODB", stack.dynamodb_url().to_owned()),
@@ -60,17 +60,17 @@ fn environment(stack: &Stack, others: &[(&'static str, &str)]) -> BTreeMap<&'sta
     environment
 }
 
-async fn check(stack: &Stack, others: &[(&'static str, &str)], line: &str) -> Printed {
+async fn check(stack: &LocalStack, others: &[(&'static str, &str)], line: &str) -> Printed {
     daybook_in(environment(stack, others).into_iter().collect(), &format!("check-deployment {line}"), usize::MAX).await
 }
 
 /// Runs one check with `--timeout 2`, and returns its line.
-pub(crate) async fn line_of(stack: &Stack, others: &[(&'static str, &str)], name: &str, exit: Exit) -> String {
+pub(crate) async fn line_of(stack: &LocalStack, others: &[(&'static str, &str)], name: &str, exit: Exit) -> String {
     check(stack, others, &format!("{name} --yes --timeout 2")).await.expect(exit).remove(0)
 }
 
 /// The keys of the rows that checks have left in the table.
-async fn left_rows(stack: &Stack) -> usize {
+async fn left_rows(stack: &LocalStack) -> usize {
     let client = aws_sdk_dynamodb::Client::new(&aws_config_at(stack.dynamodb_url()));
     let scanned = client.scan().table_name(stack.table_name()).send().await.unwrap();
     scanned.items().iter().filter(|item| item["pk"].as_s().unwrap().contains("#__check#")).count()

@@ -16,7 +16,7 @@ use daybook_command_handler::{Api, ApiSettings, gateway, router};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::messaging::Server;
-use daybook_local_stack::Stack;
+use daybook_local_stack::LocalStack;
 use daybook_settings::Environment;
 use tempfile::TempDir;
 
@@ -84,7 +84,7 @@ impl Aws {
     }
 
     /// The services, and Lambda with the command handler over the table of a local stack.
-    async fn serve(self, stack: &Stack) -> Server {
+    async fn serve(self, stack: &LocalStack) -> Server {
         let environment: Environment = [("TABLE_NAME", stack.table_name())].into_iter().collect();
         let store = EventStore::new(&aws_config_at(stack.dynamodb_url()), StoreSettings::read(&environment).unwrap());
         let handler =
@@ -127,7 +127,7 @@ impl Shop {
     }
 
     /// A project whose AWS is these servers.
-    async fn on(stack: &Stack, aws: Aws) -> (Self, Server) {
+    async fn on(stack: &LocalStack, aws: Aws) -> (Self, Server) {
         let mut shop = Self::new();
         let bus = stack.bus_url();
         let operator = format!(

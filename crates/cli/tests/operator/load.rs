@@ -14,7 +14,7 @@ use clap::Parser;
 use daybook_cli::commands::DaybookArgs;
 use daybook_cli::operator::Exit;
 use daybook_local_aws::messaging::Server;
-use daybook_local_stack::{DevArgs, Stack};
+use daybook_local_stack::{DevArgs, LocalStack};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -27,8 +27,8 @@ struct DevLine {
     dev: DevArgs,
 }
 
-pub(crate) async fn local_stack() -> Stack {
-    Stack::start(DevLine::parse_from(DEV).dev, SAMPLES).await.unwrap()
+pub(crate) async fn local_stack() -> LocalStack {
+    LocalStack::start(DevLine::parse_from(DEV).dev, SAMPLES).await.unwrap()
 }
 
 /// Runs `daybook load` with these settings, on a stack without a local table.

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::deadlines;
 use super::timeline::{Timeline, event_details};
-use super::version::{StateAt, Version, state_at};
+use super::version::{ShownVersion, StateAt, state_at};
 use crate::console::Console;
 use crate::frame::{Failure, Page, copy_button};
 use crate::pages::timeline::{EventFates, fates_of_events};
@@ -51,7 +51,7 @@ struct Shown<'a> {
     model: &'a dyn Model,
     key: AggregateKey,
     progress: AggregateProgress,
-    version: Version,
+    version: ShownVersion,
     /// The number of the last event of the timeline.
     until: u64,
 }
@@ -81,7 +81,7 @@ pub(crate) async fn page(
     let events = console.store.events(&key, after, count).await?;
     let usable = progress.snapshot.filter(|snapshot| snapshot.state_version == model.state_version());
     let snapshot = usable.map_or(0, |found| found.version);
-    let version = Version { shown, current, snapshot, at_any_cost: query.fold };
+    let version = ShownVersion { shown, current, snapshot, at_any_cost: query.fold };
     let (before, of_page): (Vec<_>, Vec<_>) = events.items.into_iter().partition(|event| event.seq_num <= from);
     let of_page: Vec<_> = of_page.into_iter().filter(|event| event.seq_num <= until).collect();
     let (fates, state) = tokio::try_join!(
@@ -188,7 +188,7 @@ fn pages(shown: &Shown<'_>, from: u64) -> Markup {
 }
 
 fn slider(shown: &Shown<'_>) -> Markup {
-    let Shown { key, version: Version { shown, current, .. }, .. } = shown;
+    let Shown { key, version: ShownVersion { shown, current, .. }, .. } = shown;
     html! {
         div.slider {
             h2 #state { "Version " (shown) @if shown == current { span.hint { " latest" } } }

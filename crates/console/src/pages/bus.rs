@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use daybook_local_aws::messaging::{BusMessage, Delivered, MessageQuery};
+use daybook_local_aws::messaging::{Delivered, FoundMessage, MessageQuery};
 use futures_util::stream::{Stream, unfold};
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -145,7 +145,7 @@ pub(crate) async fn live(
 }
 
 /// A message as a row of the table.
-fn row(BusMessage { position, entry, .. }: &BusMessage, now: Timestamp) -> Markup {
+fn row(FoundMessage { position, entry, .. }: &FoundMessage, now: Timestamp) -> Markup {
     let Delivered { detail_type, detail, resources, accepted_at, .. } = entry;
     let metadata = MessageMetadata::of_detail(detail);
     html! {

@@ -17,7 +17,7 @@ use crate::pages::aggregates::count;
 use crate::pages::projections::{Lag, lags};
 use crate::paths;
 use crate::schema_fields::commands;
-use crate::stack::{QueuePurpose, Rule, RuleFunction};
+use crate::stack::{QueuePurpose, Rule, RuleInvocations};
 
 /// What the page shows. The figures are those of the local stack, and so are the rules.
 struct Diagram<'a> {
@@ -219,7 +219,7 @@ fn consumer(rule: &Rule) -> Markup {
     html! {
         p title=(rule.rule) {
             "→ queue " a href=(paths::page("/stream")) { (rule.queue) }
-            @if let Some(RuleFunction { name, .. }) = &rule.function { " → " a href=(paths::page("/stream")) { (name) } }
+            @if let Some(RuleInvocations { name, .. }) = &rule.function { " → " a href=(paths::page("/stream")) { (name) } }
             @if rule.rule.trim_start().starts_with('{') { span.hint { ", if its pattern matches" } }
             @if waiting > 0 { " " span.warn { (waiting) " waiting" } }
             @if rule.dead_letters > 0 { " " a.bad href=(paths::page("/dead-letters")) { (rule.dead_letters) " dead-letter" } }

@@ -16,7 +16,7 @@ use crate::console::Console;
 use crate::frame::{Failure, Page, table};
 use crate::request::PageQuery;
 use crate::stack::{
-    IteratorAge, Mapping, QueueDepth, QueuePurpose, Relay, RelayMapping, Rule, RuleFunction, Shard, StackError,
+    IteratorAge, QueueDepth, QueuePurpose, Relay, RelayMapping, Rule, RuleInvocations, Shard, ShownMapping, StackError,
     StreamState,
 };
 use crate::{json, paths, time};
@@ -96,7 +96,7 @@ fn relay_markup(relay: &Relay) -> Markup {
     }
 }
 
-fn mappings_markup(mappings: &[Mapping]) -> Markup {
+fn mappings_markup(mappings: &[ShownMapping]) -> Markup {
     html! {
         section {
             h2 { "Functions behind the table's stream" }
@@ -115,7 +115,7 @@ fn mappings_markup(mappings: &[Mapping]) -> Markup {
     }
 }
 
-fn shard_row(mapping: &Mapping, shard: &Shard) -> Markup {
+fn shard_row(mapping: &ShownMapping, shard: &Shard) -> Markup {
     let result = shard.last_result.as_deref().unwrap_or("not invoked yet");
     html! {
         tr data-row {
@@ -168,7 +168,7 @@ fn rule_row(rule: &Rule) -> Markup {
             td { code { (rule.rule) } } td { (rule.queue) } td.number { (rule.visible) } td.number { (rule.hidden) }
             td.number { @if rule.dead_letters > 0 { span.bad { (rule.dead_letters) } } @else { "0" } }
             td {
-                @if let Some(RuleFunction { name, invocations, failures, last_error }) = &rule.function {
+                @if let Some(RuleInvocations { name, invocations, failures, last_error }) = &rule.function {
                     (name) ": " (invocations) " invocations, " (failures) " failed"
                     @if let Some(error) = last_error { br; span.bad { (error) } }
                 } @else { span.hint { "none" } }

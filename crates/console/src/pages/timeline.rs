@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use daybook_admin::{AdminCalls, EventMessages, IndexEntry};
 use daybook_decider::{Meta, RecordedEvent, personal};
-use daybook_local_aws::messaging::{BusMessage, MessageQuery, TargetOutcome, TargetRecord};
+use daybook_local_aws::messaging::{FoundMessage, MessageQuery, TargetOutcome, TargetRecord};
 use daybook_stream_relay::DeadLetter;
 use daybook_table::keys::is_id;
 use daybook_table::{AggregateKey, OutboxItem};
@@ -105,7 +105,7 @@ fn fate_markup(fate: &Fate) -> Markup {
 }
 
 /// The time from the event to the bus, in milliseconds, if the stack recorded it.
-fn time_to_bus(message: &BusMessage) -> Option<i64> {
+fn time_to_bus(message: &FoundMessage) -> Option<i64> {
     let occurred_at = MessageMetadata::of_detail(&message.entry.detail).occurred_at.parse::<Timestamp>().ok()?;
     Some(message.entry.accepted_at?.cast_signed() - occurred_at.as_millisecond())
 }
@@ -191,7 +191,7 @@ fn event_name(name: &str) -> Option<(AggregateKey, u64)> {
 #[derive(Debug)]
 pub(crate) enum Fate {
     /// Each time that the bus accepted it.
-    OnBus(Vec<BusMessage>),
+    OnBus(Vec<FoundMessage>),
     /// With the queue's id of it, and the code with which the bus rejected it.
     DeadLettered { id: String, code: String },
     /// It is in the outbox alone.

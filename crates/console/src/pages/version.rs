@@ -23,7 +23,7 @@ pub(crate) enum StateAt {
         state: String,
         claims: Vec<Claim>,
         deadlines: Vec<ShownDeadline>,
-        changes: Option<Vec<Change>>,
+        changes: Option<Vec<JsonChange>>,
         is_deleted: bool,
     },
     /// The events cannot be folded.
@@ -33,7 +33,7 @@ pub(crate) enum StateAt {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Version {
+pub(crate) struct ShownVersion {
     pub(crate) shown: u64,
     /// The number of the last event.
     pub(crate) current: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Version {
     pub(crate) at_any_cost: bool,
 }
 
-impl Version {
+impl ShownVersion {
     /// The number of events that are folded for a version.
     fn fold_of(self, version: u64, full_history: bool) -> u64 {
         if full_history {
@@ -57,7 +57,7 @@ pub(crate) async fn state_at(
     console: &Console,
     model: &dyn Model,
     key: &AggregateKey,
-    version: Version,
+    version: ShownVersion,
 ) -> Result<StateAt, Failure> {
     let events = version.fold_of(version.shown, model.full_history());
     if events > MAX_FOLD && !version.at_any_cost {
@@ -88,7 +88,7 @@ async fn changes_since(
     key: &AggregateKey,
     before: LoadOptions,
     state: &str,
-) -> Option<Vec<Change>> {
+) -> Option<Vec<JsonChange>> {
     let before = match before.at {
         Some(0) => Value::Object(Default::default()),
         _ => {
@@ -109,7 +109,7 @@ fn unreadable_event(error: &StoreError) -> Option<u64> {
 const MAX_CHANGES: usize = 200;
 
 #[derive(Debug, PartialEq)]
-pub(crate) struct Change {
+pub(crate) struct JsonChange {
     /// The members and positions that lead to it, as in JavaScript: `items[0].quantity`.
     pub(crate) path: String,
     /// The value before; `None` if there was none.
@@ -118,13 +118,13 @@ pub(crate) struct Change {
     pub(crate) after: Option<String>,
 }
 
-pub(crate) fn changes(before: &Value, after: &Value) -> Vec<Change> {
+pub(crate) fn changes(before: &Value, after: &Value) -> Vec<JsonChange> {
     let mut found = Vec::new();
     compare(String::new(), Some(before), Some(after), &mut found);
     found
 }
 
-fn compare(path: String, before: Option<&Value>, after: Option<&Value>, found: &mut Vec<Change>) {
+fn compare(path: String, before: Option<&Value>, after: Option<&Value>, found: &mut Vec<JsonChange>) {
     if before == after || found.len() >= MAX_CHANGES {
         return;
     }
@@ -143,17 +143,17 @@ fn compare(path: String, before: Option<&Value>, after: Option<&Value>, found: &
                 compare(format!("{path}[{index}]"), before.get(index), after.get(index), found);
             }
         }
-        _ => found.push(Change { path, before: before.map(Value::to_string), after: after.map(Value::to_string) }),
+        _ => found.push(JsonChange { path, before: before.map(Value::to_string), after: after.map(Value::to_string) }),
     }
 }
 
-pub(crate) fn changes_markup(changes: &[Change]) -> Markup {
+pub(crate) fn changes_markup(changes: &[JsonChange]) -> Markup {
     html! {
         @if changes.is_empty() { p.hint { "Nothing has changed." } } @else {
             div.scroll tabindex="0" { table.changes {
                 thead { tr { th { "Member" } th { "Before" } th { "After" } } }
                 tbody {
-                    @for Change { path, before, after } in changes {
+                    @for JsonChange { path, before, after } in changes {
                         tr {
                             td { code { (path) } }
                             td.before { @if let Some(before) = before { del { (json::line(before, 200)) } } @else { span.hint { "none" } } }
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn fold_begins_at_a_snapshot_before_the_version() {
-        let version = Version { shown: 250, current: 1_000_050, snapshot: 1_000_000, at_any_cost: false };
+        let version = ShownVersion { shown: 250, current: 1_000_050, snapshot: 1_000_000, at_any_cost: false };
         assert_eq!(version.fold_of(1_000_050, false), 50);
         assert_eq!(version.fold_of(250, false), 250);
         assert_eq!(version.fold_of(1_000_050, true), 1_000_050);
@@ -184,7 +184,7 @@ mod tests {
     fn changes_name_the_members_that_differ() {
         let before = json!({"a": 1, "b": {"c": [1, 2]}, "same": "x"});
         let after = json!({"b": {"c": [1, 3, {"d": null}]}, "same": "x", "new": true});
-        let change = |path: &str, before: Option<&str>, after: Option<&str>| Change {
+        let change = |path: &str, before: Option<&str>, after: Option<&str>| JsonChange {
             path: path.to_owned(),
             before: before.map(str::to_owned),
             after: after.map(str::to_owned),

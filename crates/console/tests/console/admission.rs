@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
-use daybook_console::Access;
+use daybook_console::ConsoleAccess;
 
 use crate::Bench;
 
@@ -97,7 +97,7 @@ async fn form_without_the_token_of_this_console_is_rejected() {
 
 #[tokio::test]
 async fn console_on_a_network_needs_its_token_once() {
-    let bench = Bench::with(Access::Token("secret".to_owned())).await;
+    let bench = Bench::with(ConsoleAccess::Token("secret".to_owned())).await;
     let host = ("host", "10.0.0.1:3000");
     for path in ["/_console", "/_console?token=", "/_console?token=secret2", "/_console?atoken=secret"] {
         assert_eq!(bench.send(request("GET", path, &[host], "")).await.status, StatusCode::UNAUTHORIZED, "{path}");

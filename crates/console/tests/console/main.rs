@@ -16,7 +16,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use daybook_console::stack::{ControlAction, Controls, DeadLetterAction, DeadLetters, Reply, StackSource, StreamState};
-use daybook_console::{Access, Console, StackKind, new_token};
+use daybook_console::{Console, ConsoleAccess, StackKind, new_token};
 use daybook_decider::Registry;
 use daybook_local_aws::messaging::{BusPart, MessageQuery};
 use daybook_table::AggregateKey;
@@ -71,11 +71,11 @@ impl StackSource for EmptyStack {
 }
 
 impl Bench {
-    pub(crate) async fn with(access: Access) -> Self {
+    pub(crate) async fn with(access: ConsoleAccess) -> Self {
         Self::over(TestTable::with(settings()).await, access)
     }
 
-    pub(crate) fn over(table: TestTable, access: Access) -> Self {
+    pub(crate) fn over(table: TestTable, access: ConsoleAccess) -> Self {
         let registry = aggregates::registry().unwrap();
         let calls = Arc::new(AtomicUsize::new(0));
         let stack = Arc::new(EmptyStack { calls: calls.clone() });
@@ -86,7 +86,7 @@ impl Bench {
     }
 
     pub(crate) async fn start() -> Self {
-        Self::with(Access::Loopback).await
+        Self::with(ConsoleAccess::Loopback).await
     }
 
     /// Appends events to an account until it has this number.

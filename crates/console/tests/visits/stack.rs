@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use daybook_local_aws::messaging::Bus;
-use daybook_local_stack::{DevArgs, Project, Stack};
+use daybook_local_stack::{DevArgs, LocalStack, Project};
 use reqwest::{Client, Method, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ const UNCHECKED_SIGNATURE: &str =
 
 /// A running stack, and a visitor of its console.
 pub(crate) struct Visit {
-    stack: Stack,
+    stack: LocalStack,
     client: Client,
 }
 
@@ -83,7 +83,7 @@ impl Visit {
             function_timeout: 30,
             otlp: None,
         };
-        Self { stack: Stack::start(args, project).await.unwrap(), client: Client::new() }
+        Self { stack: LocalStack::start(args, project).await.unwrap(), client: Client::new() }
     }
 
     pub(crate) async fn stop(self) {

@@ -13,7 +13,7 @@ use crate::clock::LocalClock;
 use crate::json_protocol::CallError;
 use crate::messaging::faults::{CallFault, Faults, FunctionFault, KillFault};
 use crate::messaging::sqs::queues::{Counts, DEAD_LETTER_QUEUE_SUFFIX, QueueMessage, Queues, name_of};
-use crate::state::{BusQuery, Journal, StackState, StateError};
+use crate::state::{BusQuery, DataFileError, Journal, StackState};
 
 /// The event buses and queues of an account. A clone is the same account.
 #[derive(Clone)]
@@ -108,7 +108,7 @@ impl Bus {
 
     /// An account with this clock that goes on with the entries and messages that are stored. Messages that were delayed, or received
     /// and not deleted, are visible. Injected faults and recorded calls are not stored.
-    pub fn new(stored: StackState, clock: LocalClock) -> Result<Self, StateError> {
+    pub fn new(stored: StackState, clock: LocalClock) -> Result<Self, DataFileError> {
         let deleted: HashSet<String> = stored.entries(Journal::DELETED_MESSAGES)?.into_iter().collect();
         let mut queues = Queues::new(clock);
         let messages = stored.entries::<QueueMessage>(Journal::QUEUE)?.into_iter();
@@ -278,7 +278,7 @@ impl Bus {
     }
 }
 
-fn unreadable(error: &StateError) {
+fn unreadable(error: &DataFileError) {
     tracing::error!(error = error as &dyn Error, "the stored state cannot be read");
 }
 
@@ -297,7 +297,7 @@ impl State {
         name == "default" || self.event_buses.contains(name)
     }
 
-    pub(crate) fn deliver(&mut self, entry: Delivered) -> Result<(), StateError> {
+    pub(crate) fn deliver(&mut self, entry: Delivered) -> Result<(), DataFileError> {
         self.stored.append_to_bus(&entry)?;
         self.send_to_targets(&entry)?;
         self.subscribers.retain(|subscriber| subscriber.send(entry.clone()).is_ok());
@@ -305,7 +305,7 @@ impl State {
     }
 
     /// Sends a message that becomes visible after a duration.
-    pub(crate) fn send(&mut self, message: QueueMessage, delay: Duration) -> Result<(), StateError> {
+    pub(crate) fn send(&mut self, message: QueueMessage, delay: Duration) -> Result<(), DataFileError> {
         self.stored.append(Journal::QUEUE, &message)?;
         self.queues.send(message, delay);
         Ok(())
@@ -319,7 +319,7 @@ impl State {
 
     /// Moves the messages of a queue that were received too often to its dead-letter queue. Unlike in SQS, they get new
     /// ids there, because deleted messages are known by their ids.
-    pub(crate) fn redrive(&mut self, queue_url: &str) -> Result<(), StateError> {
+    pub(crate) fn redrive(&mut self, queue_url: &str) -> Result<(), DataFileError> {
         for (message, dead_letter_queue) in self.queues.take_exhausted(queue_url) {
             let (message_id, deleted) = (self.new_id(), message.message_id.clone());
             self.send(QueueMessage { message_id, queue_url: dead_letter_queue, ..message }, Duration::ZERO)?;

@@ -12,7 +12,7 @@ use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::{Bus, Delivered, EventRule, State, event_bus_name};
 use crate::messaging::faults::DeliveryFault;
 use crate::messaging::sqs::queues::{QueueMessage, TargetOutcome, dead_letter_queue_of, name_of};
-use crate::state::StateError;
+use crate::state::DataFileError;
 
 /// How often an event is sent to a target before it goes to the dead-letter queue. EventBridge's default is 185 times
 /// within 24 hours.
@@ -68,7 +68,7 @@ impl State {
     }
 
     /// Sends an event to the queues of the rules that it matches.
-    pub(crate) fn send_to_targets(&mut self, entry: &Delivered) -> Result<(), StateError> {
+    pub(crate) fn send_to_targets(&mut self, entry: &Delivered) -> Result<(), DataFileError> {
         let bus = event_bus_name(&entry.event_bus_name);
         let event = json!({
             "version": "0", "id": entry.event_id, "detail-type": entry.detail_type, "source": entry.source,
@@ -83,7 +83,7 @@ impl State {
     }
 
     /// Sends an event to one queue. Failed attempts delay the message by the time that they take.
-    fn send_to_target(&mut self, mut queue_url: String, event_id: &str, body: &str) -> Result<(), StateError> {
+    fn send_to_target(&mut self, mut queue_url: String, event_id: &str, body: &str) -> Result<(), DataFileError> {
         let (mut delay, mut copies, mut is_dead_letter) = (Duration::ZERO, 1, false);
         let queue = name_of(&queue_url).to_owned();
         for attempt in 1..=ATTEMPTS {

@@ -1,4 +1,4 @@
-//! The injected faults of the local stack: scripts, of which each call uses up one fault, and rules, which apply to every call.
+//! The injected faults of the local stack: scripts, of which each call uses up one fault, and text faults, for every call.
 //! The bus does not use `paused`: the local stack pauses those functions.
 //! As JSON, camelCase, every member optional: `tests` has one of each kind.
 
@@ -20,10 +20,10 @@ pub(crate) const INJECTED: &str = "injected fault";
 pub struct Faults {
     pub put_events: Vec<CallFault>,
     /// Entries that fail because their `DetailType` or `Detail` contains the text.
-    pub entries: Vec<Rule>,
+    pub entries: Vec<TextFault>,
     pub send_message: Vec<CallFault>,
     /// Calls of `SendMessage` that fail because the body contains the text.
-    pub messages: Vec<Rule>,
+    pub messages: Vec<TextFault>,
     /// Messages in a dropped response count as received: they become visible again when their visibility timeout ends.
     pub receive_message: Vec<CallFault>,
     /// Also for `DeleteMessageBatch`.
@@ -153,7 +153,7 @@ pub struct EntryFault {
 /// A fault of every entry or message that contains a text.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Rule {
+pub struct TextFault {
     /// The text; an empty text is contained in every entry and message.
     pub containing: String,
     pub code: String,
@@ -237,11 +237,11 @@ fn use_up(times: &mut Option<u32>) -> bool {
     is_left
 }
 
-impl Rule {
-    /// The code of the first rule that applies to one of `texts`.
-    pub(crate) fn apply(rules: &mut [Self], texts: &[&str]) -> Option<String> {
-        let mut matching = rules.iter_mut().filter(|rule| texts.iter().any(|text| text.contains(&rule.containing)));
-        matching.find_map(|rule| use_up(&mut rule.times).then(|| rule.code.clone()))
+impl TextFault {
+    /// The code of the first fault that applies to one of `texts`.
+    pub(crate) fn apply(faults: &mut [Self], texts: &[&str]) -> Option<String> {
+        let mut matching = faults.iter_mut().filter(|fault| texts.iter().any(|text| text.contains(&fault.containing)));
+        matching.find_map(|fault| use_up(&mut fault.times).then(|| fault.code.clone()))
     }
 }
 

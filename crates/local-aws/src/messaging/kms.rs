@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::Bus;
-use crate::state::{Journal, StateError};
+use crate::state::{DataFileError, Journal};
 
 /// The ARN of the key, whose id is `local`.
 const KEY_ARN: &str = "arn:aws:kms:us-east-1:000000000000:key/local";
@@ -57,7 +57,7 @@ pub(crate) async fn decrypt(bus: &Bus, body: &[u8]) -> Result<CallResponse, Call
 
 impl Bus {
     /// Sets the key, so that what was encrypted elsewhere can be decrypted.
-    pub fn set_kms_key(&self, key: [u8; 32]) -> Result<(), StateError> {
+    pub fn set_kms_key(&self, key: [u8; 32]) -> Result<(), DataFileError> {
         self.state().stored.append(Journal::KMS_KEY, &key)
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::{Bus, Delivered, PutEventsCall, PutEventsResultEntry};
-use crate::messaging::faults::{CallFault, INJECTED, Rule};
+use crate::messaging::faults::{CallFault, INJECTED, TextFault};
 
 const MAX_ENTRIES: usize = 10;
 /// The total size of a request's entries is below this number of bytes.
@@ -59,7 +59,7 @@ fn accept(bus: &Bus, entries: Vec<PutEventsRequestEntry>, fault: &CallFault) -> 
     let mut results = Vec::new();
     for (index, entry) in entries.into_iter().enumerate() {
         let texts = [entry.detail_type.as_deref().unwrap_or_default(), entry.detail.as_deref().unwrap_or_default()];
-        let injected = fault.of_entry(index).or_else(|| Rule::apply(&mut state.faults.entries, &texts));
+        let injected = fault.of_entry(index).or_else(|| TextFault::apply(&mut state.faults.entries, &texts));
         let failed = injected.map(|code| Err(PutEventsResultEntry::failed(&code, INJECTED)));
         results.push(match failed.unwrap_or_else(|| deliverable(entry)) {
             Ok(entry) => {

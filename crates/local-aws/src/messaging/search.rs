@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::messaging::bus::{Bus, Delivered, State, WaitingMessage};
 use crate::messaging::sqs::TargetRecord;
-use crate::state::{BusQuery, StateError};
+use crate::state::{BusQuery, DataFileError};
 
 /// Maximum entries that are read to find those that match.
 const MAX_SEARCHED: usize = 10_000;
@@ -39,7 +39,7 @@ pub struct MessageQuery {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct BusPart {
     /// The last ones, in order of arrival.
-    pub messages: Vec<BusMessage>,
+    pub messages: Vec<FoundMessage>,
     /// The number of all that match, from the position `searched_from` on.
     pub matching: usize,
     /// The first position that was compared with the query.
@@ -51,7 +51,7 @@ pub struct BusPart {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub struct BusMessage {
+pub struct FoundMessage {
     /// Its position among all messages, counted from 1.
     pub position: usize,
     pub entry: Delivered,
@@ -107,7 +107,7 @@ impl Bus {
 }
 
 impl State {
-    fn messages(&self, query: &MessageQuery) -> Result<BusPart, StateError> {
+    fn messages(&self, query: &MessageQuery) -> Result<BusPart, DataFileError> {
         let last = self.stored.last_of_bus()?;
         let start = query.after.map_or(1, |after| after.saturating_add(1)).min(last + 1);
         let end = query.before.unwrap_or(usize::MAX).clamp(start, last + 1);
@@ -125,7 +125,7 @@ impl State {
             matching = entries.len();
             entries.drain(..matching.saturating_sub(limit));
         }
-        let message = |(position, entry): (usize, Delivered)| BusMessage {
+        let message = |(position, entry): (usize, Delivered)| FoundMessage {
             position,
             targets: self.queues.records.of_event(&entry.event_id).to_vec(),
             entry,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::json_protocol::{self, CallError, CallResponse};
 use crate::messaging::bus::Bus;
-use crate::messaging::faults::{INJECTED, Rule};
+use crate::messaging::faults::{INJECTED, TextFault};
 use crate::messaging::sqs::queues::Counts;
 
 pub use queues::{QueueMessage, TargetOutcome, TargetRecord};
@@ -51,7 +51,7 @@ pub(crate) async fn send_message(bus: &Bus, body: &[u8]) -> Result<CallResponse,
     check_message(&request)?;
     let mut state = bus.state();
     state.queues.check(&request.queue_url)?;
-    if let Some(code) = Rule::apply(&mut state.faults.messages, &[&request.message_body]) {
+    if let Some(code) = TextFault::apply(&mut state.faults.messages, &[&request.message_body]) {
         return Err(CallError::bad_request(&code, INJECTED));
     }
     let message_id = state.new_id();

@@ -13,7 +13,7 @@ use daybook_command_handler::{Api, ApiSettings};
 use daybook_console::stack::{
     ControlAction, Controls, DeadLetterAction, DeadLetters, Reply, StackError, StackSource, StreamState,
 };
-use daybook_console::{Access, Console, StackKind, Views};
+use daybook_console::{Console, ConsoleAccess, StackKind, Views};
 use daybook_event_source_mapping::Template;
 use daybook_event_source_mapping::template::{self, Setting};
 use daybook_event_store::{EventStore, StoreSettings};
@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::Project;
 use crate::error::DevError;
-use crate::functions::Version;
+use crate::functions::FunctionsVersion;
 use crate::functions::handlers::{self, Handler};
 use crate::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT};
 use crate::local_api::{explain, identify};
@@ -47,7 +47,7 @@ const SEND_ATTEMPTS: u32 = 3;
 const TABLE_NAME: &str = "daybook-dev";
 
 /// Starts the functions of a project. The table, the bus and the queues must exist.
-pub(crate) fn start(settings: &FunctionSettings, project: Project) -> Result<Version, DevError> {
+pub(crate) fn start(settings: &FunctionSettings, project: Project) -> Result<FunctionsVersion, DevError> {
     let dynamodb = without_tokens(&aws_config_at(&settings.dynamodb_url));
     let meter = UsageMeter::default();
     let metered = meter.metered(&dynamodb);
@@ -73,7 +73,7 @@ pub(crate) fn start(settings: &FunctionSettings, project: Project) -> Result<Ver
     let api = api(settings, project, &metered)?;
     let api = api.layer(middleware::from_fn_with_state(meter.clone(), count_request));
     let api = api.clone().merge(console(settings, project, &dynamodb, api)?);
-    Ok(Version::new(api, handlers::router(handlers, meter, settings.clock.clone()), None))
+    Ok(FunctionsVersion::new(api, handlers::router(handlers, meter, settings.clock.clone()), None))
 }
 
 /// The store of a function with this environment. KMS is beside the bus.
@@ -157,7 +157,7 @@ pub(crate) struct FunctionSettings {
 pub(crate) struct ConsoleSettings {
     /// The HTTP interface of the stack.
     pub(crate) stack: SocketAddr,
-    pub(crate) access: Access,
+    pub(crate) access: ConsoleAccess,
     /// Every version accepts the forms of those before it.
     pub(crate) form_token: String,
 }

@@ -90,7 +90,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::functions::{Functions, Version};
+    use crate::functions::{Functions, FunctionsVersion};
 
     /// An aggregate whose state can panic when the store drops it, which the decider does not catch.
     struct Overflow;
@@ -151,7 +151,7 @@ mod tests {
         let function = {
             let handlers = Handlers::from([("snapshotter", Handler::Snapshotter(Snapshotter::new(registry, store)))]);
             let router = router(handlers, UsageMeter::default(), LocalClock::default());
-            Functions::new(Version::new(Router::new(), router, None), None).function("snapshotter")
+            Functions::new(FunctionsVersion::new(Router::new(), router, None), None).function("snapshotter")
         };
         let image = json!({
             "pk": {"S": keys::pk(&key)}, "sk": {"S": "EVENT#000000000001"}, "snapshotDue": {"BOOL": true},

@@ -9,7 +9,7 @@ use clap::Args;
 use tokio::process::{Child, Command};
 
 use crate::error::DevError;
-use crate::restart::sources::Sources;
+use crate::restart::sources::SourceList;
 #[cfg(unix)]
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -112,7 +112,7 @@ pub struct RestartArgs {
 pub struct Restarts {
     /// This binary, which the build replaces.
     pub(super) binary: PathBuf,
-    pub(super) sources: Sources,
+    pub(super) sources: SourceList,
     pub(super) build: BuildCommand,
     /// The collector that gets the traces.
     pub(super) collector: Option<String>,
@@ -125,7 +125,7 @@ impl RestartArgs {
             return Ok(None);
         }
         let binary = env::current_exe().map_err(DevError::Functions)?;
-        let sources = Sources::of_binary(&binary);
+        let sources = SourceList::of_binary(&binary);
         let build = match self.build_command {
             Some(_) if !sources.are_known() => return Err(DevError::UnknownSources { list: sources.list }),
             Some(command) => Some(BuildCommand::shell(&command)),

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use crate::args::Project;
 use crate::error::DevError;
-use crate::functions::{self, FunctionSettings, Version};
+use crate::functions::{self, FunctionSettings, FunctionsVersion};
 use crate::restart::build_command::Restarts;
 use crate::servers::{forwarding_to, read_whole};
 use crate::termination::TerminationSignals;
@@ -59,7 +59,7 @@ pub(super) enum End {
 pub(super) async fn start(
     restarts: &Restarts,
     settings: &FunctionSettings,
-) -> Result<(Version, FunctionProcess), DevError> {
+) -> Result<(FunctionsVersion, FunctionProcess), DevError> {
     let mut command = Command::new(&restarts.binary);
     command.arg(COMMAND);
     if let Some(collector) = &restarts.collector {
@@ -80,7 +80,7 @@ pub(super) async fn start(
     tokio::spawn(async move { copy(&mut output, &mut stdout()).await });
     let (lease, leased) = mpsc::channel(1);
     let forwarding = |address: &str| address.parse().map(forwarding_to).map_err(|_| DevError::FunctionsNotStarted);
-    let version = Version::new(forwarding(&addresses.api)?, forwarding(&addresses.control)?, Some(lease));
+    let version = FunctionsVersion::new(forwarding(&addresses.api)?, forwarding(&addresses.control)?, Some(lease));
     Ok((version, FunctionProcess { process, input, leased }))
 }
 

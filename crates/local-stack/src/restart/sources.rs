@@ -9,7 +9,7 @@ use std::time::SystemTime;
 const BUILD_FILES: [&str; 4] = ["Cargo.toml", "Cargo.lock", ".cargo/config.toml", "rust-toolchain.toml"];
 
 #[derive(Clone, Debug)]
-pub(super) struct Sources {
+pub(super) struct SourceList {
     /// The file in which cargo lists the sources of the packages in folders, not those of packages from a registry.
     pub(super) list: PathBuf,
     /// The file with the `main` of the binary; `None` if it has another name than `main.rs`.
@@ -22,7 +22,7 @@ pub(super) type FileState = (SystemTime, u64);
 /// The state of the files at one time.
 pub(super) type SourceFiles = BTreeMap<PathBuf, FileState>;
 
-impl Sources {
+impl SourceList {
     pub(super) fn of_binary(binary: &Path) -> Self {
         let list = binary.with_extension("d");
         Self { main: main_of(&listed_files(&list)).cloned(), list }
@@ -103,8 +103,8 @@ mod tests {
         let listed = listed.map(|path| path.to_str().unwrap().replace(' ', "\\ ")).join(" ");
         write("target/daybook.d", &format!("{}: {listed}\n", path("target/daybook").display()));
 
-        let sources = Sources::of_binary(&path("target/daybook"));
-        assert!(sources.are_known() && !Sources::of_binary(&path("target/other")).are_known());
+        let sources = SourceList::of_binary(&path("target/daybook"));
+        assert!(sources.are_known() && !SourceList::of_binary(&path("target/other")).are_known());
         let names = |files: &SourceFiles| {
             let names = files.keys().filter_map(|file| file.strip_prefix(folder.path()).ok()?.to_str());
             names.map(str::to_owned).collect::<Vec<_>>()

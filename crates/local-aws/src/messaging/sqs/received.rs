@@ -13,7 +13,7 @@ use crate::messaging::bus::Bus;
 use crate::messaging::faults::INJECTED;
 use crate::messaging::sqs::queues::Queued;
 use crate::messaging::sqs::{check, check_range, check_visibility_timeout, query_code};
-use crate::state::StateError;
+use crate::state::DataFileError;
 
 const MAX_MESSAGES: u64 = 10;
 
@@ -63,7 +63,7 @@ pub(crate) async fn receive<T>(
     (most, hide): (usize, Duration),
     wait_until: Instant,
     read: impl Fn(&Queued) -> T,
-) -> Result<Vec<T>, StateError> {
+) -> Result<Vec<T>, DataFileError> {
     loop {
         let changed = bus.state().queues.changed.clone();
         let changed = changed.notified();
