@@ -25,7 +25,7 @@ use serde::Serialize;
 use ulid::Ulid;
 
 pub use self::window::Window;
-use self::window::{MessageBatch, MessageBatches, WindowReader, ids_between, time_of};
+use self::window::{EventBatch, EventBatches, WindowReader, ids_between, time_of};
 use crate::error::OperatorError;
 use crate::messages::{MessageLabel, MessageOutcome, UnsentMessages};
 use crate::selection::check_shards;
@@ -131,7 +131,7 @@ pub async fn republish_from(
     let event_types = options.window.event_names(&stack.registry)?;
     check_shards(store, &event_types).await?;
     let reader = WindowReader::new(store, &options.window, &event_types, window);
-    let mut batches = MessageBatches::new(reader, options.rate, &stack.interrupt);
+    let mut batches = EventBatches::new(reader, options.rate, &stack.interrupt);
     let unsent = UnsentMessages::default();
     let mut republish = Republish { stack, options, resend, report, window, done: None, counts, unsent };
 
@@ -168,7 +168,7 @@ struct Republish<'a, R> {
 impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
     /// Sends the messages of a batch, or lists them. An event is done when its messages and those of all earlier events are
     /// sent or rejected.
-    async fn send(&mut self, batch: MessageBatch) -> Result<(), OperatorError> {
+    async fn send(&mut self, batch: EventBatch) -> Result<(), OperatorError> {
         let mut rows = Vec::new();
         let mut events = Vec::new();
         for (event, mut messages) in batch.events {

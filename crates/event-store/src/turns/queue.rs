@@ -136,14 +136,9 @@ impl Queue {
     /// its response among those that are stored. Returns `None` if the decision cannot be added, because it does not
     /// fit or because the group that it was made after has been closed meanwhile, even if another one is open. The request
     /// then waits for its next turn.
-    pub(super) fn join(
-        &mut self,
-        number: u64,
-        group: &Arc<Group>,
-        own: Option<(AppendBatch, Loaded)>,
-    ) -> Option<usize> {
+    pub(super) fn join(&mut self, number: u64, into: &Arc<Group>, own: Option<(AppendBatch, Loaded)>) -> Option<usize> {
         let has_turn = self.has_turn(number);
-        let open = self.group.as_mut().filter(|open| has_turn && Arc::ptr_eq(&open.group, group))?;
+        let open = self.group.as_mut().filter(|open| has_turn && Arc::ptr_eq(&open.group, into))?;
         let batch = open.batch.as_mut()?;
         let index = batch.responses();
         match own {

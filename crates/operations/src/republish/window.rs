@@ -191,7 +191,7 @@ const READ_EVENTS: usize = 25;
 const READ_ROWS: usize = 25;
 
 #[derive(Debug, Default)]
-pub(super) struct MessageBatch {
+pub(super) struct EventBatch {
     pub(super) unreadable: Vec<UnreadableRow>,
     pub(super) events: Vec<(IndexEntry, EventMessages)>,
     /// The id up to which the window is complete with this batch.
@@ -201,12 +201,12 @@ pub(super) struct MessageBatch {
     pub(super) error: Option<StoreError>,
 }
 
-pub(super) struct MessageBatches<'a> {
-    reads: LocalBoxStream<'a, Result<MessageBatch, StoreError>>,
+pub(super) struct EventBatches<'a> {
+    reads: LocalBoxStream<'a, Result<EventBatch, StoreError>>,
     max_rows: usize,
 }
 
-impl<'a> MessageBatches<'a> {
+impl<'a> EventBatches<'a> {
     /// The batches of the events of `window`. At a low rate, a batch contains the messages of about a second.
     pub(super) fn new(window: WindowReader<'a>, rate: NonZeroU32, interrupt: &'a Interrupt) -> Self {
         let store = window.store;
@@ -221,8 +221,8 @@ impl<'a> MessageBatches<'a> {
     }
 
     /// The next batch. After the last one, the batches are empty.
-    pub(super) async fn next(&mut self) -> MessageBatch {
-        let mut batch = MessageBatch::default();
+    pub(super) async fn next(&mut self) -> EventBatch {
+        let mut batch = EventBatch::default();
         let (mut rows, mut bytes) = (0, 0);
         while rows < self.max_rows && bytes < MAX_BYTES {
             match self.reads.next().await {
@@ -234,8 +234,8 @@ impl<'a> MessageBatches<'a> {
                     batch.events.extend(read.events);
                     batch.through = read.through;
                 }
-                Some(Err(error)) => return MessageBatch { error: Some(error), is_last: true, ..batch },
-                None => return MessageBatch { is_last: true, ..batch },
+                Some(Err(error)) => return EventBatch { error: Some(error), is_last: true, ..batch },
+                None => return EventBatch { is_last: true, ..batch },
             }
         }
         batch
@@ -268,14 +268,9 @@ fn with_counts(events: Vec<IndexEntry>) -> impl Iterator<Item = IndexEntry> {
     })
 }
 
-async fn read(store: &EventStore, Chunk { unreadable, events, through }: Chunk) -> Result<MessageBatch, StoreError> {
+async fn read(store: &EventStore, Chunk { unreadable, events, through }: Chunk) -> Result<EventBatch, StoreError> {
     let messages = store.admin().messages_of(&events).await?;
-    Ok(MessageBatch {
-        unreadable,
-        events: std::iter::zip(events, messages).collect(),
-        through,
-        ..MessageBatch::default()
-    })
+    Ok(EventBatch { unreadable, events: std::iter::zip(events, messages).collect(), through, ..EventBatch::default() })
 }
 
 #[cfg(test)]
