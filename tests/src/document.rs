@@ -46,6 +46,17 @@ impl Document {
         &self.json
     }
 
+    /// The part of the document that a reference refers to, or the part itself if it is none.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such part.
+    pub fn resolve<'a>(&'a self, part: &'a Value) -> &'a Value {
+        let Some(reference) = part["$ref"].as_str() else { return part };
+        let referred = self.json.pointer(reference.trim_start_matches('#'));
+        self.resolve(referred.unwrap_or_else(|| panic!("there is no {reference}")))
+    }
+
     /// The path template of the document that matches a request's path.
     pub fn path(&self, path: &str) -> Option<&str> {
         let path = path.split('?').next().unwrap_or_default();
@@ -125,6 +136,7 @@ impl Document {
     fn check_headers(&self, response: &Value, headers: &HeaderMap) -> Result<(), String> {
         let documented = response["headers"].as_object();
         for (name, header) in documented.into_iter().flatten() {
+            let header = self.resolve(header);
             let Some(value) = headers.get(name).and_then(|value| value.to_str().ok()) else {
                 if header["required"] == true {
                     return Err(format!("{name} is missing"));

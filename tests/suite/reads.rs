@@ -32,6 +32,7 @@ async fn head_returns_the_response_of_get_without_the_body() {
     let documented = paths.filter(|(path, methods)| methods["get"].is_object() && !path.starts_with("/views"));
     let documented = documented.map(|(path, methods)| {
         let parameters = methods["get"]["parameters"].as_array().unwrap().iter();
+        let parameters = parameters.map(|parameter| Document::get().resolve(parameter));
         let required = parameters.filter(|parameter| parameter["in"] == "query" && parameter["required"] == true);
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let query: Vec<_> = required.map(|one| format!("{}={}", text(&one["name"]), text(&one["example"]))).collect();

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use self::aggregate_type::AggregateType;
 pub use self::aggregate_type::execute;
-use self::operation::{Operations, Subject, shared_parameters};
+use self::operation::{Operations, Subject};
 use self::responses::fixed;
 pub use self::schemas::{ID, Schemas, Variant, variants};
 use self::view::ViewSubject;
@@ -65,8 +65,14 @@ pub fn document(registry: &Registry, projections: &Projections) -> Value {
     let service = Subject::Service(&types);
     tags.push(json!({"name": service.tag(), "description": "Operations that are not about one aggregate type."}));
     operations.add_all(service, &mut schemas);
-    operations.responses.extend(other_responses());
+    for (name, response) in other_responses() {
+        operations.share_response(name, response);
+    }
     schemas.extend(responses::schemas(registry, has_views));
+    let mut components = operations.components;
+    components["schemas"] = schemas.into_all();
+    components["examples"] = responses::examples(registry, has_views);
+    components["securitySchemes"] = fixed("securitySchemes");
     json!({
         "openapi": "3.1.1",
         "info": {
@@ -80,19 +86,13 @@ pub fn document(registry: &Registry, projections: &Projections) -> Value {
         "security": [{}, {"iam": []}, {"jwt": []}],
         "tags": tags,
         "paths": operations.paths,
-        "components": {
-            "schemas": schemas.into_all(),
-            "responses": operations.responses,
-            "parameters": shared_parameters(has_views),
-            "examples": responses::examples(registry, has_views),
-            "securitySchemes": fixed("securitySchemes"),
-        },
+        "components": components,
     })
 }
 
 /// The responses to requests that match no operation. No operation refers to them, so their descriptions name the
 /// requests.
-fn other_responses() -> impl Iterator<Item = (String, Value)> {
+fn other_responses() -> impl Iterator<Item = (&'static str, Value)> {
     let other_method = "For a path that is in this document, with a method that the path does not support.";
     let responses = [
         ("UnknownPath", "For a path that is not in this document.", responses::UNKNOWN_PATH),
@@ -102,7 +102,7 @@ fn other_responses() -> impl Iterator<Item = (String, Value)> {
         let mut response = responses::response(types[0].status, types);
         let causes = response["description"].as_str().unwrap_or_default();
         response["description"] = format!("{requests}\n\n{causes}").into();
-        (name.to_owned(), response)
+        (name, response)
     })
 }
 
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn document_without_views_names_none() {
         let without = document(&aggregates::registry().unwrap(), &Projections::default()).to_string();
-        for of_views in ["/views", "ViewRow", "no-such-row", "behind", "RowIfNoneMatch"] {
+        for of_views in ["/views", "ViewRow", "no-such-row", "behind", "RowIfNoneMatch", "RowETag"] {
             assert!(!without.contains(of_views), "{of_views}");
         }
     }

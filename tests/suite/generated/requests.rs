@@ -96,7 +96,7 @@ impl Requests {
         let path = path.replace("{id}", &self.id());
         let (mut query, mut headers) = (Vec::new(), Vec::new());
         for parameter in operation["parameters"].as_array().unwrap() {
-            let parameter = resolve(parameter);
+            let parameter = Document::get().resolve(parameter);
             let name = parameter["name"].as_str().unwrap();
             match parameter["in"].as_str().unwrap() {
                 "query" if parameter["required"] == true || self.one_in(4) => {
@@ -148,7 +148,7 @@ impl Requests {
 
     /// A value that matches a schema.
     fn value(&mut self, schema: &'static Value) -> Value {
-        let schema = resolve(schema);
+        let schema = Document::get().resolve(schema);
         if !schema["const"].is_null() {
             return schema["const"].clone();
         }
@@ -309,14 +309,6 @@ impl Requests {
             }
             other => *other = odd[self.chance.usize(..odd.len())].clone(),
         }
-    }
-}
-
-/// The part of the document that a reference points to.
-fn resolve(schema: &'static Value) -> &'static Value {
-    match schema["$ref"].as_str() {
-        Some(reference) => resolve(Document::get().json().pointer(reference.trim_start_matches('#')).unwrap()),
-        None => schema,
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Endpoint {
     pub(crate) method: &'static str,
     pub(crate) path: &'static str,
     pub(crate) handler: fn(MethodFilter) -> MethodRouter<Api>,
-    /// The beginning of the names of its shared responses in the document.
+    /// The beginning of the names of its shared responses and parameters in the document.
     pub(crate) name: &'static str,
     /// The beginning of the operation's id; the name of the aggregate type follows. No such beginning is the start of
     /// another, and type names contain no capitals, so ids are unique.

@@ -6,11 +6,13 @@ use serde_json::{Map, Value, json};
 
 use super::aggregate_type::AggregateType;
 use super::responses::{self, fixed, headers};
-use super::schemas::{Content, ID, Schemas, id_schema, in_document, reference, referred_name, ulid, without_null};
+use super::schemas::{
+    Content, ID, Schemas, id_schema, in_document, reference, referred_name, ulid, upper_camel, without_null,
+};
 use super::view::ViewSubject;
+use crate::endpoints::ENDPOINTS;
 use crate::endpoints::endpoint::{Body, Endpoint, RequestBody, Success};
 use crate::endpoints::request_headers::RequestHeader;
-use crate::endpoints::{self, ENDPOINTS};
 
 #[derive(Clone, Copy)]
 pub(super) enum Subject<'a> {
@@ -94,10 +96,10 @@ impl Subject<'_> {
     }
 }
 
-/// The operations by path and method, and the responses that they share, by name.
+/// The operations by path and method, and the responses, headers and parameters that they share, by name.
 pub(super) struct Operations {
     pub(super) paths: Map<String, Value>,
-    pub(super) responses: Map<String, Value>,
+    pub(super) components: Value,
     /// The names under which streams contain events, including those of earlier releases.
     event_types: Vec<&'static str>,
 }
@@ -105,10 +107,12 @@ pub(super) struct Operations {
 impl Operations {
     /// No operation yet, and the responses of a gateway.
     pub(super) fn new(registry: &Registry) -> Self {
-        let mut of_gateway = fixed("gatewayResponses");
-        let of_gateway = responses::GATEWAY_STATUSES.map(|status| (reason(status), of_gateway[reason(status)].take()));
         let event_types = registry.iter().flat_map(Model::stored_events).map(|(name, _)| name).collect();
-        Self { paths: Map::new(), responses: Map::from_iter(of_gateway), event_types }
+        let mut operations = Self { paths: Map::new(), components: json!({}), event_types };
+        for (name, response) in fixed("gatewayResponses").as_object().into_iter().flatten() {
+            operations.share_response(name, response.clone());
+        }
+        operations
     }
 
     pub(super) fn add_all(&mut self, subject: Subject<'_>, schemas: &mut Schemas) {
@@ -119,15 +123,13 @@ impl Operations {
 
     fn add(&mut self, endpoint: &Endpoint, subject: Subject<'_>, schemas: &mut Schemas) {
         let view = if let Subject::View(view) = subject { Some(view) } else { None };
-        let query = query_parameters(endpoint, &self.event_types, view);
-        let responses = self.responses(endpoint, subject, &query, schemas);
         let mut operation = json!({
             "operationId": format!("{}{}", endpoint.operation_id, subject.name()),
             "tags": [subject.tag()],
             "summary": subject.summary(endpoint),
             "description": endpoint.description,
-            "parameters": parameters(endpoint, view, query),
-            "responses": responses,
+            "parameters": self.parameters(endpoint, view),
+            "responses": self.responses(endpoint, subject, schemas),
         });
         let body = match (endpoint.request_body, subject) {
             (Some(RequestBody::Type(body)), Subject::Type(of)) => Some(body(of, schemas)),
@@ -137,7 +139,7 @@ impl Operations {
         if let Some((content, required)) = body {
             operation["requestBody"] = json!({"required": required, "content": json_content(content)});
         }
-        let head = (endpoint.method == "GET").then(|| self.head(&operation));
+        let head = (endpoint.method == "GET").then(|| self.head(endpoint, &operation));
         let path = self.paths.entry(subject.path(endpoint)).or_insert_with(|| json!({}));
         if let Some(head) = head {
             path["head"] = head;
@@ -146,12 +148,12 @@ impl Operations {
     }
 
     /// The `HEAD` operation of a `GET`: the same responses without bodies.
-    fn head(&self, get: &Value) -> Value {
+    fn head(&mut self, endpoint: &Endpoint, get: &Value) -> Value {
         let text = |member: &str| get[member].as_str().unwrap_or_default();
         let id = text("operationId");
         let responses = get["responses"].as_object().into_iter().flatten();
         let responses: Map<_, _> =
-            responses.map(|(status, response)| (status.clone(), self.without_body(response))).collect();
+            responses.map(|(status, response)| (status.clone(), self.without_body(endpoint, response))).collect();
         let mut head = get.clone();
         head["operationId"] = format!("head{}{}", id[..1].to_uppercase(), &id[1..]).into();
         head["summary"] = format!("{}: the headers alone", text("summary")).into();
@@ -159,76 +161,92 @@ impl Operations {
         head
     }
 
-    /// The responses by status. The subjects of the endpoint share the responses that are problems.
-    fn responses(
-        &mut self,
-        endpoint: &Endpoint,
-        subject: Subject<'_>,
-        query: &[Value],
-        schemas: &mut Schemas,
-    ) -> Map<String, Value> {
-        let success = |success: &Success| success_response(endpoint, subject, query, success, schemas);
-        let mut responses: Vec<_> = endpoint.successes.iter().map(success).collect();
+    /// The responses by status. The subjects of the endpoint share those that are problems, and those without a body.
+    fn responses(&mut self, endpoint: &Endpoint, subject: Subject<'_>, schemas: &mut Schemas) -> Map<String, Value> {
+        let name = |status| format!("{}{}", endpoint.name, reason(status));
+        let mut responses = Vec::new();
+        for success in endpoint.successes {
+            let response = success_response(endpoint, subject, success, schemas);
+            let response = match success.body {
+                Some(_) => self.with_shared_headers(response),
+                None => self.share_response(&name(success.status), response),
+            };
+            responses.push((success.status, response));
+        }
         for status in responses::GATEWAY_STATUSES {
-            responses.push((status, reference("responses", &reason(status))));
+            responses.push((status, reference("responses", &of_gateway(status))));
         }
         for (status, types) in responses::by_status(endpoint.problems) {
-            let name = format!("{}{}", endpoint.name, reason(status));
-            responses.push((status, reference("responses", &name)));
             let mut response = responses::response(status, &types);
-            if let Some(of_gateway) = self.responses.get(&reason(status)) {
+            if let Some(of_gateway) = self.components["responses"].get(of_gateway(status)) {
                 responses::add_to(&mut response, of_gateway);
             }
-            self.responses.insert(name, response);
+            // Endpoints share the response that is one problem.
+            let name = if let [one] = *types { upper_camel(one.slug) } else { name(status) };
+            responses.push((status, self.share_response(&name, response)));
         }
         responses.into_iter().map(|(status, response)| (status.as_str().to_owned(), response)).collect()
     }
 
-    fn without_body(&self, response: &Value) -> Value {
-        let shared = referred_name(response).and_then(|name| self.responses.get(name));
-        let mut response = shared.unwrap_or(response).clone();
-        response.as_object_mut().and_then(|members| members.remove("content"));
+    fn without_body(&mut self, endpoint: &Endpoint, response: &Value) -> Value {
+        let name = referred_name(response).unwrap_or(endpoint.name);
+        let mut headers_alone = self.components["responses"].get(name).unwrap_or(response).clone();
+        match headers_alone.as_object_mut().and_then(|members| members.remove("content")) {
+            Some(_) => self.share("responses", &format!("Head{name}"), headers_alone),
+            None => response.clone(),
+        }
+    }
+
+    fn parameters(&mut self, endpoint: &Endpoint, view: Option<&ViewSubject<'_>>) -> Vec<Value> {
+        let id = endpoint.path.contains("{id}").then(|| self.share("parameters", "Id", id_parameter()));
+        let id = id.or_else(|| Some(view.filter(|_| endpoint.path.contains("{*key}"))?.key_parameter()));
+        let mut parameters = Vec::from_iter(id);
+        for (parameter, is_shared) in query_parameters(endpoint, &self.event_types, view) {
+            let name = format!("{}{}", endpoint.name, upper_camel(parameter["name"].as_str().unwrap_or_default()));
+            parameters.push(if is_shared { self.share("parameters", &name, parameter) } else { parameter });
+        }
+        for header in endpoint.request_headers.concat() {
+            parameters.push(self.share("parameters", header.component, header_parameter(header)));
+        }
+        parameters
+    }
+
+    /// Shares the response and its headers.
+    pub(super) fn share_response(&mut self, name: &str, response: Value) -> Value {
+        let response = self.with_shared_headers(response);
+        self.share("responses", name, response)
+    }
+
+    fn with_shared_headers(&mut self, mut response: Value) -> Value {
+        let Some(headers) = response["headers"].as_object().cloned() else { return response };
+        let shared = headers.into_iter().map(|(name, header)| {
+            let kind = if header["required"] == true { "" } else { "Optional" };
+            let reference = self.share("headers", &format!("{kind}{}", name.replace('-', "")), header);
+            // Both kinds of `ETag` have this name in a response.
+            (name.strip_prefix("Row-").unwrap_or(&name).to_owned(), reference)
+        });
+        response["headers"] = shared.collect();
         response
+    }
+
+    /// Adds a part of the document under a name, and returns the reference to it.
+    fn share(&mut self, kind: &str, name: &str, part: Value) -> Value {
+        let place = &mut self.components[kind][name];
+        debug_assert!(place.is_null() || *place == part, "two different {kind} have the name {name}");
+        *place = part;
+        reference(kind, name)
     }
 }
 
-fn success_response(
-    endpoint: &Endpoint,
-    subject: Subject<'_>,
-    query: &[Value],
-    success: &Success,
-    schemas: &mut Schemas,
-) -> (StatusCode, Value) {
-    let content = success.body.and_then(|body| subject.content(body, schemas));
-    let shown = content.as_ref().and_then(|content| content.examples.as_object()?.values().next());
-    let version = shown.and_then(|shown| shown["value"]["version"].as_u64());
-    let path = subject.path(endpoint).replace("{id}", ID);
-    let state_version = if let Subject::Type(of) = subject { of.model.state_version() } else { 1 };
-    let example = |header: &str| match header {
-        "ETag" => version.map(|version| format!("\"{version}-{state_version}\"")),
-        "Location" => Some(format!("/{}/{}", subject.tag(), ID)),
-        "Link" => Some(next_page(&path, query)),
-        _ => None,
-    };
-    let headers = headers(success.headers, example);
-    let mut response = json!({"description": success.description, "headers": headers});
-    if let Some(content) = content {
+fn success_response(endpoint: &Endpoint, subject: Subject<'_>, success: &Success, schemas: &mut Schemas) -> Value {
+    let mut response = json!({"description": success.description, "headers": headers(success.headers)});
+    if let Some(content) = success.body.and_then(|body| subject.content(body, schemas)) {
         response["content"] = json_content(content);
     }
     if let Some(links) = subject.links(endpoint) {
         response["links"] = links;
     }
-    (success.status, response)
-}
-
-/// A link with the examples of the parameters that make a page.
-fn next_page(path: &str, query: &[Value]) -> String {
-    let value = |name: &str| {
-        let example = &query.iter().find(|parameter| parameter["name"] == name)?["example"];
-        Some(format!("{name}={}", example.as_str().map_or_else(|| example.to_string(), str::to_owned)))
-    };
-    let query: Vec<_> = ["type", "after", "limit"].into_iter().filter_map(value).collect();
-    format!("<{path}?{}>; rel=\"next\"", query.join("&"))
+    response
 }
 
 /// JSON of a schema, with its examples if there are any.
@@ -245,40 +263,36 @@ fn reason(status: StatusCode) -> String {
     status.canonical_reason().unwrap_or_default().replace(' ', "")
 }
 
-fn parameters(endpoint: &Endpoint, view: Option<&ViewSubject<'_>>, query: Vec<Value>) -> Vec<Value> {
-    let id = endpoint.path.contains("{id}").then(|| reference("parameters", "Id"));
-    let id = id.or_else(|| Some(view.filter(|_| endpoint.path.contains("{*key}"))?.key_parameter()));
-    let headers = endpoint.request_headers.concat().into_iter().map(|header| reference("parameters", header.component));
-    id.into_iter().chain(query).chain(headers).collect()
+/// The name of the gateway's response.
+fn of_gateway(status: StatusCode) -> String {
+    format!("Gateway{}", reason(status))
 }
 
-/// The parameters that endpoints refer to by name.
-pub(super) fn shared_parameters(has_views: bool) -> Value {
-    let id = json!({
+fn id_parameter() -> Value {
+    json!({
         "name": "id",
         "in": "path",
         "required": true,
         "description": "The id of the aggregate.",
         "example": ID,
         "schema": id_schema(),
-    });
-    let headers = endpoints::served(has_views).flat_map(|endpoint| endpoint.request_headers.concat());
-    let headers = headers.map(|&RequestHeader { component, name, description, example, schema }| {
-        let header = json!({
-            "name": name,
-            "in": "header",
-            "required": false,
-            "description": description,
-            "example": example,
-            "schema": schema(),
-        });
-        (component.to_owned(), header)
-    });
-    headers.chain([("Id".to_owned(), id)]).collect::<Map<_, _>>().into()
+    })
 }
 
-/// The query parameters of an endpoint. The parameter for an event type lists the existing event types.
-fn query_parameters(endpoint: &Endpoint, event_types: &[&str], view: Option<&ViewSubject<'_>>) -> Vec<Value> {
+fn header_parameter(header: &RequestHeader) -> Value {
+    json!({
+        "name": header.name,
+        "in": "header",
+        "required": false,
+        "description": header.description,
+        "example": header.example,
+        "schema": (header.schema)(),
+    })
+}
+
+/// The query parameters of an endpoint, each with whether it is the same for all its subjects. The parameter for an event type
+/// lists the existing event types.
+fn query_parameters(endpoint: &Endpoint, event_types: &[&str], view: Option<&ViewSubject<'_>>) -> Vec<(Value, bool)> {
     let Some(schema) = endpoint.query else { return Vec::new() };
     let mut schema = in_document(schema().into(), &str::to_owned);
     // A missing parameter is not null.
@@ -289,6 +303,7 @@ fn query_parameters(endpoint: &Endpoint, event_types: &[&str], view: Option<&Vie
         let description = schema.remove("description");
         schema.retain(|member, value| member != "default" || !value.is_null());
         let own = view.and_then(|view| view.query_example(name, &mut schema));
+        let is_shared = own.is_none();
         let example = own.unwrap_or_else(|| match name.as_str() {
             "after" if schema["type"] == "string" => ulid(1).to_string().into(),
             "after" | "limit" => 100.into(),
@@ -301,14 +316,15 @@ fn query_parameters(endpoint: &Endpoint, event_types: &[&str], view: Option<&Vie
             }
             _ => Value::Null,
         });
-        json!({
+        let parameter = json!({
             "name": name,
             "in": "query",
             "required": required(name),
             "description": description,
             "schema": schema,
             "example": example,
-        })
+        });
+        (parameter, is_shared)
     };
     schema["properties"].as_object().into_iter().flatten().map(parameter).collect()
 }

@@ -93,7 +93,7 @@ pub(super) fn response(status: StatusCode, types: &[&ProblemType]) -> Value {
     let examples: Map<_, _> = names.map(|name| (name.clone(), reference("examples", &name))).collect();
     json!({
         "description": format!("{}:\n{}", status.canonical_reason().unwrap_or_default(), causes.join("\n")),
-        "headers": headers(problem_headers(status, types), |_| None),
+        "headers": headers(problem_headers(status, types)),
         "content": {"application/problem+json": {"schema": schema, "examples": examples}},
     })
 }
@@ -139,18 +139,14 @@ pub(super) fn fixed(part: &str) -> Value {
     PARTS[part].clone()
 }
 
-/// The headers of a response, each with whether it is always present, and with the response's own examples. Every
-/// response has a correlation id.
-pub(super) fn headers(headers: &[(&str, bool)], example: impl Fn(&str) -> Option<String>) -> Value {
+/// The headers of a response by their names in `fixed.json`, each with whether it is always present. Every response has a
+/// correlation id.
+pub(super) fn headers(headers: &[(&str, bool)]) -> Value {
     let mut described = fixed("headers");
     let headers = headers.iter().chain(&[("X-Correlation-Id", true)]).map(|&(name, required)| {
         let mut header = described.get_mut(name).expect("fixed.json describes each header").take();
         header["required"] = required.into();
-        if let Some(example) = example(name) {
-            header["example"] = example.into();
-        }
-        // Both kinds of `ETag` have this name in a response.
-        (name.strip_prefix("Row-").unwrap_or(name).to_owned(), header)
+        (name.to_owned(), header)
     });
     headers.collect::<Map<_, _>>().into()
 }
