@@ -71,7 +71,7 @@ fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(member: D) -> Result
 }
 
 fn body(types: &[AggregateType<'_>], schemas: &mut Schemas) -> Content {
-    let commands: Vec<Value> = types.iter().flat_map(AggregateType::addressed_commands).collect();
+    let commands: Vec<Value> = types.iter().flat_map(|of| of.addressed_commands(schemas)).collect();
     let command = schemas.add("AddressedCommand", json!({ "anyOf": commands }));
     let schema = json!({"type": "array", "minItems": 1, "maxItems": 99, "items": command});
     Content { schema, examples: named([("two", example(types).map(|(request, _)| request))]) }

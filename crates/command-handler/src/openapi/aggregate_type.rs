@@ -77,7 +77,7 @@ impl<'a> AggregateType<'a> {
     }
 
     /// The schemas of its commands in a request to several aggregates.
-    pub(crate) fn addressed_commands(&self) -> impl Iterator<Item = Value> {
+    pub(crate) fn addressed_commands(&self, schemas: &mut Schemas) -> Vec<Value> {
         let name = self.model.type_name();
         let aggregate = json!({
             "type": "string",
@@ -85,7 +85,20 @@ impl<'a> AggregateType<'a> {
             "pattern": format!("^{name}/{ID_CHARACTERS}$"),
             "not": {"enum": [format!("{name}/."), format!("{name}/..")]},
         });
-        self.variants.iter().map(move |variant| {
+        let claim = json!({
+            "type": "string",
+            "description": "Instead of `aggregate`: a claim of the aggregate, `name:value`.",
+            "pattern": "^[a-z0-9-]{1,128}:.",
+        });
+        let if_match = json!({
+            "type": "integer",
+            "description": "The version that the aggregate must have before the request; 0 if it must not exist.",
+            "minimum": 0,
+            "maximum": keys::MAX_SEQ_NUM,
+        });
+        let aggregate = schemas.add(&format!("{}Aggregate", self.name), aggregate);
+        let (claim, if_match) = (schemas.add("AggregateClaim", claim), schemas.add("ExpectedVersion", if_match));
+        let command = |variant: &Variant| {
             let mut required = vec!["command"];
             required.extend(variant.data["required"].as_array().filter(|fields| !fields.is_empty()).map(|_| "data"));
             json!({
@@ -93,25 +106,17 @@ impl<'a> AggregateType<'a> {
                 "description": variant.description,
                 "properties": {
                     "aggregate": aggregate,
-                    "claim": {
-                        "type": "string",
-                        "description": "Instead of `aggregate`: a claim of the aggregate, `name:value`.",
-                        "pattern": "^[a-z0-9-]{1,128}:.",
-                    },
+                    "claim": claim,
                     "command": {"const": variant.name, "type": "string"},
                     "data": variant.data,
-                    "ifMatch": {
-                        "type": "integer",
-                        "description": "The version that the aggregate must have before the request; 0 if it must not exist.",
-                        "minimum": 0,
-                        "maximum": keys::MAX_SEQ_NUM,
-                    },
+                    "ifMatch": if_match,
                 },
                 "required": required,
                 "oneOf": [{"required": ["aggregate"]}, {"required": ["claim"]}],
                 "additionalProperties": false,
             })
-        })
+        };
+        self.variants.iter().map(command).collect()
     }
 
     pub(crate) fn data_of(&self, command: &str) -> Value {
