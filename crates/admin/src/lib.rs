@@ -9,6 +9,7 @@
 //! - `index`: the positions of events without their data: the aggregates of a type, the events of a time window.
 //! - `progress`: the versions of aggregates and of their snapshots, and how far processes have handled their events.
 //! - `outbox`: the outbox rows of events, to send them again.
+//! - `outcomes`: the outcomes of input, dispatches, answers and deadlines.
 //! - `rows`: many rows by their keys, the events of one aggregate, the rows of one event, as they are stored, and every partition of
 //!   the table.
 //! - `verify`: checks all rows of an aggregate.
@@ -20,6 +21,7 @@ mod handle;
 mod import;
 mod index;
 mod outbox;
+mod outcomes;
 mod progress;
 mod rows;
 mod verify;
@@ -31,6 +33,7 @@ pub use self::handle::{Admin, AdminCalls};
 pub use self::import::{ImportBatch, ImportFailure, ImportOutcome, Imported, Importer};
 pub use self::index::{IndexEntry, IndexPartition};
 pub use self::outbox::EventMessages;
+pub use self::outcomes::Outcome;
 pub use self::progress::{AggregateProgress, FollowProgress, SnapshotProgress};
 pub use self::rows::ScanKey;
 pub use self::verify::{Discrepancy, Finding, Verified};
