@@ -15,6 +15,7 @@ mod health;
 mod latest_events;
 mod live;
 mod model;
+mod process;
 mod projections;
 mod raw;
 mod stream;
@@ -49,6 +50,7 @@ pub fn router(console: Console) -> Router {
         .route("/_console/search", get(aggregates::search))
         .route("/_console/events", get(events::page))
         .route("/_console/aggregates/{type}/{id}", get(aggregate::page))
+        .route("/_console/aggregates/{type}/{id}/process", get(process::page))
         .route("/_console/aggregates/{type}/{id}/test", get(copied_test::page))
         .route("/_console/aggregates/{type}/{id}/events/{number}", get(raw::rows))
         .route("/_console/views/{name}/{version}", get(view::page))

@@ -10,7 +10,15 @@ pub(crate) fn relative(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(exact) title=(exact) { (text) } }
 }
 
-/// The same for a time in milliseconds since 1970.
+/// A time relative to the first one of a list; that one relative to `now`.
+pub(crate) fn since(at: Timestamp, first: Option<Timestamp>, now: Timestamp) -> Markup {
+    match first.map_or(0, |first| at.as_millisecond() - first.as_millisecond()) {
+        0 => relative(at, now),
+        since => html! { span title=(format!("{at:.3}")) { (span_text(since)) " later" } },
+    }
+}
+
+/// [`relative`] for a time in milliseconds since 1970.
 pub(crate) fn relative_ms(milliseconds: u64, now: Timestamp) -> Markup {
     let at = i64::try_from(milliseconds).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
     at.map_or_else(|| html! { (milliseconds) }, |at| relative(at, now))

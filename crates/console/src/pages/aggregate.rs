@@ -151,6 +151,7 @@ fn heading(console: &Console, shown: &Shown<'_>) -> Markup {
                 @if console.is_local() {
                     a.button href=(paths::command(model.type_name(), &[("id", &key.id)])) { "Send a command" }
                 }
+                @if !model.sources().is_empty() { a.button href={ (paths::aggregate(key)) "/process" } { "Beside its sources" } }
                 a.button href={ (paths::aggregate(key)) "/test?version=" (version.shown) } { "Copy as a test" }
                 a.button href={ (paths::aggregate(key)) "/events/" (version.shown) } { "Raw rows" }
             }

@@ -112,12 +112,6 @@ fn sequence(nodes: &[Node]) -> Markup {
         2..=MAX_COLUMNS => {}
         count => return html! { p.hint { "These are " (count) " aggregates, too many for a diagram across them." } },
     }
-    // The class of a cell that the arrow to a message passes, or ends in.
-    let passes = |from: Option<usize>, to: usize, at: usize| match from {
-        Some(from) if from < to && (from..=to).contains(&at) => Some(if at == from { "from" } else { "right" }),
-        Some(from) if from > to && (to..=from).contains(&at) => Some(if at == from { "from" } else { "left" }),
-        _ => None,
-    };
     html! {
         h2 { "Across aggregates" }
         div.sequence tabindex="0" { table {
@@ -126,12 +120,21 @@ fn sequence(nodes: &[Node]) -> Markup {
                 @let from = metadata.causation_id.as_deref().and_then(|id| column_of_message.get(id)).copied();
                 @let to = column_of_message[metadata.message_id.as_str()];
                 tr { @for at in 0..all.len() {
-                    td class=[passes(from, to, at)] {
+                    td class=[arrow(from, to, at)] {
                         @if at == to { span.tag { (message_type) } } @else { span.hidden { "–" } }
                     }
                 } }
             } }
         } }
+    }
+}
+
+/// The class of a cell that the arrow between two columns passes, or ends in.
+pub(super) fn arrow(from: Option<usize>, to: usize, at: usize) -> Option<&'static str> {
+    match from {
+        Some(from) if from < to && (from..=to).contains(&at) => Some(if at == from { "from" } else { "right" }),
+        Some(from) if from > to && (to..=from).contains(&at) => Some(if at == from { "from" } else { "left" }),
+        _ => None,
     }
 }
 
@@ -158,7 +161,6 @@ fn branch(
 fn node_markup(node: &Node, (began, now): (Option<Timestamp>, Timestamp)) -> Markup {
     let Node { message_type, metadata, error, accepted_at } = node;
     let at = metadata.occurred_at.parse::<Timestamp>().ok();
-    let since = at.zip(began).map(|(at, began)| at.as_millisecond() - began.as_millisecond());
     html! {
         div.node data-row {
             strong { (message_type) } " "
@@ -167,11 +169,7 @@ fn node_markup(node: &Node, (began, now): (Option<Timestamp>, Timestamp)) -> Mar
             }
             @if let Some(actor) = &metadata.actor { span.hint { " by " (actor) } }
             span.when {
-                @match (since, at) {
-                    (Some(0), Some(at)) => (time::relative(at, now)),
-                    (Some(since), Some(at)) => span title=(format!("{at:.3}")) { (time::span_text(since)) " later" },
-                    _ => {}
-                }
+                @if let Some(at) = at { (time::since(at, began, now)) }
             }
             @match error {
                 Some(error) => span.fate.bad { "in the dead-letter queue: " (error) },

@@ -92,7 +92,7 @@ fn listed(failed: &FoundDeadlines, pending: &FoundDeadlines, now: Timestamp) -> 
     }
 }
 
-fn state(StoredDeadline { due, item, .. }: &StoredDeadline, now: Timestamp) -> Markup {
+pub(super) fn state(StoredDeadline { due, item, .. }: &StoredDeadline, now: Timestamp) -> Markup {
     html! {
         @match item.state() {
             DeadlineState::Pending => @if *due < now { span.warn { "pending" } } @else { "pending" },

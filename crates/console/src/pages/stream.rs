@@ -210,7 +210,7 @@ async fn suspended_positions(console: &Console) -> Markup {
     }
 }
 
-fn listed(found: &FoundPositions, now: Timestamp) -> Markup {
+pub(super) fn listed(found: &FoundPositions, now: Timestamp) -> Markup {
     let unreadable = found.unreadable.len();
     html! {
         @if found.positions.is_empty() {

@@ -64,6 +64,8 @@ async fn each_page_calls_the_table_only_for_what_it_shows() {
         // The last version, a page of events, and two queries for each of two states.
         ("/aggregates/account/1", "GetItem 2, Query 4"),
         ("/aggregates/account/none", "Query 1"),
+        // A type without sources.
+        ("/aggregates/account/1/process", ""),
         // The event, its messages, and the metadata.
         ("/aggregates/account/1/events/1", "Query 3"),
         ("/aggregates/account/1/test?version=3", "GetItem 1, Query 2"),

@@ -5,6 +5,7 @@
 mod admission;
 mod cost;
 mod deadlines;
+mod process;
 mod unreadable;
 
 use std::collections::BTreeMap;

@@ -53,6 +53,23 @@ async fn each_version_shows_its_state_and_who_caused_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn process_is_beside_its_sources() {
+    let visit = Visit::start().await;
+    let order = json!({"id": "1", "customerId": "alice", "items": [{"productId": "p", "quantity": 1}], "total": 4500});
+    visit.post("/order", &[], &order).await;
+    visit.page_with("/aggregates/fulfilment/1", "FulfilmentBegun").await.has("Beside its sources");
+    let path = "/aggregates/fulfilment/1/process";
+    visit
+        .page_with(path, "by dispatch request-payment")
+        .await
+        .has("input order/1 1")
+        .has("<td>payment</td><td>itself</td>");
+    visit.post("/payment/1/commands", &[], &json!({"command": "ReceivePayment"})).await;
+    visit.page_with(path, "by dispatch request-shipment").await.has("input payment/1 2").has("by dispatch pay-order");
+    visit.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn search_finds_an_aggregate_by_its_id() {
     let visit = Visit::start().await;
     visit.create_todo("one", "t").await;
