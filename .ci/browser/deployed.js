@@ -99,6 +99,9 @@ async function readOnly() {
   await followText('Copy as a test');
   await shows('at version 3');
   await look('deployed-test');
+  await open('/aggregates/fulfilment/1001/process');
+  await shows('by dispatch request-payment');
+  await look('deployed-process');
   await open('/model');
   await shows('does not know the rules of the bus');
   await look('deployed-model');

@@ -294,6 +294,14 @@ async function otherPages() {
   assert.equal(states.length, 1);
   assert.match(states[0].join(), /^hold,in (9|10) min,Expire,pending$/);
   await look('deadline');
+  // The process of the order in the documents, beside its sources.
+  await open('/aggregates/fulfilment/1001');
+  await followText('Beside its sources');
+  await shows('by dispatch request-payment');
+  await post('/payment/1001/commands', { command: 'ReceivePayment' });
+  await shows('input payment/1001 2');
+  await shows('by dispatch request-shipment');
+  await look('process');
   await open('/stream');
   await shows('stream-relay');
   await shows('orders-by-day');
