@@ -24,26 +24,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    const INPUT: &str = "input ";
-
-    /// The beginning of the keys of the deadlines of an aggregate; their names and times follow.
-    pub const OF_DEADLINES: &str = "deadline ";
-
-    /// The key of an event that is input of a process.
-    pub fn of_input(source: &AggregateKey, seq_num: u64) -> String {
-        format!("{}{source} {seq_num}", Self::INPUT)
-    }
-
-    /// The beginning of the keys of the dispatches of a process; the name of each and the number of the event that has set it follow.
-    pub fn of_dispatches(process: &AggregateKey) -> String {
-        format!("dispatch {process} ")
-    }
-
-    /// The key of the answer to a dispatch that an event has set.
-    pub fn of_answer(name: &str, seq_num: u64) -> String {
-        format!("answer {name} {seq_num}")
-    }
-
     fn read(item: Item) -> Option<Self> {
         let item: IdempotencyItem = serde_dynamo::from_item(item).ok()?;
         let body = unpack(item.body).ok()?;
@@ -88,7 +68,7 @@ impl Admin<'_> {
         process: &AggregateKey,
         limit: usize,
     ) -> Result<(Vec<AggregateKey>, bool), StoreError> {
-        let first = keys::idempotency_sk(Outcome::INPUT);
+        let first = keys::idempotency_sk(keys::INPUT_KEYS);
         // The name of a source begins with its type, which has no tilde.
         let (mut found, mut last) = (Vec::new(), format!("{first}~"));
         loop {

@@ -6,7 +6,7 @@ use std::slice;
 use daybook_decider::{AggregateKey, CommandRequest, DeclaredDeadline, Model};
 use daybook_event_store::{DeadlineMark, LoadOptions, StoredDeadline};
 use daybook_function_runtime::with_causes;
-use daybook_table::{DeadlineState, DueDeadline};
+use daybook_table::{DeadlineState, DueDeadline, keys};
 use metrics::counter;
 use tokio::time::{Instant, sleep};
 
@@ -113,7 +113,7 @@ impl Reactor {
         let delivery = Delivery {
             to,
             commands: slice::from_ref(command),
-            key: format!("dispatch {process} {name} {number}"),
+            key: format!("{}{name} {number}", keys::dispatch_keys(process)),
             // Not the data: the same may have another form, with personal values forgotten or a map in another order.
             digest: &command.command,
             row: None,
@@ -133,7 +133,7 @@ impl Reactor {
             let delivery = Delivery {
                 to: process,
                 commands: slice::from_ref(&answer),
-                key: format!("answer {name} {number}"),
+                key: keys::answer_key(name, number),
                 digest: "answer",
                 row: Some(name),
                 dispatch: None,

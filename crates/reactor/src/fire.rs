@@ -5,7 +5,7 @@ use std::time::Duration;
 use daybook_decider::{AggregateKey, Meta};
 use daybook_event_store::{DeadlineMark, IdempotencyKey, StoreError, StoredDeadline, TransactError, Transacted};
 use daybook_function_runtime::with_causes;
-use daybook_table::{DeadlineState, DueDeadline};
+use daybook_table::{DeadlineState, DueDeadline, keys};
 use jiff::Timestamp;
 use metrics::counter;
 use tokio::time::{Instant, sleep};
@@ -126,7 +126,7 @@ impl Reactor {
         let reaction =
             Reaction { registry, store, to: key, asked: Asked::Due(*due), row: Some(name), dispatch: None, meta };
         // With a space, which no key of a client has.
-        let idempotency_key = format!("deadline {name} {due} {}", stored.item.seq_num);
+        let idempotency_key = format!("{}{name} {due} {}", keys::DEADLINE_KEYS, stored.item.seq_num);
         let key_of_firing = IdempotencyKey { key: &idempotency_key, digest: DIGEST, ttl: KEY_TTL };
         let options = options(false, key_of_firing, cutoff);
         match self.store.transact(model, key, &reaction, &options).await {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use daybook_decider::{AggregateKey, CommandRequest, Input, Model, RecordedEvent, Source, UnreadableKind};
 use daybook_event_store::{Page, PositionMove, StoredPosition};
 use daybook_function_runtime::with_causes;
-use daybook_table::PositionItem;
+use daybook_table::{PositionItem, keys};
 use metrics::counter;
 use tokio::time::{Instant, sleep};
 
@@ -216,7 +216,7 @@ impl Reactor {
         let delivery = Delivery {
             to: process,
             commands: &commands,
-            key: format!("input {source} {}", event.seq_num),
+            key: keys::input_key(source, event.seq_num),
             digest: "input",
             row: None,
             dispatch: None,

@@ -95,6 +95,28 @@ pub fn idempotency_sk(idempotency_key: &str) -> String {
     format!("{IDEMPOTENCY_PREFIX}{idempotency_key}")
 }
 
+/// The beginning of the idempotency keys of deadlines; the name and the time of each follow. Such keys, and the next ones, contain a
+/// space, which no key of a client has.
+pub const DEADLINE_KEYS: &str = "deadline ";
+
+/// The idempotency key of an event as input of a process.
+pub fn input_key(source: &AggregateKey, seq_num: u64) -> String {
+    format!("{INPUT_KEYS}{source} {seq_num}")
+}
+
+pub const INPUT_KEYS: &str = "input ";
+
+/// The beginning of the idempotency keys of the dispatches of a process; the name of each follows, and the number of the event that has
+/// set it.
+pub fn dispatch_keys(process: &AggregateKey) -> String {
+    format!("dispatch {process} ")
+}
+
+/// The idempotency key of the answer to a dispatch that an event has set.
+pub fn answer_key(name: &str, seq_num: u64) -> String {
+    format!("answer {name} {seq_num}")
+}
+
 pub fn deadline_sk(name: &str) -> String {
     format!("{DEADLINE_PREFIX}{name}")
 }

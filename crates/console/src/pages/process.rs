@@ -8,8 +8,7 @@ use axum::extract::State;
 use daybook_admin::{AdminCalls, FollowProgress, Outcome};
 use daybook_decider::{CommandRejection, Model, RecordedEvent, personal};
 use daybook_event_store::{EventStore, FoundPositions, Page as EventPage, StoreError, StoredDeadline, StoredPosition};
-use daybook_table::keys::is_id;
-use daybook_table::{AggregateKey, DeadlineState};
+use daybook_table::{AggregateKey, DeadlineState, keys};
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -117,7 +116,7 @@ impl<'a> Beside<'a> {
             admin.progress(key),
             store.deadlines_of(key),
             admin.sources_of(key, OTHERS),
-            admin.outcomes_with(key, Outcome::OF_DEADLINES, OUTCOMES),
+            admin.outcomes_with(key, keys::DEADLINE_KEYS, OUTCOMES),
             store.suspended_positions(POSITIONS),
         )?;
         let declared = declared.deadlines;
@@ -125,7 +124,7 @@ impl<'a> Beside<'a> {
         let mut others = others(key, &declared, sources, targets(model, &own.items));
         let more = more || others.len() > OTHERS;
         others.truncate(OTHERS);
-        let (of_others, dispatches) = (others.iter().cloned().collect(), Outcome::of_dispatches(key));
+        let (of_others, dispatches) = (others.iter().cloned().collect(), keys::dispatch_keys(key));
         let read = others.iter().map(|other| admin.outcomes_with(other, &dispatches, OUTCOMES));
         let (followed, sent) = tokio::try_join!(admin.followed(model.type_name(), &of_others), try_join_all(read))?;
         let version = |other| followed.get(other).map_or(0, |progress: &FollowProgress| progress.version);
@@ -159,17 +158,18 @@ impl<'a> Beside<'a> {
             beside.columns.push(Column { key, events });
         }
         let is_shown = |source: &AggregateKey| beside.columns.iter().any(|column| column.key == *source);
-        // Those of all processes of the type, or of this one.
-        let of_this = format!("{}#{}", key.aggregate_type, key.id);
         suspended.positions.retain(|position| {
-            [&*key.aggregate_type, &of_this].contains(&position.item.process_type()) && is_shown(&position.source)
+            let item = &position.item;
+            let is_of_this =
+                item.process_type() == key.aggregate_type && item.process_id().is_none_or(|id| id == key.id);
+            is_of_this && is_shown(&position.source)
         });
         beside.suspended = FoundPositions { positions: suspended.positions, ..FoundPositions::default() };
         let events = beside.steps().map(|(at, event)| (event.event_id.to_string(), (at, event.seq_num)));
         beside.events = events.collect();
         let input = beside.steps().filter(|&(at, event)| beside.is_input(at, event));
-        let input = input.map(|(at, event)| Outcome::of_input(&beside.columns[at].key, event.seq_num));
-        let answers = beside.sent.iter().map(|sent| Outcome::of_answer(&sent.name, sent.number));
+        let input = input.map(|(at, event)| keys::input_key(&beside.columns[at].key, event.seq_num));
+        let answers = beside.sent.iter().map(|sent| keys::answer_key(&sent.name, sent.number));
         beside.outcomes = admin.outcomes(key, input.chain(answers).collect()).await?;
         Ok(beside)
     }
@@ -220,12 +220,12 @@ impl<'a> Beside<'a> {
     }
 
     fn answer(&self, sent: &Sent) -> Option<&Outcome> {
-        self.outcomes.get(&Outcome::of_answer(&sent.name, sent.number))
+        self.outcomes.get(&keys::answer_key(&sent.name, sent.number))
     }
 
     /// What became of an event as the input of the process, unless that is an event of the process.
     fn fate(&self, at: usize, event: &RecordedEvent) -> Option<Markup> {
-        let key = self.is_input(at, event).then(|| Outcome::of_input(&self.columns[at].key, event.seq_num))?;
+        let key = self.is_input(at, event).then(|| keys::input_key(&self.columns[at].key, event.seq_num))?;
         let source = &self.columns[at].key;
         let own = &self.columns[0].events.items;
         let id = event.event_id.to_string();
@@ -340,12 +340,12 @@ fn rejected(CommandRejection { name, detail }: &CommandRejection) -> Markup {
 
 /// The name of the deadline that has fired, if the event with this number has set it.
 fn deadline_of(outcome: &Outcome, number: u64) -> Option<&str> {
-    let (name, rest) = outcome.key.strip_prefix(Outcome::OF_DEADLINES)?.split_once(' ')?;
+    let (name, rest) = outcome.key.strip_prefix(keys::DEADLINE_KEYS)?.split_once(' ')?;
     rest.rsplit_once(' ').filter(|(_, set_by)| set_by.parse() == Ok(number)).map(|_| name)
 }
 
 fn key_of(name: &str) -> Option<AggregateKey> {
-    name.split_once('/').filter(|(_, id)| is_id(id)).map(|(of_type, id)| AggregateKey::new(of_type, id))
+    name.split_once('/').filter(|(_, id)| keys::is_id(id)).map(|(of_type, id)| AggregateKey::new(of_type, id))
 }
 
 /// The other aggregates: those first that get the command of a dispatch that is pending or has failed, then the sources.

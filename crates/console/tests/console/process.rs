@@ -123,7 +123,7 @@ async fn events_are_beside_what_they_lead_to() {
     assert!(page.contains("to payment/1: <span class=\"good\">accepted</span>"), "{page}");
     assert_order(&page, &[">PaymentRequested</a>", "1 · by dispatch request-payment"]);
     assert_order(&page, &["<span class=\"warn\">not input yet</span>", ">PaymentReceived</a>"]);
-    let mut position = shop.store.position(&AggregateKey::new("payment", "1"), "fulfilment").await.unwrap();
+    let mut position = shop.store.positions(&AggregateKey::new("payment", "1"), "fulfilment").await.unwrap().remove(0);
     assert!(shop.store.move_position(&mut position, PositionMove::Suspend(1, "<b>a bug</b>")).await.unwrap());
     let page = shop.page("1").await;
     assert_order(&page, &["<span class=\"bad\">suspended</span>", "Suspended input", "&lt;b&gt;a bug&lt;/b&gt;"]);
