@@ -161,18 +161,19 @@ impl Reactions {
         rows.filter(|(_, due)| *due < horizon).collect()
     }
 
-    /// The aggregates that have events after a position of processes that is not suspended.
+    /// The aggregates that have events after the position of a process type, unless it is suspended.
     fn unread(&self) -> Vec<AggregateKey> {
         let is_unread = |key: &&AggregateKey| {
             let rows = self.work.database.rows(&keys::pk(key));
-            let with =
-                |prefix: String| rows.iter().filter(move |row| row["sk"]["S"].as_str().unwrap().starts_with(&prefix));
-            let last = with(keys::EVENT_PREFIX.to_owned()).next_back().map(|row| &row["seqNum"]);
+            let with = |prefix: &str| rows.iter().rfind(|row| row["sk"]["S"].as_str().unwrap().starts_with(prefix));
+            let number = |row: Option<&Value>| row.map(|row| row["seqNum"].clone());
+            let last = number(with("EVENT#"));
             let mut processes = self.work.registry.iter().filter(|of| of.source(&key.aggregate_type).is_some());
             processes.any(|of| {
-                let positions = || with(keys::position_sk(of.type_name()));
-                let is_behind = |row: &Value| Some(&row["seqNum"]) != last && row["gsi1pk"].is_null();
-                positions().any(is_behind) || (last.is_some() && positions().next().is_none())
+                let position = with(&keys::position_sk(of.type_name()));
+                let behind = position.and_then(|row| row["suspended"]["M"].as_object()).into_iter().flatten();
+                let is_resumed = behind.into_iter().any(|(_, one)| one["M"]["isResumed"]["BOOL"] == true);
+                number(position) != last || is_resumed
             })
         };
         self.work.keys.iter().filter(is_unread).cloned().collect()
@@ -252,11 +253,15 @@ impl Reactions {
     async fn resume(&self) {
         let Ok(found) = self.store.suspended_positions(1_000).await else { return };
         for mut position in found.positions {
-            let to = PositionMove::To(position.item.seq_num);
-            if self.store.move_position(&mut position, to).await.is_ok() {
-                self.work.log.count("position resumed");
-                let message = ChangedAggregates::one(position.source, position.item.seq_num + 1);
-                self.queue.send(message.to_body(), Duration::ZERO);
+            let suspended: Vec<_> =
+                position.item.all_suspended().map(|(who, one)| (who.to_owned(), one.seq_num)).collect();
+            for (who, handled) in suspended {
+                let to = PositionMove::Resume(&who, handled);
+                if self.store.move_position(&mut position, to).await.is_ok() {
+                    self.work.log.count("position resumed");
+                    let message = ChangedAggregates::one(position.source.clone(), handled + 1);
+                    self.queue.send(message.to_body(), Duration::ZERO);
+                }
             }
         }
     }

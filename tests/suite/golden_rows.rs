@@ -8,7 +8,7 @@ use daybook_admin::AdminCalls;
 use daybook_event_store::{DeadlineMark, PositionMove};
 use daybook_local_aws::dynamodb::LocalDynamoDb;
 use daybook_projector::{EventRange, Projecting};
-use daybook_table::{AggregateKey, DeadlineState, keys};
+use daybook_table::{AggregateKey, DeadlineState, PositionItem, keys};
 use daybook_test_support::golden_rows::{assert_format, releases};
 use daybook_test_support::row::{Item, notation, sealed, text};
 use daybook_test_support::table::{KEYS_TABLE, TABLE, VIEWS_TABLE};
@@ -103,8 +103,10 @@ async fn write_rows() -> Instance {
     let store = instance.table.direct_store();
     let hold = store.deadline(&key("reservation/2"), "hold").await.unwrap().unwrap();
     assert!(store.mark_deadline(&hold, DeadlineMark::Failed("it panics")).await.unwrap());
-    let mut position = store.positions(&key("reservation/2"), "fulfilment").await.unwrap().remove(0);
-    assert!(store.move_position(&mut position, PositionMove::Suspend(1, "it panics")).await.unwrap());
+    let mut position = store.position(&key("reservation/2"), "fulfilment").await.unwrap();
+    assert!(
+        store.move_position(&mut position, PositionMove::Suspend(PositionItem::ALL, 1, "it panics")).await.unwrap()
+    );
     let both = json!([
         {"aggregate": "course/rust", "command": "CreateCourse", "data": {"seats": 20}},
         {"aggregate": "student/ann", "command": "Enrol"},
@@ -225,7 +227,10 @@ async fn states_events_and_lists_of_each_release_are_read_and_appended_to() {
         let mut position = store.suspended_positions(10).await.unwrap().positions.remove(0);
         let at = (position.source.to_string(), position.item.process_type(), position.item.seq_num);
         assert_eq!(at, ("reservation/2".to_owned(), "fulfilment", 1), "{release}");
-        assert!(store.move_position(&mut position, PositionMove::To(2)).await.unwrap(), "{release}");
+        assert!(
+            store.move_position(&mut position, PositionMove::Resume(PositionItem::ALL, 2)).await.unwrap(),
+            "{release}"
+        );
         assert_eq!(instance.get("/course/rust").await.expect(200).body["state"]["seats"], 20, "{release}");
         let listed = instance.get("/order").await.expect(200);
         assert_eq!(listed.body["aggregates"].as_array().unwrap().len(), 2, "{release}");

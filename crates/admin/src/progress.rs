@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_event_store::StoreError;
 use daybook_event_store::internal::{number, text};
-use daybook_table::{AggregateKey, attributes, keys};
+use daybook_table::{AggregateKey, PositionItem, Suspension, attributes, keys};
 use jiff::Timestamp;
+use serde_dynamo::from_attribute_value;
 
 use crate::handle::Admin;
 
@@ -29,8 +30,9 @@ pub struct FollowProgress {
     pub version: u64,
     /// The time of its last event, if it can be read.
     pub changed_at: Option<Timestamp>,
-    /// The number of the last event that was handled; 0 without a position.
+    /// The number of the last event that was handled, by all but those that are suspended; 0 without a position.
     pub handled: u64,
+    /// Whether all processes are suspended.
     pub is_suspended: bool,
 }
 
@@ -60,18 +62,23 @@ impl Admin<'_> {
     ) -> Result<BTreeMap<AggregateKey, FollowProgress>, StoreError> {
         let position = keys::position_sk(process_type);
         let wanted = [attributes::PK, attributes::SK, attributes::CURRENT_SEQ_NUM, attributes::UPDATED_AT];
-        let wanted = [wanted.as_slice(), &[attributes::SEQ_NUM, attributes::GSI1PK]].concat().join(", ");
+        let wanted = [wanted.as_slice(), &[attributes::SEQ_NUM, attributes::SUSPENDED]].concat().join(", ");
         let of = |key: &AggregateKey| [keys::METADATA, &position].map(|sk| (keys::pk(key), sk.to_owned()));
         let rows = aggregates.iter().flat_map(of).collect();
         let found = self.items("read positions", rows, Some(wanted)).await?;
         let progress = |key: &AggregateKey| {
             let [metadata, position] = of(key).map(|row| found.get(&row));
             let metadata = metadata?;
+            let suspended: BTreeMap<String, Suspension> = position
+                .and_then(|row| from_attribute_value(row.get(attributes::SUSPENDED)?.clone()).ok())
+                .unwrap_or_default();
+            let resumed = suspended.values().filter(|one| one.is_resumed).map(|one| one.seq_num);
+            let handled = position.and_then(|row| number(row, attributes::SEQ_NUM)).unwrap_or_default();
             let progress = FollowProgress {
                 version: number(metadata, attributes::CURRENT_SEQ_NUM)?,
                 changed_at: text(metadata, attributes::UPDATED_AT).parse().ok(),
-                handled: position.and_then(|row| number(row, attributes::SEQ_NUM)).unwrap_or_default(),
-                is_suspended: position.is_some_and(|row| row.contains_key(attributes::GSI1PK)),
+                handled: resumed.chain([handled]).min().unwrap_or_default(),
+                is_suspended: suspended.contains_key(PositionItem::ALL),
             };
             Some((key.clone(), progress))
         };

@@ -1,5 +1,6 @@
 //! The rows of positions: how far the processes of a type have handled the events of another aggregate.
 
+use daybook_decider::record::timestamp;
 use daybook_table::{AggregateKey, PositionItem, attributes, keys};
 
 use crate::checksum::seal;
@@ -32,46 +33,41 @@ pub struct FoundPositions {
 /// The next value of a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PositionMove<'a> {
-    /// The events up to this number are handled. A position that was suspended goes on after it.
+    /// The events up to this number are handled.
     To(u64),
-    /// The events up to this number are handled, and the next one cannot be, for this reason.
-    Suspend(u64, &'a str),
-    /// The events up to this number are handled. The next one could not be handled for the first time, and is tried again.
+    /// The same, and the next one could not be handled for the first time, and is tried again.
     Fail(u64),
+    /// This process, or [`PositionItem::ALL`], has handled the events up to this number, and cannot handle the next one, for this
+    /// reason.
+    Suspend(&'a str, u64, &'a str),
+    /// The same was resumed, and has handled the events up to this number.
+    Resume(&'a str, u64),
 }
 
 impl EventStore {
-    /// The positions of the processes of a type in the events of an aggregate: first that of all, then those that a process has of
-    /// its own. With a strongly consistent read.
-    pub async fn positions(
-        &self,
-        source: &AggregateKey,
-        process_type: &str,
-    ) -> Result<Vec<StoredPosition>, StoreError> {
-        let (first, last) = (keys::position_sk(process_type), keys::position_sk(&format!("{process_type}#~")));
-        let output = self.rows_between(source, first, last).send().await;
-        let output = output.map_err(|error| StoreError::of_call("read positions", error))?;
-        let item = || format!("a position of {process_type} in {source}");
-        let read = |row| StoredPosition::read(row).map_err(|source| StoreError::corrupt(item(), source));
-        let mut found = output.items.unwrap_or_default().into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        if found.first().is_none_or(|first| first.item.process_id().is_some()) {
-            found.insert(0, StoredPosition::none(source, process_type));
-        }
-        Ok(found)
+    /// The position of the processes of a type in the events of an aggregate, with a strongly consistent read.
+    pub async fn position(&self, source: &AggregateKey, process_type: &str) -> Result<StoredPosition, StoreError> {
+        let Some(row) = self.row("read a position", source, keys::position_sk(process_type)).await? else {
+            let item = PositionItem::new(source, process_type, 0);
+            return Ok(StoredPosition { source: source.clone(), item, row: Item::new() });
+        };
+        let item = || format!("the position of {process_type} in {source}");
+        StoredPosition::read(row).map_err(|source| StoreError::corrupt(item(), source))
     }
 
     /// Moves a position, unless its row has changed since it was read; then it returns `false`. Otherwise, `stored` is the new
     /// row.
     pub async fn move_position(&self, stored: &mut StoredPosition, to: PositionMove<'_>) -> Result<bool, StoreError> {
         let StoredPosition { source, item, row: before } = &*stored;
-        let at = |seq_num| PositionItem::new(source, item.processes(), seq_num);
+        let item = PositionItem { failing_since: None, ..item.clone() };
         let item = match to {
-            PositionMove::To(seq_num) => at(seq_num),
-            PositionMove::Suspend(seq_num, error) => at(seq_num).suspended(error, self.now()),
-            PositionMove::Fail(seq_num) => at(seq_num).failing(self.now()),
+            PositionMove::To(seq_num) => PositionItem { seq_num, ..item },
+            PositionMove::Fail(seq_num) => PositionItem { seq_num, failing_since: Some(timestamp(self.now())), ..item },
+            PositionMove::Suspend(who, seq_num, error) => item.suspend(who, seq_num, error, self.now()),
+            PositionMove::Resume(who, seq_num) => item.resume(who, seq_num),
         };
         let mut row = before.clone();
-        row.retain(|name, _| !PositionItem::OF_FAILING.contains(&name.as_str()));
+        row.retain(|name, _| !PositionItem::OPTIONAL.contains(&name.as_str()));
         let corrupt = |error: serde_dynamo::Error| StoreError::corrupt(keys::pk(source), error);
         row.extend::<Item>(serde_dynamo::to_item(&item).map_err(corrupt)?);
         let row = seal(row);
@@ -83,7 +79,7 @@ impl EventStore {
         Ok(is_moved)
     }
 
-    /// The positions that are suspended, at most `limit`.
+    /// The positions with processes that are suspended, at most `limit`.
     pub async fn suspended_positions(&self, limit: usize) -> Result<FoundPositions, StoreError> {
         let condition = format!("{} = :pk", attributes::GSI1PK);
         let query = self.query(condition, [(":pk", keys::SUSPENDED_POSITIONS.to_owned())]);
@@ -101,11 +97,6 @@ impl EventStore {
 }
 
 impl StoredPosition {
-    /// The position of processes that have no row.
-    pub fn none(source: &AggregateKey, processes: &str) -> Self {
-        Self { source: source.clone(), item: PositionItem::new(source, processes, 0), row: Item::new() }
-    }
-
     fn read(row: Item) -> Result<Self, Cause> {
         let item: PositionItem = serde_dynamo::from_item(row.clone())?;
         let source = keys::aggregate_of_pk(&item.pk).ok_or("its partition key is not that of an aggregate")?;

@@ -11,8 +11,8 @@ use clap::Args;
 use daybook_admin::AdminCalls;
 use daybook_decider::record::timestamp;
 use daybook_decider::{Model, Registry};
-use daybook_event_store::{FoundPositions, PositionMove, StoredPosition};
-use daybook_table::ChangedAggregates;
+use daybook_event_store::{FoundPositions, PositionMove, StoredPosition, UnreadableRow};
+use daybook_table::{AggregateKey, ChangedAggregates, Suspension};
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -53,7 +53,7 @@ pub struct ProcessStatus {
     pub first_deadline: Option<String>,
     /// The dispatches and deadlines that have failed.
     pub failed: usize,
-    /// The source aggregates whose events are not handled any more.
+    /// The suspensions in the events of their sources.
     pub suspended: usize,
 }
 
@@ -85,7 +85,7 @@ pub async fn status(stack: &Stack, limit: usize) -> Result<ProcessStatuses, Oper
             deadlines: deadlines.len(),
             first_deadline: deadlines.first().map(|row| row.due.clone()),
             failed: failed.deadlines.iter().filter(|row| row.aggregate.aggregate_type == process).count(),
-            suspended: suspended.positions.iter().filter(|position| position.item.process_type() == process).count(),
+            suspended: suspended.processes.iter().filter(|one| one.position.item.process_type() == process).count(),
         }
     });
     Ok(ProcessStatuses {
@@ -95,27 +95,62 @@ pub async fn status(stack: &Stack, limit: usize) -> Result<ProcessStatuses, Oper
     })
 }
 
-/// Reads the selected positions that are suspended. The name of one is the type of its processes, or `fulfilment/7` for a process that
-/// alone has it.
-pub async fn suspended(stack: &Stack, selection: &RowSelection) -> Result<FoundPositions, OperatorError> {
+/// The process that is suspended in the events of an aggregate, or all of its type.
+#[derive(Clone, Debug)]
+pub struct SuspendedProcess {
+    position: StoredPosition,
+    /// The id of the process, or that of all.
+    who: String,
+    pub suspension: Suspension,
+}
+
+impl SuspendedProcess {
+    pub fn source(&self) -> &AggregateKey {
+        &self.position.source
+    }
+
+    /// `fulfilment/7`, or `fulfilment` for all.
+    pub fn name(&self) -> String {
+        self.position.item.name_of(&self.who)
+    }
+}
+
+/// What is suspended.
+#[derive(Debug, Default)]
+pub struct FoundSuspended {
+    pub processes: Vec<SuspendedProcess>,
+    pub unreadable: Vec<UnreadableRow>,
+    pub more: bool,
+}
+
+/// Reads what is suspended, of the selected positions or processes: `order/7/fulfilment`, or `order/7/fulfilment/7`.
+pub async fn suspended(stack: &Stack, selection: &RowSelection) -> Result<FoundSuspended, OperatorError> {
     // The limit is that of the selected ones.
     let limit = if selection.names.is_empty() { selection.limit } else { usize::MAX };
     let found = stack.store(&[]).await?.suspended_positions(limit).await;
-    let mut found = found.map_err(OperatorError::store("cannot read the suspended positions"))?;
-    found.positions.retain(|StoredPosition { source, item, .. }| {
-        selection.has(source, item.process_type()) || selection.has(source, &item.name())
+    let FoundPositions { positions, unreadable, more } =
+        found.map_err(OperatorError::store("cannot read the suspended positions"))?;
+    let of_position = |position: StoredPosition| {
+        let all: Vec<_> = position.item.all_suspended().map(|(who, one)| (who.to_owned(), one.clone())).collect();
+        all.into_iter().map(move |(who, suspension)| SuspendedProcess { position: position.clone(), who, suspension })
+    };
+    let mut processes: Vec<_> = positions.into_iter().flat_map(of_position).collect();
+    processes.retain(|one| {
+        let process_type = one.position.item.process_type();
+        selection.has(one.source(), process_type) || selection.has(one.source(), &one.name())
     });
-    found.more |= found.positions.len() > selection.limit;
-    found.positions.truncate(selection.limit);
-    Ok(found)
+    processes.sort_by(|one, other| one.suspension.since.cmp(&other.suspension.since));
+    let more = more || processes.len() > selection.limit;
+    processes.truncate(selection.limit);
+    Ok(FoundSuspended { processes, unreadable, more })
 }
 
-/// Lets the selected positions that are suspended go on, with the event that could not be handled, or after it; those whose event
-/// is skipped have to be named.
+/// Lets the selected processes that are suspended go on, with the event that they could not handle, or after it; those whose event is
+/// skipped have to be named.
 pub async fn resume(
     stack: &Stack,
     options: &ResumeOptions,
-    report: impl FnMut(&StoredPosition, Marked) -> io::Result<()>,
+    report: impl FnMut(&SuspendedProcess, Marked) -> io::Result<()>,
 ) -> Result<MarkCounts, OperatorError> {
     let ResumeOptions { marks, skip } = options;
     if *skip {
@@ -123,36 +158,44 @@ pub async fn resume(
     }
     let queue = if marks.writes { Some(stack.queue(REACTIONS_QUEUE).await?) } else { None };
     let store = stack.store(&[]).await?;
-    let FoundPositions { positions, unreadable, more } = suspended(stack, &marks.selection).await?;
+    let FoundSuspended { mut processes, unreadable, more } = suspended(stack, &marks.selection).await?;
+    if *skip {
+        // One event of a position, and not one of each process in it.
+        processes.retain(|one| marks.selection.has(one.source(), &one.name()));
+    }
     let counts = MarkCounts { unreadable: unreadable.len(), more, ..MarkCounts::default() };
     let stopped_early = OperatorError::store(STOPPED_EARLY);
-    let resume = async |position: &StoredPosition| {
-        let (process, handled) = (position.item.process_type().to_owned(), position.item.seq_num);
+    let resume = async |one: &SuspendedProcess| {
+        let SuspendedProcess { position, who, suspension } = one;
+        let (process, handled) = (position.item.process_type().to_owned(), suspension.seq_num);
         let behind = BTreeMap::from([(position.source.clone(), handled + 1)]);
         let send = async |delay| match &queue {
             Some(queue) => queue.send_input(&process, &behind, delay).await,
             None => Ok(()),
         };
-        // Without the message, the processes would get the event only after the next one of its aggregate. So it is sent first: if
-        // the command ends in between, the position is suspended as before.
+        // Another one of the position may have been resumed since it was listed.
+        let mut moved = store.position(&position.source, &process).await.map_err(&stopped_early)?;
+        if moved.item.suspended.get(who) != Some(suspension) {
+            return Ok(false);
+        }
+        // Without the message, the process would get the event only after the next one of its aggregate. So it is sent first: if the
+        // command ends in between, it is suspended as before.
         let begun = Instant::now();
         send(DELAY).await?;
-        let to = PositionMove::To(handled + u64::from(*skip));
-        let mut moved = position.clone();
+        let to = PositionMove::Resume(who, handled + u64::from(*skip));
         let is_resumed = store.move_position(&mut moved, to).await.map_err(&stopped_early)?;
         if is_resumed
             && begun.elapsed() >= DELAY
             && let Err(error) = send(Duration::ZERO).await
         {
             // Suspended again, it is still listed. If the reactor has moved it meanwhile, it goes on without the message.
-            let reason = position.item.error.as_deref().unwrap_or_default();
-            let again = PositionMove::Suspend(handled, reason);
+            let again = PositionMove::Suspend(who, handled, &suspension.error);
             store.move_position(&mut moved, again).await.map_err(&stopped_early)?;
             return Err(error);
         }
         Ok(is_resumed)
     };
-    mark_each(stack, marks, counts, &positions, resume, report).await
+    mark_each(stack, marks, counts, &processes, resume, report).await
 }
 
 /// The messages that wait for the reactor from which on no more are sent. With twice as many, its tick would send no deadlines,

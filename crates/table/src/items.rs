@@ -1,5 +1,7 @@
 //! The items as structs, which `serde_dynamo` converts to attribute values and back.
 
+use std::collections::BTreeMap;
+
 use daybook_decider::record::{FIRST_EPOCH, timestamp};
 use daybook_decider::{AggregateKey, Claim, Json, Meta, OutboxMessage, RecordedEvent};
 use jiff::{SignedDuration, Timestamp};
@@ -389,66 +391,107 @@ pub struct UnreadableItem {
 #[serde(rename_all = "camelCase")]
 pub struct PositionItem {
     pub pk: String,
-    /// With the type of the processes, or `fulfilment#7` for a process that follows with a position of its own.
+    /// The type of the processes.
     pub sk: String,
-    /// The number of the last event that was handled.
+    /// The number of the last event that was handled, except by the processes in `suspended`.
     pub seq_num: u64,
-    /// [`keys::SUSPENDED_POSITIONS`] if the next event cannot be handled.
+    /// [`keys::SUSPENDED_POSITIONS`] if one is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gsi1pk: Option<String>,
-    /// RFC 3339; when that was found.
+    /// RFC 3339; since when the first of them is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gsi1sk: Option<String>,
-    /// RFC 3339; since when the next event cannot be handled, if it is not suspended.
+    /// RFC 3339; since when the next event cannot be handled, while it is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<String>,
-    /// Why it cannot be handled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    /// By the id of a process, or [`PositionItem::ALL`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub suspended: BTreeMap<String, Suspension>,
+}
+
+/// A process that is suspended, or all of the type; or a process that was resumed, until it has handled as many events as the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Suspension {
+    /// The number of the last event that it has handled.
+    pub seq_num: u64,
+    /// RFC 3339; when it was suspended.
+    pub since: String,
+    /// Why the next event cannot be handled.
+    pub error: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_resumed: bool,
 }
 
 impl PositionItem {
-    /// The attributes of a position whose next event cannot be handled.
-    pub const OF_FAILING: [&str; 4] = [attributes::GSI1PK, attributes::GSI1SK, "failingSince", "error"];
+    /// The attributes that only some positions have.
+    pub const OPTIONAL: [&str; 4] = [attributes::GSI1PK, attributes::GSI1SK, "failingSince", attributes::SUSPENDED];
 
-    pub fn new(source: &AggregateKey, processes: &str, seq_num: u64) -> Self {
-        let (pk, sk) = (keys::pk(source), keys::position_sk(processes));
-        Self { pk, sk, seq_num, gsi1pk: None, gsi1sk: None, failing_since: None, error: None }
+    /// All processes of the type, in place of an id, which contains no asterisk.
+    pub const ALL: &str = "*";
+
+    pub fn new(source: &AggregateKey, process_type: &str, seq_num: u64) -> Self {
+        let (pk, sk) = (keys::pk(source), keys::position_sk(process_type));
+        Self { pk, sk, seq_num, gsi1pk: None, gsi1sk: None, failing_since: None, suspended: BTreeMap::new() }
     }
 
-    /// The position before an event that cannot be handled. The reason is truncated like that of a deadline.
+    /// The position after `who` could not handle the event after this number. All others go on after it.
     #[must_use]
-    pub fn suspended(self, error: &str, at: Timestamp) -> Self {
-        let (partition, error) = (keys::SUSPENDED_POSITIONS.to_owned(), DeadlineItem::truncated(error));
-        Self { gsi1pk: Some(partition), gsi1sk: Some(timestamp(at)), error: Some(error), ..self }
+    pub fn suspend(mut self, who: &str, seq_num: u64, error: &str, at: Timestamp) -> Self {
+        let (since, error) = (timestamp(at), DeadlineItem::truncated(error));
+        let before = self.suspended.insert(who.to_owned(), Suspension { seq_num, since, error, is_resumed: false });
+        if before.is_none() {
+            self.seq_num = seq_num + u64::from(who != Self::ALL);
+        }
+        self.indexed()
     }
 
-    /// The position before an event that cannot be handled, and is tried again.
+    /// The position after `who` was resumed, and has handled the events up to this number.
     #[must_use]
-    pub fn failing(self, since: Timestamp) -> Self {
-        Self { failing_since: Some(timestamp(since)), ..self }
+    pub fn resume(mut self, who: &str, seq_num: u64) -> Self {
+        if who == Self::ALL {
+            self.seq_num = seq_num;
+        }
+        if who == Self::ALL || seq_num >= self.seq_num {
+            self.suspended.remove(who);
+        } else if let Some(one) = self.suspended.get_mut(who) {
+            (one.seq_num, one.is_resumed) = (seq_num, true);
+        }
+        self.indexed()
     }
 
+    fn indexed(mut self) -> Self {
+        self.gsi1sk = self.all_suspended().map(|(_, one)| one.since.clone()).min();
+        self.gsi1pk = self.gsi1sk.as_ref().map(|_| keys::SUSPENDED_POSITIONS.to_owned());
+        self
+    }
+
+    pub fn all_suspended(&self) -> impl Iterator<Item = (&str, &Suspension)> {
+        self.suspended.iter().filter(|(_, one)| !one.is_resumed).map(|(who, one)| (&**who, one))
+    }
+
+    /// After which event it goes on: first with those of a process that was resumed, then with those of all others. `None` if all are
+    /// suspended.
+    pub fn next(&self) -> Option<(Option<&str>, u64)> {
+        match self.suspended.iter().find(|(_, one)| one.is_resumed) {
+            Some((process, one)) => Some((Some(process), one.seq_num)),
+            None if self.is_suspended() => None,
+            None => Some((None, self.seq_num)),
+        }
+    }
+
+    /// Whether all processes of the type are suspended.
     pub fn is_suspended(&self) -> bool {
-        self.gsi1pk.is_some()
-    }
-
-    /// The processes that have it: `fulfilment`, or `fulfilment#7`.
-    pub fn processes(&self) -> &str {
-        self.sk.strip_prefix(keys::POSITION_PREFIX).unwrap_or(&self.sk)
-    }
-
-    /// Its name for people: `fulfilment`, or `fulfilment/7`.
-    pub fn name(&self) -> String {
-        self.processes().replace('#', "/")
+        self.suspended.contains_key(Self::ALL)
     }
 
     pub fn process_type(&self) -> &str {
-        self.processes().split('#').next().unwrap_or_default()
+        self.sk.strip_prefix(keys::POSITION_PREFIX).unwrap_or(&self.sk)
     }
 
-    /// The process that alone has it.
-    pub fn process_id(&self) -> Option<&str> {
-        self.processes().split_once('#').map(|(_, id)| id)
+    /// The name of a suspension: `fulfilment/7` for a process, and `fulfilment` for all.
+    pub fn name_of(&self, who: &str) -> String {
+        let process_type = self.process_type();
+        if who == Self::ALL { process_type.to_owned() } else { format!("{process_type}/{who}") }
     }
 }

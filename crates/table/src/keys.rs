@@ -125,9 +125,8 @@ pub fn deadline_name(sk: &str) -> &str {
     sk.strip_prefix(DEADLINE_PREFIX).unwrap_or(sk)
 }
 
-/// The sort key of the position of the processes of a type, or of one of them alone: `fulfilment`, `fulfilment#7`.
-pub fn position_sk(processes: &str) -> String {
-    format!("{POSITION_PREFIX}{processes}")
+pub fn position_sk(process_type: &str) -> String {
+    format!("{POSITION_PREFIX}{process_type}")
 }
 
 /// The index's sort key of an event.

@@ -21,6 +21,6 @@ pub use clock::Clock;
 pub use daybook_decider::AggregateKey;
 pub use items::{
     ClaimItem, DeadlineCause, DeadlineItem, DeadlineState, EventItem, IdempotencyItem, Metadata, OutboxItem,
-    PositionItem, SnapshotItem, StoredText, UnreadableItem,
+    PositionItem, SnapshotItem, StoredText, Suspension, UnreadableItem,
 };
 pub use queue_messages::{Changed, ChangedAggregates, DueDeadline, DueDeadlines};

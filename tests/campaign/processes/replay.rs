@@ -44,8 +44,8 @@ struct Inputs {
     /// The outcomes of those that were input, and those that took effect.
     outcomes: BTreeMap<Origin, Outcome>,
     heard: BTreeSet<Origin>,
-    /// By source, and by process if that has a position of its own: the position with whether it is suspended.
-    positions: BTreeMap<(String, Option<String>), (u64, bool)>,
+    /// By source, the position with the number of processes that are behind it.
+    positions: BTreeMap<String, (u64, usize)>,
 }
 
 impl<'a> Replay<'a> {
@@ -209,25 +209,27 @@ impl<'a> Replay<'a> {
         self.failed.contains(asked) || self.dropped.contains(&(asked.errand.clone(), asked.name.clone()))
     }
 
-    fn move_position(&mut self, processes: &str, id: String, row: &Value) {
-        let (to, is_suspended) = (number(row), !row["gsi1pk"].is_null());
-        let (process, alone) = processes.split_once('#').map_or((processes, None), |(of, alone)| (of, Some(alone)));
+    fn move_position(&mut self, process: &str, id: String, row: &Value) {
+        let to = number(row);
+        let suspended = row["suspended"]["M"].as_object().into_iter().flatten();
+        let suspended: BTreeMap<_, _> =
+            suspended.map(|(who, one)| (who.clone(), (number(&one["M"]), one["M"]["isResumed"].is_null()))).collect();
         let inputs = self.inputs(process);
-        let has_position = |of: &String| match alone {
-            Some(alone) => of == alone,
-            None => !inputs.positions.contains_key(&(id.clone(), Some(of.clone()))),
-        };
-        let mut before =
-            inputs.posted.iter().filter(|(from, (of, _))| from.0 == id && from.1 <= to && has_position(of));
+        let handled = |of: &String| suspended.get(of).map_or(to, |(handled, _)| *handled);
+        let mut before = inputs.posted.iter().filter(|(from, (of, _))| from.0 == id && from.1 <= handled(of));
         let open = before.find(|(from, _)| !inputs.outcomes.contains_key(*from)).map(|(from, _)| from.clone());
-        let next = inputs.posted.get(&(id.clone(), to + 1)).cloned();
-        inputs.positions.insert((id.clone(), alone.map(str::to_owned)), (to, is_suspended));
-        self.expect(open.is_none(), || format!("the position of {processes} in {id} is {to}, without {open:?}"));
-        self.expect(to <= self.last_events[&id], || format!("the position of {processes} in {id} is {to}"));
-        if is_suspended {
-            self.expect(next.as_ref().is_some_and(|(of, note)| note.kind == "jam" && Some(&**of) == alone), || {
-                format!("{processes} {id} {to}: suspended by {next:?}")
-            });
+        let next = |handled: u64| inputs.posted.get(&(id.clone(), handled + 1));
+        let wrong: Vec<_> = suspended
+            .iter()
+            .filter(|(_, (_, is_suspended))| *is_suspended)
+            .filter(|(who, (at, _))| next(*at).is_none_or(|(of, note)| note.kind != "jam" || of != *who))
+            .collect();
+        let is_new = suspended.len() > inputs.positions.get(&id).map_or(0, |(_, suspended)| *suspended);
+        inputs.positions.insert(id.clone(), (to, suspended.len()));
+        self.expect(wrong.is_empty(), || format!("{process} {id} {to}: suspended are {wrong:?}"));
+        self.expect(open.is_none(), || format!("the position of {process} in {id} is {to}, without {open:?}"));
+        self.expect(to <= self.last_events[&id], || format!("the position of {process} in {id} is {to}"));
+        if is_new {
             self.work.log.count("position suspended");
         }
     }
@@ -282,10 +284,8 @@ impl<'a> Replay<'a> {
             self.expect(is_right, || format!("{from:?} {note:?}: {outcome:?}, took effect in {process}: {is_heard}"));
         }
         for (id, last) in self.last_events.iter().filter(|(id, _)| is_source(id)) {
-            let positions: Vec<_> = inputs.positions.iter().filter(|((source, _), _)| source == id).collect();
-            let is_there = positions.first().is_some_and(|((_, alone), _)| alone.is_none());
-            let is_right = positions.iter().all(|(_, position)| **position == (*last, false));
-            self.expect(is_there && is_right, || format!("the positions in {id} are {positions:?} of {last}"));
+            let position = inputs.positions.get(id);
+            self.expect(position == Some(&(*last, 0)), || format!("the position in {id} is {position:?} of {last}"));
         }
     }
 }

@@ -170,8 +170,13 @@ async fn deleted(table: &TestTable) -> Written {
     let (store, todo) = (table.store(), Subject::shipped("todo", "1"));
     todo.command(&store, "CreateTodo", json!({"title": "A", "message": ""})).await;
     todo.command(&store, "DeleteTodo", json!({})).await;
-    let mut position = store.positions(&todo.key, "reminder").await.unwrap().remove(0);
-    assert!(store.move_position(&mut position, PositionMove::Suspend(1, "a bug")).await.unwrap());
+    let mut position = store.position(&todo.key, "reminder").await.unwrap();
+    assert!(
+        store
+            .move_position(&mut position, PositionMove::Suspend(daybook_table::PositionItem::ALL, 1, "a bug"))
+            .await
+            .unwrap()
+    );
     Written::of(table, todo, &settings()).await
 }
 
@@ -305,7 +310,7 @@ async fn position_after_the_last_event_is_reported() {
     let table = TestTable::new().await;
     let todo = deleted(&table).await.subject;
     let store = table.store();
-    let mut position = store.positions(&todo.key, "reminder").await.unwrap().remove(0);
+    let mut position = store.position(&todo.key, "reminder").await.unwrap();
     for (to, expected) in [(2, None), (3, Some("seqNum is 3, expected at most 2, the last event".to_owned()))] {
         assert!(store.move_position(&mut position, PositionMove::To(to)).await.unwrap());
         let verified = store.admin().verify(todo.model(), &todo.key, now()).await.unwrap();

@@ -1,11 +1,12 @@
 //! `daybook process`: what processes wait for, and the events that they could not handle, or did not get.
 
 use clap::{Args, Subcommand};
-use daybook_event_store::StoredPosition;
 use daybook_operations::deadlines::RowSelection;
 use daybook_operations::processes::{
-    CatchUpCounts, CatchUpOptions, ProcessStatus, ProcessStatuses, ResumeOptions, catch_up, resume, status, suspended,
+    CatchUpCounts, CatchUpOptions, ProcessStatus, ProcessStatuses, ResumeOptions, SuspendedProcess, catch_up, resume,
+    status, suspended,
 };
+use daybook_table::Suspension;
 use serde_json::{Value, json};
 
 use super::deadlines::{finish, more_text, outcome};
@@ -14,23 +15,23 @@ use crate::operator::{CommandFuture, Ended, OnStack, OperatorContext, Session};
 /// Count what processes wait for; list the aggregates whose events they cannot handle, and resume them; send those whose events they
 /// did not get.
 ///
-/// The events of an aggregate are handled in their order. One that cannot be handled suspends the position of its process in the events
-/// of this aggregate: `order/7/fulfilment/7`. If the event does not show which process gets it, it suspends that of all processes of
-/// the type: `order/7/fulfilment`. Failed dispatches are listed and retried by `daybook deadlines`.
+/// A process gets the events of an aggregate in their order. If it cannot handle one, it is suspended in the events of this aggregate:
+/// `order/7/fulfilment/7`. If the event does not show which process gets it, all of the type are: `order/7/fulfilment`. Failed
+/// dispatches are listed and retried by `daybook deadlines`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ProcessCommand {
     Status(OnStack<ProcessStatusArgs>),
-    /// List the suspended positions, those first that have been for the longest time.
+    /// List the suspended processes, those first that have been for the longest time.
     ///
-    /// A line contains the aggregate, the type of the processes, the number of the event that cannot be handled, since when, and why. The
-    /// exit status is 1 if there are any.
+    /// A line contains the aggregate, the process, or the type if all are suspended, the number of the event that cannot be handled, since
+    /// when, and why. The exit status is 1 if there are any.
     Suspended(OnStack<RowSelection>),
-    /// Resume suspended positions, after the code or the event was corrected and deployed.
+    /// Resume suspended processes, after the code or the event was corrected and deployed.
     ///
     /// A dry run by default; `--yes` executes it. The processes get the events in order, from the one on that could not be handled.
-    /// If it still cannot be handled, the position is suspended again.
+    /// If it still cannot be handled, they are suspended again.
     ///
-    /// With `--skip`, they never get this event, and go on after it. The positions must then be named.
+    /// With `--skip`, they never get this event, and go on after it. They must then be named: `order/7/fulfilment/7`.
     Resume(OnStack<ResumeOptions>),
     CatchUp(OnStack<CatchUpOptions>),
 }
@@ -80,12 +81,12 @@ async fn count(ProcessStatusArgs { limit }: ProcessStatusArgs, Session { stack, 
 
 async fn list(selection: RowSelection, Session { stack, mut out }: Session<'_>) -> Ended {
     let found = suspended(&stack, &selection).await?;
-    for position in &found.positions {
-        let (json, text) = described(position);
+    for process in &found.processes {
+        let (json, text) = described(process);
         out.print_outcome("suspended", json, &text)?;
     }
     found.unreadable.iter().try_for_each(|row| out.print_unreadable(row))?;
-    let (listed, unreadable, more) = (found.positions.len(), found.unreadable.len(), found.more);
+    let (listed, unreadable, more) = (found.processes.len(), found.unreadable.len(), found.more);
     let text = format!("{listed} positions are suspended, {unreadable} unreadable{}", more_text(more));
     let counts = json!({"suspended": listed, "unreadable": unreadable, "more": more});
     out.finish(&text, &counts, None, listed + unreadable == 0)
@@ -125,12 +126,13 @@ async fn send_all(options: CatchUpOptions, Session { stack, mut out }: Session<'
     out.finish(&text, &counts, stack.how_to_go_on(), *unreadable == 0)
 }
 
-/// A position as JSON, and as text: `order/7 fulfilment/7, event 4 since 2026-11-28T10:10:00.000Z: it cannot be read`.
-fn described(StoredPosition { source, item, .. }: &StoredPosition) -> (Value, String) {
-    let (process, event) = (item.name(), item.seq_num + 1);
-    let (since, reason) = (item.gsi1sk.as_deref().unwrap_or_default(), item.error.as_deref().unwrap_or_default());
+/// A suspension as JSON, and as text: `order/7 fulfilment/7, event 4 since 2026-11-28T10:10:00.000Z: code panics`.
+fn described(suspended: &SuspendedProcess) -> (Value, String) {
+    let (source, process, Suspension { seq_num, since, error, .. }) =
+        (suspended.source(), suspended.name(), &suspended.suspension);
+    let event = seq_num + 1;
     let json = json!({
-        "kind": "position", "aggregate": source.to_string(), "process": process, "event": event, "since": since, "error": reason,
+        "kind": "position", "aggregate": source.to_string(), "process": process, "event": event, "since": since, "error": error,
     });
-    (json, format!("{source} {process}, event {event} since {since}: {reason}"))
+    (json, format!("{source} {process}, event {event} since {since}: {error}"))
 }

@@ -7,7 +7,7 @@ use daybook_cli::operator::Exit;
 use daybook_event_store::{PositionMove, StoredPosition};
 use daybook_function_runtime::aws_config_at;
 use daybook_queue::{Queue, SqsClient, Waits};
-use daybook_table::{ChangedAggregates, keys};
+use daybook_table::{ChangedAggregates, PositionItem, keys};
 use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::row::text;
 use jiff::{SignedDuration, Timestamp};
@@ -23,12 +23,14 @@ async fn place(setup: &Setup, id: &str) {
 }
 
 async fn position(setup: &Setup, id: &str) -> StoredPosition {
-    setup.store.positions(&key(&format!("order/{id}")), "fulfilment").await.unwrap().remove(0)
+    setup.store.position(&key(&format!("order/{id}")), "fulfilment").await.unwrap()
 }
 
 async fn suspend(setup: &Setup, id: &str) -> String {
     let mut position = position(setup, id).await;
-    assert!(setup.store.move_position(&mut position, PositionMove::Suspend(0, "a bug")).await.unwrap());
+    assert!(
+        setup.store.move_position(&mut position, PositionMove::Suspend(PositionItem::ALL, 0, "a bug")).await.unwrap()
+    );
     let since = position.item.gsi1sk.unwrap();
     format!("order/{id} fulfilment, event 1 since {since}: a bug")
 }
@@ -58,8 +60,8 @@ async fn suspended_lists_those_that_are_selected() {
     assert_eq!(listed, [&first, "1 positions are suspended, 0 unreadable; there are more: raise --limit"]);
 
     // A process that is suspended alone has a name of its own, and is one of its type.
-    let mut alone = StoredPosition::none(&key("order/2"), "fulfilment#2");
-    assert!(setup.store.move_position(&mut alone, PositionMove::Suspend(4, "another bug")).await.unwrap());
+    let (mut both, alone) = (position(&setup, "2").await, PositionMove::Suspend("2", 4, "another bug"));
+    assert!(setup.store.move_position(&mut both, alone).await.unwrap());
     for (selected, lines) in [("order/2/fulfilment/2", 2), ("order/2/fulfilment", 3), ("order/2/fulfilment/3", 1)] {
         let exit = if lines == 1 { Exit::Clean } else { Exit::Findings };
         let listed = setup.daybook(&format!("process suspended {selected}")).await.expect(exit);
@@ -171,7 +173,7 @@ async fn resume_leaves_nothing_without_its_message() {
     assert_eq!(setup.daybook("process resume --yes").await.ended.unwrap_err().exit_code(), 3);
     for id in ["1", "2"] {
         let item = position(&setup, id).await.item;
-        assert_eq!((item.seq_num, item.error.as_deref()), (0, Some("a bug")));
+        assert_eq!((item.seq_num, &*item.suspended[PositionItem::ALL].error), (0, "a bug"));
     }
     setup.fail(json!({}));
     assert_eq!(queued(&setup), [""; 0]);
@@ -196,7 +198,7 @@ async fn position_is_suspended_again_if_its_message_was_too_early_and_cannot_be_
     setup.fail(json!({"sendMessage": [{"delayMs": 5_100}, {"http": 403, "code": "AccessDenied"}]}));
     assert_eq!(setup.daybook("process resume order/1 --yes").await.ended.unwrap_err().exit_code(), 3);
     let item = position(&setup, "1").await.item;
-    assert_eq!((item.seq_num, item.is_suspended(), item.error.as_deref()), (0, true, Some("a bug")));
+    assert_eq!((item.seq_num, &*item.suspended[PositionItem::ALL].error), (0, "a bug"));
     setup.daybook("process resume order/1 --yes").await.expect(Exit::Clean);
     assert!(!position(&setup, "1").await.item.is_suspended());
 }

@@ -42,7 +42,7 @@ impl Damaged {
 
     /// With an epoch in its messages that may differ from that of the stack, which is 1.
     async fn with_messages_of(epoch: u32) -> Self {
-        let mut setup = Setup::new().await;
+        let mut setup = Setup::with_processes().await;
         for (id, command, title) in [("1", "CreateTodo", "a"), ("1", "UpdateTodo", "b"), ("2", "CreateTodo", "c")] {
             decide(&setup, epoch, id, command, title).await;
         }

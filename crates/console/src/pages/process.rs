@@ -8,7 +8,7 @@ use axum::extract::State;
 use daybook_admin::{AdminCalls, FollowProgress, Outcome};
 use daybook_decider::{CommandRejection, Model, RecordedEvent, personal};
 use daybook_event_store::{EventStore, FoundPositions, Page as EventPage, StoreError, StoredDeadline, StoredPosition};
-use daybook_table::{AggregateKey, DeadlineState, keys};
+use daybook_table::{AggregateKey, DeadlineState, PositionItem, Suspension, keys};
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -157,14 +157,11 @@ impl<'a> Beside<'a> {
             beside.sent.extend(outcomes.into_iter().filter_map(sent).filter(|sent| sent.number >= first));
             beside.columns.push(Column { key, events });
         }
-        let is_shown = |source: &AggregateKey| beside.columns.iter().any(|column| column.key == *source);
         suspended.positions.retain(|position| {
-            let item = &position.item;
-            let is_of_this =
-                item.process_type() == key.aggregate_type && item.process_id().is_none_or(|id| id == key.id);
-            is_of_this && is_shown(&position.source)
+            let is_shown = beside.columns.iter().any(|column| column.key == position.source);
+            is_shown && beside.suspension(position).is_some()
         });
-        beside.suspended = FoundPositions { positions: suspended.positions, ..FoundPositions::default() };
+        beside.suspended = suspended;
         let events = beside.steps().map(|(at, event)| (event.event_id.to_string(), (at, event.seq_num)));
         beside.events = events.collect();
         let input = beside.steps().filter(|&(at, event)| beside.is_input(at, event));
@@ -178,6 +175,18 @@ impl<'a> Beside<'a> {
     fn steps(&self) -> impl Iterator<Item = (usize, &RecordedEvent)> {
         let columns = self.columns.iter().enumerate();
         columns.flat_map(|(at, column)| column.events.items.iter().map(move |event| (at, event)))
+    }
+
+    /// Why the process gets no more events of a position.
+    fn suspension<'b>(&self, position: &'b StoredPosition) -> Option<&'b Suspension> {
+        let is_of_type = position.item.process_type() == self.key().aggregate_type;
+        let mut suspended = position.item.all_suspended().filter(|(who, _)| is_of_type && self.is_this(who));
+        suspended.next().map(|(_, suspension)| suspension)
+    }
+
+    /// Whether this process is suspended with these: one by its id, or all.
+    fn is_this(&self, who: &str) -> bool {
+        who == PositionItem::ALL || who == self.key().id
     }
 
     fn key(&self) -> &AggregateKey {
@@ -230,13 +239,14 @@ impl<'a> Beside<'a> {
         let own = &self.columns[0].events.items;
         let id = event.event_id.to_string();
         let Some(outcome) = self.outcomes.get(&key) else {
-            let is_next =
-                |position: &&StoredPosition| position.source == *source && position.item.seq_num + 1 == event.seq_num;
+            let positions = self.suspended.positions.iter().filter(|position| position.source == *source);
+            let suspension = positions.filter_map(|position| self.suspension(position)).next();
             let is_handled = self.followed.get(source).is_some_and(|progress| progress.handled >= event.seq_num);
-            return match self.suspended.positions.iter().find(is_next) {
-                Some(_) => Some(html! { span.bad { "suspended" } }),
-                None if is_handled => None,
-                None => Some(html! { span.warn { "not input yet" } }),
+            return match suspension {
+                Some(suspension) if suspension.seq_num + 1 == event.seq_num => Some(html! { span.bad { "suspended" } }),
+                Some(suspension) if suspension.seq_num < event.seq_num => Some(html! { span.warn { "not input yet" } }),
+                _ if is_handled => None,
+                _ => Some(html! { span.warn { "not input yet" } }),
             };
         };
         if own.iter().any(|own| own.meta.causation_id.as_ref() == Some(&id)) {
@@ -329,7 +339,7 @@ impl<'a> Beside<'a> {
                     }
                 } }))
             }
-            @if !self.suspended.positions.is_empty() { h2 { "Suspended input" } (stream::listed(&self.suspended, self.now)) }
+            @if !self.suspended.positions.is_empty() { h2 { "Suspended input" } (stream::listed(&self.suspended, |who| self.is_this(who), self.now)) }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use daybook_event_store::FoundPositions;
 use daybook_function_runtime::with_causes;
+use daybook_table::Suspension;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
@@ -204,27 +205,29 @@ async fn suspended_positions(console: &Console) -> Markup {
             h2 { "Processes" }
             @match &console.store.suspended_positions(LISTED).await {
                 Err(error) => p.notice.warn { "The suspended ones cannot be read: " (with_causes(error)) },
-                Ok(found) => (listed(found, console.store.now())),
+                Ok(found) => (listed(found, |_| true, console.store.now())),
             }
         }
     }
 }
 
-pub(super) fn listed(found: &FoundPositions, now: Timestamp) -> Markup {
+pub(super) fn listed(found: &FoundPositions, is_listed: impl Fn(&str) -> bool, now: Timestamp) -> Markup {
     let unreadable = found.unreadable.len();
     html! {
         @if found.positions.is_empty() {
             p.empty { "None is suspended." }
         } @else {
             (table(&["Events of", "Process", "Suspended"], &html! { @for position in &found.positions {
-                @let (item, event) = (&position.item, position.item.seq_num + 1);
-                tr data-row {
-                    td { a href={ (paths::aggregate(&position.source)) "/events/" (event) } { (position.source) " " (event) } }
-                    td { (item.name()) }
-                    td {
-                        span.bad { "suspended" }
-                        @if let Some(since) = item.gsi1sk.as_deref().and_then(|at| at.parse().ok()) { " " (time::relative(since, now)) }
-                        @if let Some(error) = &item.error { br; span.hint { (error) } }
+                @for (who, Suspension { seq_num, since, error, .. }) in position.item.all_suspended().filter(|(who, _)| is_listed(who)) {
+                    @let event = seq_num + 1;
+                    tr data-row {
+                        td { a href={ (paths::aggregate(&position.source)) "/events/" (event) } { (position.source) " " (event) } }
+                        td { (position.item.name_of(who)) }
+                        td {
+                            span.bad { "suspended" }
+                            @if let Ok(since) = since.parse() { " " (time::relative(since, now)) }
+                            br; span.hint { (error) }
+                        }
                     }
                 }
             } }))

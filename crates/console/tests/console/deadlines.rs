@@ -2,7 +2,7 @@
 
 use daybook_decider::{Caller, DecisionInput};
 use daybook_event_store::{DeadlineMark, PositionMove};
-use daybook_table::AggregateKey;
+use daybook_table::{AggregateKey, PositionItem};
 use daybook_test_support::clock::next_input;
 use daybook_test_support::commands::execute;
 use daybook_test_support::subject::Subject;
@@ -85,9 +85,13 @@ async fn stream_lists_the_suspended_positions_of_processes() {
     assert!(page.contains("None is suspended."), "{page}");
     let store = bench.table.direct_store();
     for id in 1..=21 {
-        let mut position =
-            store.positions(&AggregateKey::new("order", id.to_string()), "fulfilment").await.unwrap().remove(0);
-        assert!(store.move_position(&mut position, PositionMove::Suspend(3, "<b>a bug</b>")).await.unwrap());
+        let mut position = store.position(&AggregateKey::new("order", id.to_string()), "fulfilment").await.unwrap();
+        assert!(
+            store
+                .move_position(&mut position, PositionMove::Suspend(PositionItem::ALL, 3, "<b>a bug</b>"))
+                .await
+                .unwrap()
+        );
     }
     let page = bench.get("/_console/stream").await.body;
     let row = "<td><a href=\"/_console/aggregates/order/1/events/4\">order/1 4</a></td><td>fulfilment</td>";

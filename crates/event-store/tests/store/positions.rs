@@ -1,7 +1,7 @@
 //! The rows of positions: read and moved on condition of the row that was read, and found while they are suspended.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use daybook_event_store::{EventStore, PositionMove, StoreError, StoredPosition};
+use daybook_event_store::{EventStore, PositionMove, StoreError};
 use daybook_table::{AggregateKey, DeadlineItem, PositionItem, keys};
 use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::row::sealed;
@@ -24,7 +24,7 @@ async fn suspended(store: &EventStore, limit: usize) -> (Vec<String>, bool) {
 async fn position_moves_only_from_where_it_was_read() {
     let table = TestTable::new().await;
     let (store, key) = (table.store(), source("1"));
-    let read = async || store.positions(&key, PROCESS).await.unwrap().remove(0);
+    let read = async || store.position(&key, PROCESS).await.unwrap();
     let (mut first, mut second) = (read().await, read().await);
     assert_eq!(first.item, PositionItem::new(&key, PROCESS, 0));
     assert_eq!(table.rows(&key, keys::POSITION_PREFIX).await, []);
@@ -32,22 +32,13 @@ async fn position_moves_only_from_where_it_was_read() {
     assert!(!store.move_position(&mut second, PositionMove::To(2)).await.unwrap());
     assert_eq!((second.item.seq_num, read().await), (0, first.clone()));
     assert!(store.move_position(&mut first, PositionMove::To(4)).await.unwrap());
-    assert!(!store.move_position(&mut second, PositionMove::Suspend(0, "late")).await.unwrap());
+    assert!(!store.move_position(&mut second, PositionMove::Suspend(PositionItem::ALL, 0, "late")).await.unwrap());
     assert_eq!(read().await.item, PositionItem::new(&key, PROCESS, 4));
 
     // Those of another type of processes, and of another source, are others.
-    assert_eq!(store.positions(&key, "billing").await.unwrap().remove(0).item.seq_num, 0);
+    assert_eq!(store.position(&key, "billing").await.unwrap().item.seq_num, 0);
     let [row] = &table.rows(&key, keys::POSITION_PREFIX).await[..] else { panic!("not one row") };
     assert_eq!(*row, sealed(row.clone()));
-
-    // A process with a position of its own, and a type whose name begins the same.
-    for processes in [format!("{PROCESS}#7"), format!("{PROCESS}-late")] {
-        let mut position = StoredPosition::none(&key, &processes);
-        assert!(store.move_position(&mut position, PositionMove::To(2)).await.unwrap());
-    }
-    let positions = store.positions(&key, PROCESS).await.unwrap();
-    let named: Vec<_> = positions.iter().map(|position| (position.item.name(), position.item.seq_num)).collect();
-    assert_eq!(named, [(PROCESS.to_owned(), 4), (format!("{PROCESS}/7"), 2)]);
     assert_eq!(first.item.process_type(), PROCESS);
 }
 
@@ -56,17 +47,22 @@ async fn suspended_positions_are_found_until_they_go_on() {
     let table = TestTable::new().await;
     let store = table.store();
     for id in ["1", "2", "3"] {
-        let mut position = store.positions(&source(id), PROCESS).await.unwrap().remove(0);
-        assert!(store.move_position(&mut position, PositionMove::Suspend(1, &"é".repeat(1_000))).await.unwrap());
-        assert!(position.item.is_suspended() && position.item.error.unwrap().len() <= DeadlineItem::MAX_ERROR);
+        let mut position = store.position(&source(id), PROCESS).await.unwrap();
+        assert!(
+            store
+                .move_position(&mut position, PositionMove::Suspend(PositionItem::ALL, 1, &"é".repeat(1_000)))
+                .await
+                .unwrap()
+        );
+        assert!(position.item.suspended[PositionItem::ALL].error.len() <= DeadlineItem::MAX_ERROR);
     }
     assert_eq!(suspended(&store, 3).await, (vec!["1".to_owned(), "2".to_owned(), "3".to_owned()], false));
     assert_eq!(suspended(&store, 2).await, (vec!["1".to_owned(), "2".to_owned()], true));
     let key = source("1");
     let sk = keys::position_sk(PROCESS);
     table.tamper(&key, &sk, [("later", AttributeValue::N("1".to_owned()))]).await;
-    let mut position = store.positions(&key, PROCESS).await.unwrap().remove(0);
-    assert!(store.move_position(&mut position, PositionMove::To(1)).await.unwrap());
+    let mut position = store.position(&key, PROCESS).await.unwrap();
+    assert!(store.move_position(&mut position, PositionMove::Resume(PositionItem::ALL, 1)).await.unwrap());
     assert_eq!(suspended(&store, 9).await.0, ["2", "3"]);
     let row = table.row(&key, &sk).await.unwrap();
     // An attribute of another release is still there.
@@ -77,14 +73,14 @@ async fn suspended_positions_are_found_until_they_go_on() {
 async fn position_that_cannot_be_read_is_corrupt_and_an_outage_is_not() {
     let table = TestTable::new().await;
     let (store, key) = (table.store(), source("1"));
-    let mut position = store.positions(&key, PROCESS).await.unwrap().remove(0);
-    store.move_position(&mut position, PositionMove::Suspend(1, "it is")).await.unwrap();
+    let mut position = store.position(&key, PROCESS).await.unwrap();
+    store.move_position(&mut position, PositionMove::Suspend(PositionItem::ALL, 1, "it is")).await.unwrap();
     let throttled = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
-    (0..10).for_each(|_| table.proxy.fail_next("Query", throttled.clone()));
-    assert!(matches!(store.positions(&key, PROCESS).await, Err(StoreError::Unavailable { .. })));
+    (0..10).for_each(|_| table.proxy.fail_next("GetItem", throttled.clone()));
+    assert!(matches!(store.position(&key, PROCESS).await, Err(StoreError::Unavailable { .. })));
     table.proxy.take_faults();
     table.tamper(&key, &keys::position_sk(PROCESS), [("seqNum", AttributeValue::S("x".to_owned()))]).await;
-    assert!(matches!(store.positions(&key, PROCESS).await, Err(StoreError::Corrupt { .. })));
+    assert!(matches!(store.position(&key, PROCESS).await, Err(StoreError::Corrupt { .. })));
     let found = store.suspended_positions(9).await.unwrap();
     assert_eq!((found.positions.len(), found.unreadable.len()), (0, 1));
 }

@@ -2,7 +2,7 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_event_store::PositionMove;
-use daybook_table::{ChangedAggregates, keys};
+use daybook_table::{ChangedAggregates, PositionItem, keys};
 use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::log;
 
@@ -29,7 +29,7 @@ async fn events_are_input_once_and_in_their_order() {
     // Repeated messages read the position and the events after it.
     setup.table.operations();
     assert!(!setup.changed(&reactor, "box").await);
-    assert_eq!(setup.table.operations(), ["Query", "Query"]);
+    assert_eq!(setup.table.operations(), ["GetItem", "Query"]);
     setup.notes("box", &["1/c"]).await;
     assert!(!setup.changed(&setup.processes(), "box").await);
     assert_eq!(setup.texts(&errand("1")).await, ["a", "b", "c"]);
@@ -100,17 +100,17 @@ async fn event_of_no_known_process_suspends_all_of_its_type_after_twelve_minutes
     let errors = log::take("daybook_reactor").into_iter().filter(|line| line["level"] == "ERROR").count();
     let mut position = setup.position("box").await;
     assert_eq!((position.item.seq_num, position.item.is_suspended(), errors), (3, true, 1));
-    assert!(position.item.error.as_deref().unwrap().contains("cannot be"), "{position:?}");
+    assert!(position.item.suspended[PositionItem::ALL].error.contains("cannot be"), "{position:?}");
     assert!(!setup.changed(&reactor, "other").await);
     assert_eq!(setup.texts(&errand("1")).await, ["a", "c"]);
     // Messages about it do nothing.
     setup.table.operations();
     assert!(!setup.changed(&reactor, "box").await);
-    assert_eq!(setup.table.operations(), ["Query"]);
+    assert_eq!(setup.table.operations(), ["GetItem"]);
 
     // An operator skips the event.
     let store = setup.table.direct_store();
-    assert!(store.move_position(&mut position, PositionMove::To(4)).await.unwrap());
+    assert!(store.move_position(&mut position, PositionMove::Resume(PositionItem::ALL, 4)).await.unwrap());
     assert!(!setup.changed(&reactor, "box").await);
     assert_eq!(setup.texts(&errand("1")).await, ["a", "c", "b"]);
 }
@@ -135,27 +135,34 @@ async fn event_that_a_process_cannot_handle_suspends_this_process_alone_after_tw
     let all = setup.position("box").await.item;
     assert_eq!((all.seq_num, all.is_suspended()), (9, false));
     let store = setup.table.direct_store();
-    let mut found = store.suspended_positions(9).await.unwrap().positions;
-    assert_eq!((found.len(), &*found[0].item.name(), found[0].item.seq_num), (1, "errand/1", 4));
+    let mut found = store.suspended_positions(9).await.unwrap().positions.remove(0);
+    assert_eq!((found.item.suspended["1"].seq_num, found.item.suspended.len()), (4, 1));
 
-    // An operator skips the event: the process gets those after it, and from then on follows by itself.
-    assert!(store.move_position(&mut found[0], PositionMove::To(5)).await.unwrap());
+    // An operator skips the event: the process gets those after it, also if that takes a second attempt.
+    assert!(store.move_position(&mut found, PositionMove::Resume("1", 5)).await.unwrap());
     setup.notes("box", &["2/f", "1/g"]).await;
+    setup.table.proxy.fail_next("TransactWriteItems", InjectedFault::BreakBefore);
+    tokio::join!(setup.changed(&one, "box"), setup.changed(&other, "box"));
     assert!(!setup.changed(&one, "box").await);
-    assert_eq!(
-        (texts("1").await, texts("2").await),
-        (["a", "c", "d", "g"].map(String::from).to_vec(), ["b", "e", "f"].map(String::from).to_vec())
-    );
-    setup.notes("box", &["1/panic", "1/h"]).await;
+    let texts = async |id| setup.texts(&errand(id)).await.join(" ");
+    assert_eq!((texts("1").await, texts("2").await), ("a c d g".to_owned(), "b e f".to_owned()));
+    assert_eq!(setup.position("box").await.item, PositionItem::new(&postbox("box"), "errand", 11));
+
+    // An event that still cannot be handled suspends the process at once.
+    setup.notes("box", &["1/panic", "2/g", "1/h"]).await;
     assert!(setup.changed(&one, "box").await);
     setup.advance(720);
     assert!(!setup.changed(&one, "box").await);
-    let found = store.suspended_positions(9).await.unwrap().positions;
-    assert_eq!((found.len(), &*found[0].item.name(), found[0].item.seq_num), (1, "errand/1", 11));
+    let mut position = setup.position("box").await;
+    assert!(store.move_position(&mut position, PositionMove::Resume("1", 11)).await.unwrap());
+    assert!(!setup.changed(&one, "box").await);
+    let item = setup.position("box").await.item;
+    assert_eq!((item.seq_num, item.suspended["1"].seq_num, item.suspended["1"].is_resumed), (14, 11, false));
+    assert_eq!((texts("1").await, texts("2").await), ("a c d g".to_owned(), "b e f g".to_owned()));
 }
 
 #[tokio::test]
-async fn process_beyond_those_with_positions_of_their_own_suspends_all() {
+async fn process_beyond_the_maximum_of_suspended_ones_suspends_all() {
     let setup = Setup::new().await;
     let notes: Vec<_> = (1..=21).flat_map(|id| [format!("{id}/begin"), format!("{id}/panic")]).collect();
     setup.notes("box", &notes.iter().map(String::as_str).collect::<Vec<_>>()).await;
@@ -167,14 +174,14 @@ async fn process_beyond_those_with_positions_of_their_own_suspends_all() {
     assert!(!setup.changed(&reactor, "box").await);
     let all = setup.position("box").await.item;
     assert_eq!((all.seq_num, all.is_suspended()), (42, true));
-    assert_eq!(setup.table.direct_store().suspended_positions(30).await.unwrap().positions.len(), 21);
+    assert_eq!(all.suspended.len(), 21);
 }
 
 #[tokio::test]
 async fn damaged_row_of_an_event_suspends_and_an_outage_does_not() {
     let setup = Setup::new().await;
     setup.notes("box", &["1/begin", "1/a", "1/b", "1/c"]).await;
-    for operation in ["Query", "TransactWriteItems"] {
+    for operation in ["GetItem", "Query", "TransactWriteItems"] {
         setup.throttle(operation);
         let soon = tokio::time::Instant::now() + std::time::Duration::from_secs(2);
         let body = ChangedAggregates::one(postbox("box"), 4).to_body();

@@ -84,7 +84,7 @@ impl Setup {
     }
 
     pub(crate) async fn position(&self, id: &str) -> StoredPosition {
-        self.table.direct_store().positions(&postbox(id), Errand::TYPE).await.unwrap().remove(0)
+        self.table.direct_store().position(&postbox(id), Errand::TYPE).await.unwrap()
     }
 }
 
