@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use daybook_event_store::StoreError;
 use daybook_event_store::internal::{number, text};
-use daybook_table::{AggregateKey, PositionItem, Suspension, attributes, keys};
+use daybook_table::{AggregateKey, PositionItem, attributes, keys};
 use jiff::Timestamp;
-use serde_dynamo::from_attribute_value;
+use serde_dynamo::from_item;
 
 use crate::handle::Admin;
 
@@ -25,15 +25,20 @@ pub struct SnapshotProgress {
 }
 
 /// How far the processes of a type have handled the events of an aggregate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FollowProgress {
     pub version: u64,
     /// The time of its last event, if it can be read.
     pub changed_at: Option<Timestamp>,
-    /// The number of the last event that was handled, by all but those that are suspended; 0 without a position.
-    pub handled: u64,
-    /// Whether all processes are suspended.
-    pub is_suspended: bool,
+    /// Of event 0 without a row, or if that cannot be read.
+    pub position: PositionItem,
+}
+
+impl FollowProgress {
+    /// The number of the last event that was handled, by all but those that are suspended. `None` if all are.
+    pub fn handled(&self) -> Option<u64> {
+        self.position.next().map(|(_, handled)| handled)
+    }
 }
 
 impl Admin<'_> {
@@ -69,16 +74,11 @@ impl Admin<'_> {
         let progress = |key: &AggregateKey| {
             let [metadata, position] = of(key).map(|row| found.get(&row));
             let metadata = metadata?;
-            let suspended: BTreeMap<String, Suspension> = position
-                .and_then(|row| from_attribute_value(row.get(attributes::SUSPENDED)?.clone()).ok())
-                .unwrap_or_default();
-            let resumed = suspended.values().filter(|one| one.is_resumed).map(|one| one.seq_num);
-            let handled = position.and_then(|row| number(row, attributes::SEQ_NUM)).unwrap_or_default();
+            let position = position.and_then(|row| from_item(row.clone()).ok());
             let progress = FollowProgress {
                 version: number(metadata, attributes::CURRENT_SEQ_NUM)?,
                 changed_at: text(metadata, attributes::UPDATED_AT).parse().ok(),
-                handled: resumed.chain([handled]).min().unwrap_or_default(),
-                is_suspended: suspended.contains_key(PositionItem::ALL),
+                position: position.unwrap_or_else(|| PositionItem::new(key, process_type, 0)),
             };
             Some((key.clone(), progress))
         };

@@ -279,9 +279,9 @@ pub async fn catch_up(
         }
         let followed = store.admin().followed(&options.process_type, &keys).await.map_err(&stopped_early)?;
         let mut behind = BTreeMap::new();
-        for (key, of) in followed.iter().filter(|(_, of)| of.handled < of.version) {
+        for (key, of) in followed.iter().filter(|(_, of)| of.handled().is_none_or(|handled| handled < of.version)) {
             match of.changed_at {
-                _ if of.is_suspended => counts.suspended += 1,
+                _ if of.position.is_suspended() => counts.suspended += 1,
                 Some(at) if at < since => counts.older += 1,
                 _ => drop(behind.insert(key.clone(), of.version)),
             }
@@ -294,7 +294,7 @@ pub async fn catch_up(
         }
         (counts.compared, counts.behind) = (counts.compared + keys.len(), counts.behind + behind.len());
         for (key, last) in &behind {
-            report(&key.to_string(), Ok(followed[key].handled + 1..=*last))?;
+            report(&key.to_string(), Ok(followed[key].handled().unwrap_or_default() + 1..=*last))?;
         }
         for listed in page.iter().filter(|listed| !listed.key.as_ref().is_some_and(|key| followed.contains_key(key))) {
             counts.unreadable += 1;

@@ -69,27 +69,7 @@ impl Reactor {
             let page = self.store.published_or_not(source, before, MAX_EVENTS).await?;
             let at = (&position.item, alone.as_deref(), before);
             let (handled, result) = self.handle_page(following, at, &page, cutoff).await;
-            let to = match (&result, alone.as_deref()) {
-                (Err(NotHandled { failure: Failure::Permanent(error), process }), _) => {
-                    // After progress, it is another event that fails.
-                    let since = position.item.failing_since.as_deref().filter(|_| handled == before);
-                    // One that was resumed has had its time.
-                    match if alone.is_some() { Some(true) } else { self.gives_up(since) } {
-                        Some(false) => None,
-                        Some(true) => {
-                            let has_place = position.item.suspended.len() < MAX_SUSPENDED;
-                            let process = process.as_deref().filter(|_| has_place);
-                            let who = alone.as_deref().or(process).unwrap_or(PositionItem::ALL);
-                            Some(PositionMove::Suspend(who, handled, error))
-                        }
-                        None => Some(PositionMove::Fail(handled)),
-                    }
-                }
-                (_, Some(alone)) => (handled > before).then_some(PositionMove::Resume(alone, handled)),
-                // The time in which the event cannot be handled begins anew with the next failure.
-                (Err(_), _) if position.item.failing_since.is_some() => Some(PositionMove::To(handled)),
-                _ => (handled > before).then_some(PositionMove::To(handled)),
-            };
+            let to = self.move_after(&position.item, (alone.as_deref(), before, handled), &result);
             if let Some(to) = to {
                 if !self.store.move_position(&mut position, to).await? {
                     // Another invocation was faster.
@@ -118,6 +98,37 @@ impl Reactor {
             }
         }
         Ok(true)
+    }
+
+    /// How the position moves after the events up to `handled` were handled, and the result of the next one.
+    fn move_after<'a>(
+        &self,
+        position: &PositionItem,
+        (alone, before, handled): (Option<&'a str>, u64, u64),
+        result: &'a Result<(), NotHandled>,
+    ) -> Option<PositionMove<'a>> {
+        let moved = handled > before;
+        let Err(NotHandled { failure: Failure::Permanent(error), process }) = result else {
+            // The time in which an event cannot be handled begins anew with the next failure.
+            let ends_failing = result.is_err() && position.failing_since.is_some();
+            return match alone {
+                Some(alone) => moved.then_some(PositionMove::Resume(alone, handled)),
+                None => (moved || ends_failing).then_some(PositionMove::To(handled)),
+            };
+        };
+        if alone.is_none() {
+            // After progress, it is another event that fails.
+            let since = position.failing_since.as_deref().filter(|_| !moved);
+            match self.gives_up(since) {
+                Some(true) => {}
+                Some(false) => return None,
+                None => return Some(PositionMove::Fail(handled)),
+            }
+        }
+        // One that was resumed has had its time.
+        let has_place = position.suspended.len() < MAX_SUSPENDED;
+        let who = alone.or(process.as_deref().filter(|_| has_place)).unwrap_or(PositionItem::ALL);
+        Some(PositionMove::Suspend(who, handled, error))
     }
 
     /// Hands the events of a page after a number to the processes that have this position, or to one alone, up to those that the others

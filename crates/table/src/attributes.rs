@@ -17,6 +17,7 @@ pub const AGGREGATE_TYPE: &str = "aggregateType";
 pub const AGGREGATE_ID: &str = "aggregateId";
 /// Event: its number. Position: that of the last event that was handled.
 pub const SEQ_NUM: &str = "seqNum";
+/// Position: who gets no more events.
 pub const SUSPENDED: &str = "suspended";
 /// Metadata: the number of the last event.
 pub const CURRENT_SEQ_NUM: &str = "currentSeqNum";

@@ -473,11 +473,17 @@ impl PositionItem {
     /// After which event it goes on: first with those of a process that was resumed, then with those of all others. `None` if all are
     /// suspended.
     pub fn next(&self) -> Option<(Option<&str>, u64)> {
-        match self.suspended.iter().find(|(_, one)| one.is_resumed) {
+        match self.suspended.iter().filter(|(_, one)| one.is_resumed).min_by_key(|(_, one)| one.seq_num) {
             Some((process, one)) => Some((Some(process), one.seq_num)),
             None if self.is_suspended() => None,
             None => Some((None, self.seq_num)),
         }
+    }
+
+    /// Why a process has handled fewer events than the others, or why all have stopped, with the one that this concerns.
+    pub fn suspension(&self, process: &str) -> Option<(&str, &Suspension)> {
+        let found = self.suspended.get_key_value(process).or_else(|| self.suspended.get_key_value(Self::ALL));
+        found.map(|(who, one)| (&**who, one))
     }
 
     /// Whether all processes of the type are suspended.

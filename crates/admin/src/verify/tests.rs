@@ -11,6 +11,7 @@ use daybook_event_store::{
     CommandResponse, Decide, EventStore, IdempotencyKey, LoadPolicy, PositionMove, ResponseDetail, StoreSettings,
     TransactOptions, Undecided,
 };
+use daybook_table::PositionItem;
 use daybook_test_support::clock::{next_input, now};
 use daybook_test_support::commands::deadline;
 use daybook_test_support::notebook::Notebook;
@@ -171,12 +172,7 @@ async fn deleted(table: &TestTable) -> Written {
     todo.command(&store, "CreateTodo", json!({"title": "A", "message": ""})).await;
     todo.command(&store, "DeleteTodo", json!({})).await;
     let mut position = store.position(&todo.key, "reminder").await.unwrap();
-    assert!(
-        store
-            .move_position(&mut position, PositionMove::Suspend(daybook_table::PositionItem::ALL, 1, "a bug"))
-            .await
-            .unwrap()
-    );
+    assert!(store.move_position(&mut position, PositionMove::Suspend(PositionItem::ALL, 1, "a bug")).await.unwrap());
     Written::of(table, todo, &settings()).await
 }
 

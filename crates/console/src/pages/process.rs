@@ -7,8 +7,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use daybook_admin::{AdminCalls, FollowProgress, Outcome};
 use daybook_decider::{CommandRejection, Model, RecordedEvent, personal};
-use daybook_event_store::{EventStore, FoundPositions, Page as EventPage, StoreError, StoredDeadline, StoredPosition};
-use daybook_table::{AggregateKey, DeadlineState, PositionItem, Suspension, keys};
+use daybook_event_store::{EventStore, Page as EventPage, StoreError, StoredDeadline};
+use daybook_table::{AggregateKey, DeadlineState, keys};
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -26,9 +26,6 @@ const OTHERS: usize = 6;
 
 /// Maximum dispatches to each of them, and maximum deadlines that have fired.
 const OUTCOMES: i32 = 100;
-
-/// Maximum suspended positions, of all processes.
-const POSITIONS: usize = 100;
 
 /// Maximum bytes of an event's data.
 const MAX_LINE: usize = 120;
@@ -63,7 +60,6 @@ struct Beside<'a> {
     outcomes: BTreeMap<String, Outcome>,
     fired: Vec<Outcome>,
     followed: BTreeMap<AggregateKey, FollowProgress>,
-    suspended: FoundPositions,
     now: Timestamp,
     /// The column and the number of each event, by its id.
     events: BTreeMap<String, (usize, u64)>,
@@ -112,12 +108,11 @@ async fn latest(
 impl<'a> Beside<'a> {
     async fn read(store: &EventStore, model: &'a dyn Model, key: &AggregateKey) -> Result<Self, StoreError> {
         let admin = store.admin();
-        let (progress, declared, (sources, more), fired, mut suspended) = tokio::try_join!(
+        let (progress, declared, (sources, more), fired) = tokio::try_join!(
             admin.progress(key),
             store.deadlines_of(key),
             admin.sources_of(key, OTHERS),
             admin.outcomes_with(key, keys::DEADLINE_KEYS, OUTCOMES),
-            store.suspended_positions(POSITIONS),
         )?;
         let declared = declared.deadlines;
         let own = latest(store, key, progress.version).await?;
@@ -144,7 +139,6 @@ impl<'a> Beside<'a> {
             outcomes: BTreeMap::new(),
             fired,
             followed,
-            suspended: FoundPositions::default(),
             now: store.now(),
             events: BTreeMap::new(),
         };
@@ -157,11 +151,6 @@ impl<'a> Beside<'a> {
             beside.sent.extend(outcomes.into_iter().filter_map(sent).filter(|sent| sent.number >= first));
             beside.columns.push(Column { key, events });
         }
-        suspended.positions.retain(|position| {
-            let is_shown = beside.columns.iter().any(|column| column.key == position.source);
-            is_shown && beside.suspension(position).is_some()
-        });
-        beside.suspended = suspended;
         let events = beside.steps().map(|(at, event)| (event.event_id.to_string(), (at, event.seq_num)));
         beside.events = events.collect();
         let input = beside.steps().filter(|&(at, event)| beside.is_input(at, event));
@@ -175,18 +164,6 @@ impl<'a> Beside<'a> {
     fn steps(&self) -> impl Iterator<Item = (usize, &RecordedEvent)> {
         let columns = self.columns.iter().enumerate();
         columns.flat_map(|(at, column)| column.events.items.iter().map(move |event| (at, event)))
-    }
-
-    /// Why the process gets no more events of a position.
-    fn suspension<'b>(&self, position: &'b StoredPosition) -> Option<&'b Suspension> {
-        let is_of_type = position.item.process_type() == self.key().aggregate_type;
-        let mut suspended = position.item.all_suspended().filter(|(who, _)| is_of_type && self.is_this(who));
-        suspended.next().map(|(_, suspension)| suspension)
-    }
-
-    /// Whether this process is suspended with these: one by its id, or all.
-    fn is_this(&self, who: &str) -> bool {
-        who == PositionItem::ALL || who == self.key().id
     }
 
     fn key(&self) -> &AggregateKey {
@@ -219,7 +196,9 @@ impl<'a> Beside<'a> {
                 let to_this = sent.filter(|sent| sent.to == at);
                 causes.extend(to_this.map(|sent| (sent.outcome.version, 0, format!("by dispatch {}", sent.name))));
             }
-            (_, 0) => return Some((from, format!("input {} {number}", self.columns[from].key))),
+            (_, 0) if self.outcomes.contains_key(&keys::input_key(&self.columns[from].key, number)) => {
+                return Some((from, format!("input {} {number}", self.columns[from].key)));
+            }
             _ => {}
         }
         // The outcome that has this event has the next version. Only the outcome of a deadline always has events.
@@ -239,15 +218,14 @@ impl<'a> Beside<'a> {
         let own = &self.columns[0].events.items;
         let id = event.event_id.to_string();
         let Some(outcome) = self.outcomes.get(&key) else {
-            let positions = self.suspended.positions.iter().filter(|position| position.source == *source);
-            let suspension = positions.filter_map(|position| self.suspension(position)).next();
-            let is_handled = self.followed.get(source).is_some_and(|progress| progress.handled >= event.seq_num);
-            return match suspension {
-                Some(suspension) if suspension.seq_num + 1 == event.seq_num => Some(html! { span.bad { "suspended" } }),
-                Some(suspension) if suspension.seq_num < event.seq_num => Some(html! { span.warn { "not input yet" } }),
-                _ if is_handled => None,
-                _ => Some(html! { span.warn { "not input yet" } }),
-            };
+            let position = &self.followed.get(source)?.position;
+            let suspension = position.suspension(&self.key().id);
+            let handled = suspension.map_or(position.seq_num, |(_, suspension)| suspension.seq_num);
+            let is_suspended = suspension.is_some_and(|(_, suspension)| !suspension.is_resumed);
+            return (event.seq_num > handled).then(|| match event.seq_num == handled + 1 && is_suspended {
+                true => html! { span.bad { "suspended" } },
+                false => html! { span.warn { "not input yet" } },
+            });
         };
         if own.iter().any(|own| own.meta.causation_id.as_ref() == Some(&id)) {
             return None;
@@ -327,6 +305,11 @@ impl<'a> Beside<'a> {
 
     /// What is pending, has failed or is suspended.
     fn open(&self) -> Markup {
+        let suspended = self.followed.iter().filter_map(|(source, FollowProgress { position, .. })| {
+            let (who, suspension) = position.suspension(&self.key().id).filter(|(_, one)| !one.is_resumed)?;
+            Some((source, position.name_of(who), suspension))
+        });
+        let suspended: Vec<_> = suspended.collect();
         let open: Vec<_> = self.declared.iter().filter(|row| row.item.state() != DeadlineState::Fired).collect();
         html! {
             h2 { "Pending and failed" }
@@ -339,7 +322,7 @@ impl<'a> Beside<'a> {
                     }
                 } }))
             }
-            @if !self.suspended.positions.is_empty() { h2 { "Suspended input" } (stream::listed(&self.suspended, |who| self.is_this(who), self.now)) }
+            @if !suspended.is_empty() { h2 { "Suspended input" } (stream::suspensions(suspended.into_iter(), self.now)) }
         }
     }
 }

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use daybook_event_store::FoundPositions;
+use daybook_event_store::{FoundPositions, StoredPosition};
 use daybook_function_runtime::with_causes;
-use daybook_table::Suspension;
+use daybook_table::{AggregateKey, Suspension};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
@@ -205,34 +205,42 @@ async fn suspended_positions(console: &Console) -> Markup {
             h2 { "Processes" }
             @match &console.store.suspended_positions(LISTED).await {
                 Err(error) => p.notice.warn { "The suspended ones cannot be read: " (with_causes(error)) },
-                Ok(found) => (listed(found, |_| true, console.store.now())),
+                Ok(found) => (listed(found, console.store.now())),
             }
         }
     }
 }
 
-pub(super) fn listed(found: &FoundPositions, is_listed: impl Fn(&str) -> bool, now: Timestamp) -> Markup {
+fn listed(found: &FoundPositions, now: Timestamp) -> Markup {
     let unreadable = found.unreadable.len();
+    let all = found.positions.iter().flat_map(|StoredPosition { source, item, .. }| {
+        item.all_suspended().map(move |(who, suspension)| (source, item.name_of(who), suspension))
+    });
     html! {
-        @if found.positions.is_empty() {
-            p.empty { "None is suspended." }
-        } @else {
-            (table(&["Events of", "Process", "Suspended"], &html! { @for position in &found.positions {
-                @for (who, Suspension { seq_num, since, error, .. }) in position.item.all_suspended().filter(|(who, _)| is_listed(who)) {
-                    @let event = seq_num + 1;
-                    tr data-row {
-                        td { a href={ (paths::aggregate(&position.source)) "/events/" (event) } { (position.source) " " (event) } }
-                        td { (position.item.name_of(who)) }
-                        td {
-                            span.bad { "suspended" }
-                            @if let Ok(since) = since.parse() { " " (time::relative(since, now)) }
-                            br; span.hint { (error) }
-                        }
-                    }
-                }
-            } }))
-        }
+        @if found.positions.is_empty() { p.empty { "None is suspended." } } @else { (suspensions(all, now)) }
         @if found.more { p.hint { "The first " (LISTED) ". " code { "daybook process suspended" } " lists all." } }
         @if unreadable > 0 { p.notice.bad role="alert" { (unreadable) " rows cannot be read. " code { "daybook process suspended" } " lists them." } }
     }
+}
+
+/// A table of who is suspended, each with the aggregate in whose events.
+pub(super) fn suspensions<'a>(
+    all: impl Iterator<Item = (&'a AggregateKey, String, &'a Suspension)>,
+    now: Timestamp,
+) -> Markup {
+    table(
+        &["Events of", "Process", "Suspended"],
+        &html! { @for (source, name, Suspension { seq_num, since, error, .. }) in all {
+            @let event = seq_num + 1;
+            tr data-row {
+                td { a href={ (paths::aggregate(source)) "/events/" (event) } { (source) " " (event) } }
+                td { (name) }
+                td {
+                    span.bad { "suspended" }
+                    @if let Ok(since) = since.parse() { " " (time::relative(since, now)) }
+                    br; span.hint { (error) }
+                }
+            }
+        } },
+    )
 }
