@@ -1,5 +1,6 @@
 //! `daybook claims rebuild`, and claims in `daybook verify` and `daybook import`.
 
+use aggregates::Customer;
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_cli::operator::Exit;
 use daybook_decider::Claim;
@@ -39,7 +40,7 @@ async fn holder(setup: &Setup, email: &str) -> Option<String> {
 
 #[tokio::test]
 async fn rebuild_takes_missing_claims_releases_stale_ones_and_reports_collisions() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Customer>().await;
     register(&setup, "1", "a@example.com").await;
     forget(&setup, "a@example.com").await;
     register(&setup, "2", "A@example.com").await;
@@ -94,7 +95,7 @@ async fn rebuild_takes_missing_claims_releases_stale_ones_and_reports_collisions
 
 #[tokio::test]
 async fn import_takes_the_claims_of_the_last_state_alone() {
-    let from = Setup::new().await;
+    let from = Setup::of::<Customer>().await;
     register(&from, "1", "a@example.com").await;
     from.command("customer/1", "ChangeEmail", json!({"email": "b@example.com"})).await;
     register(&from, "2", "a@example.com").await;
@@ -102,7 +103,7 @@ async fn import_takes_the_claims_of_the_last_state_alone() {
     let path = folder.path().join("before").display().to_string();
     from.daybook(&format!("export {path}")).await.expect(Exit::Clean);
 
-    let to = Setup::new().await;
+    let to = Setup::of::<Customer>().await;
     to.copy_keys(&from).await;
     to.daybook(&format!("import {path} --no-publish --yes")).await.expect(Exit::Clean);
     for (email, id) in [("a@example.com", "2"), ("b@example.com", "1")] {
@@ -124,7 +125,7 @@ async fn import_takes_the_claims_of_the_last_state_alone() {
     to.daybook("verify --scan").await.expect(Exit::Clean);
 
     // A value that another aggregate of the table has.
-    let other = Setup::new().await;
+    let other = Setup::of::<Customer>().await;
     other.copy_keys(&from).await;
     register(&other, "9", "B@example.com").await;
     let lines = other.daybook(&format!("import {path} --no-publish --yes")).await.expect(Exit::Findings);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use aggregates::Reservation;
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_cli::operator::Exit;
 use daybook_event_store::{DeadlineMark, StoredDeadline};
@@ -14,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::support::{Setup, key};
+use crate::support::{Setup, key, samples_with};
 
 /// Holds seats, and returns when the reservation expires.
 async fn reserve(setup: &Setup, id: &str) -> Timestamp {
@@ -53,7 +54,8 @@ pub(crate) async fn receive(reactor: &Reactor, body: String) -> bool {
 
 #[tokio::test]
 async fn list_has_the_earliest_deadlines_first_or_those_of_an_aggregate() {
-    let setup = Setup::with(&[("EVENT_TYPE_SHARDS", "4")]).await;
+    let mut setup = Setup::with(&[("EVENT_TYPE_SHARDS", "4")]).await;
+    setup.aggregates = samples_with::<Reservation>;
     let mut expected = Vec::new();
     for id in ["a", "b", "c", "d"] {
         expected.push(line("pending", id, reserve(&setup, id).await));
@@ -92,7 +94,7 @@ async fn list_has_the_earliest_deadlines_first_or_those_of_an_aggregate() {
 
 #[tokio::test]
 async fn row_that_cannot_be_read_hides_no_other() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Reservation>().await;
     reserve(&setup, "1").await;
     reserve(&setup, "2").await;
     let never = [("due", AttributeValue::S("never".to_owned()))];
@@ -104,7 +106,7 @@ async fn row_that_cannot_be_read_hides_no_other() {
 
 #[tokio::test]
 async fn failed_deadline_is_fired_after_its_cause_is_corrected_and_it_is_retried() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Reservation>().await;
     let due = reserve(&setup, "1").await;
     let (aggregate, event) = (key("reservation/1"), keys::event_sk(1));
     let data = text(&setup.table.row(&aggregate, &event).await.unwrap(), "data").to_owned();
@@ -144,7 +146,7 @@ async fn failed_deadline_is_fired_after_its_cause_is_corrected_and_it_is_retried
 
 #[tokio::test]
 async fn dropped_deadline_is_never_fired() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Reservation>().await;
     let due = reserve(&setup, "1").await;
     reserve(&setup, "2").await;
     fail(&setup, "1", "a bug").await;
@@ -168,7 +170,7 @@ async fn dropped_deadline_is_never_fired() {
 
 #[tokio::test]
 async fn retry_ends_with_an_interrupt_or_the_limit_and_the_next_run_goes_on() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Reservation>().await;
     for id in ["1", "2", "3"] {
         reserve(&setup, id).await;
         fail(&setup, id, "a bug").await;

@@ -1,5 +1,6 @@
 //! `daybook deadlines rebuild`, and deadlines in `daybook verify` and `daybook import`.
 
+use aggregates::Reservation;
 use daybook_cli::operator::Exit;
 use daybook_table::{AggregateKey, DeadlineCause, DeadlineItem, keys};
 use daybook_test_support::clock::now;
@@ -26,7 +27,7 @@ async fn due(setup: &Setup, id: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn rebuild_sets_missing_deadlines_and_drops_surplus_ones() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Reservation>().await;
     for id in ["1", "2", "3", "4"] {
         reserve(&setup, id).await;
     }
@@ -66,7 +67,7 @@ async fn rebuild_sets_missing_deadlines_and_drops_surplus_ones() {
 
 #[tokio::test]
 async fn import_sets_the_deadlines_of_the_last_state_alone() {
-    let from = Setup::new().await;
+    let from = Setup::of::<Reservation>().await;
     for id in ["1", "2"] {
         reserve(&from, id).await;
     }
@@ -75,7 +76,7 @@ async fn import_sets_the_deadlines_of_the_last_state_alone() {
     let path = folder.path().join("before").display().to_string();
     from.daybook(&format!("export {path}")).await.expect(Exit::Clean);
 
-    let to = Setup::new().await;
+    let to = Setup::of::<Reservation>().await;
     to.daybook(&format!("import {path} --no-publish --yes")).await.expect(Exit::Clean);
     assert_eq!((due(&to, "1").await, due(&to, "2").await), (due(&from, "1").await, vec![]));
     to.daybook("verify --scan").await.expect(Exit::Clean);

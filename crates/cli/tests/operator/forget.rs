@@ -19,7 +19,7 @@ use daybook_test_support::row::{sealed, text};
 use daybook_test_support::table::{KEYS_TABLE, TABLE};
 use serde_json::{Value, json};
 
-use crate::support::{Setup, key};
+use crate::support::{Setup, key, samples_with};
 
 async fn register(setup: &Setup) -> AggregateKey {
     let data = json!({"email": "ann@example.com", "name": "Ann"});
@@ -34,7 +34,7 @@ async fn key_row(setup: &Setup) -> Option<std::collections::HashMap<String, Attr
 
 #[tokio::test]
 async fn forget_ends_the_key_once_it_is_confirmed() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Customer>().await;
     register(&setup).await;
     let lines = setup.daybook("forget customer/7").await.expect(Exit::Clean);
     assert_eq!(lines, ["customer/7 would get ForgetCustomer; this was a dry run, --yes sends it"]);
@@ -48,7 +48,7 @@ async fn forget_ends_the_key_once_it_is_confirmed() {
 
 #[tokio::test]
 async fn finding_about_a_missing_message_has_the_words_of_verify() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Customer>().await;
     register(&setup).await;
     setup.delete("customer/7", "OUTBOX#000000000001#0").await;
     let lines = setup.daybook("forget customer/7 --yes --verify").await.expect(Exit::Findings);
@@ -111,7 +111,7 @@ impl<const DIFFERENCE: u8> Aggregate for Altered<DIFFERENCE> {
 
 #[tokio::test]
 async fn dry_run_is_refused_as_the_command_would_be() {
-    let mut setup = Setup::new().await;
+    let mut setup = Setup::of::<Customer>().await;
     register(&setup).await;
     setup.aggregates = || Registry::new().with::<Altered<OWNED>>();
     for line in ["forget customer/7", "forget customer/7 --yes"] {
@@ -122,7 +122,7 @@ async fn dry_run_is_refused_as_the_command_would_be() {
 
 #[tokio::test]
 async fn key_that_a_restore_brings_back_is_found_and_ended_again() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Customer>().await;
     register(&setup).await;
     let row = key_row(&setup).await.unwrap();
     setup.daybook("forget customer/7 --yes").await.expect(Exit::Clean);
@@ -137,7 +137,7 @@ async fn key_that_a_restore_brings_back_is_found_and_ended_again() {
 /// The events are restored, and the keys are not.
 #[tokio::test]
 async fn forgetting_whose_event_a_restore_has_lost_is_found_and_repeated() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Customer>().await;
     let key = register(&setup).await;
     let mut restored = setup.table.rows(&key, "").await;
     let claims = setup.table.raw.scan().table_name(TABLE).filter_expression("begins_with(pk, :claim)");
@@ -162,7 +162,7 @@ async fn forgetting_whose_event_a_restore_has_lost_is_found_and_repeated() {
 
 #[tokio::test]
 async fn marked_value_that_is_not_sealed_is_reported_as_a_warning() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Customer>().await;
     let key = register(&setup).await;
     setup.daybook("snapshot rebuild --aggregate customer/7").await.expect(Exit::Clean);
     let open = |value: &str| json!({"$personal": {"of": "customer/7", "value": value}});
@@ -178,7 +178,7 @@ async fn marked_value_that_is_not_sealed_is_reported_as_a_warning() {
 
 #[tokio::test]
 async fn claim_of_a_personal_value_in_plain_text_is_reported_as_a_warning() {
-    let mut setup = Setup::new().await;
+    let mut setup = Setup::of::<Customer>().await;
     setup.aggregates = || Registry::new().with::<Altered<CARELESS>>();
     register(&setup).await;
     let lines = setup.daybook("verify customer/7").await.expect(Exit::Clean);
@@ -187,7 +187,7 @@ async fn claim_of_a_personal_value_in_plain_text_is_reported_as_a_warning() {
 
 #[tokio::test]
 async fn value_in_plain_text_is_reported_as_a_warning() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Customer>().await;
     let key = register(&setup).await;
     let mut row = setup.table.row(&key, "EVENT#000000000001").await.unwrap();
     let plain = json!({"email": "ann@example.com", "name": "Ann"}).to_string();
@@ -202,7 +202,7 @@ async fn value_in_plain_text_is_reported_as_a_warning() {
 
 #[tokio::test]
 async fn aggregate_without_personal_data_cannot_be_forgotten() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Customer>().await;
     register(&setup).await;
     let error = setup.daybook("forget customer/8").await.ended.unwrap_err().to_string();
     assert_eq!(error, "customer/8: it does not exist");
@@ -213,7 +213,7 @@ async fn aggregate_without_personal_data_cannot_be_forgotten() {
 
 #[tokio::test]
 async fn export_is_sealed_and_can_be_imported_again() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Customer>().await;
     register(&setup).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("history.jsonl");
@@ -245,7 +245,7 @@ impl Consumer for Mails {
 
 #[tokio::test]
 async fn forgotten_name_is_in_no_row_file_message_or_output() {
-    let from = Setup::new().await;
+    let from = Setup::of::<Customer>().await;
     let ann = json!({"email": "ann@example.com", "name": "Ann Example"});
     from.command("customer/7", "RegisterCustomer", ann).await;
     from.command("customer/7", "ChangeEmail", json!({"email": "ann@example.org"})).await;
@@ -254,7 +254,8 @@ async fn forgotten_name_is_in_no_row_file_message_or_output() {
     let file = folder.path().join("history.jsonl");
     from.daybook(&format!("export {}", file.display())).await.expect(Exit::Clean);
 
-    let setup = Setup::with_views(|| Projections::new().with::<Names>()).await;
+    let mut setup = Setup::with_views(|| Projections::new().with::<Names>()).await;
+    setup.aggregates = samples_with::<Customer>;
     setup.copy_keys(&from).await;
     setup.daybook(&format!("import {} --publish --yes", file.display())).await.expect(Exit::Clean);
     setup.daybook("snapshot rebuild --aggregate customer/7").await.expect(Exit::Clean);

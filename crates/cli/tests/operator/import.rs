@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use aggregates::Order;
 use daybook_cli::operator::{Exit, OperatorError};
 use daybook_event_store::LoadOptions;
 use daybook_test_support::fault_proxy::InjectedFault;
@@ -62,7 +63,7 @@ fn with(mut line: Value, members: &Value) -> Value {
 
 /// Accounts, orders and to-dos: some deleted, some overdrawn, one with more events than a transaction holds.
 async fn history() -> Setup {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Order>().await;
     for n in 0..20 {
         setup.todo(&n.to_string(), 1 + n % 5).await;
         let account = format!("account/{n}");
@@ -108,7 +109,7 @@ fn operations(setup: &Setup, operation: &str) -> usize {
 
 #[tokio::test]
 async fn imported_aggregates_have_every_state_event_and_time_of_the_source() {
-    let (from, to, files) = (history().await, Setup::new().await, Files::new());
+    let (from, to, files) = (history().await, Setup::of::<Order>().await, Files::new());
     let file = files.export(&from, "all").await;
     let import = format!("import {file} --no-publish --rate 100000");
 
@@ -145,7 +146,7 @@ async fn imported_aggregates_have_every_state_event_and_time_of_the_source() {
 
 #[tokio::test]
 async fn import_that_publishes_writes_the_outbox_rows_of_the_source() {
-    let (from, to, files) = (history().await, Setup::new().await, Files::new());
+    let (from, to, files) = (history().await, Setup::of::<Order>().await, Files::new());
     let file = files.export(&from, "all").await;
     let lines = to.daybook(&format!("import {file} --publish --yes --rate 100000")).await.expect(Exit::Clean);
     assert!(lines.last().unwrap().contains(" messages to publish;"), "{lines:?}");
@@ -178,7 +179,7 @@ async fn import_that_publishes_writes_the_outbox_rows_of_the_source() {
 
 #[tokio::test]
 async fn choice_whether_to_publish_is_required() {
-    let setup = Setup::new().await;
+    let setup = Setup::of::<Order>().await;
     let refused = |line: &str| {
         let words: Vec<_> = std::iter::once("daybook").chain(line.split(' ')).collect();
         <daybook_cli::commands::DaybookArgs as clap::Parser>::try_parse_from(words).is_err()
@@ -242,7 +243,7 @@ async fn history_of_another_system_gets_numbers_ids_and_times() {
 
 #[tokio::test]
 async fn old_versions_of_events_stay_as_they_are() {
-    let (setup, files) = (Setup::new().await, Files::new());
+    let (setup, files) = (Setup::of::<Order>().await, Files::new());
     let old = json!({"id": "1", "customerId": "ann", "productId": "coffee", "quantity": 2, "total": 4500});
     let version = |version: u32| json!({ "eventVersion": version });
     let lines = [
@@ -316,7 +317,7 @@ async fn wrong_lines_are_reported_with_their_numbers_and_nothing_is_written() {
     assert!(setup.rows("todo/1", "").await.is_empty());
 
     // A file that is not complete.
-    let from = Setup::new().await;
+    let from = Setup::of::<Order>().await;
     from.todo("1", 3).await;
     let file = files.export(&from, "all").await;
     let text = fs::read_to_string(&file).unwrap();
@@ -328,7 +329,7 @@ async fn wrong_lines_are_reported_with_their_numbers_and_nothing_is_written() {
 
 #[tokio::test]
 async fn different_aggregate_is_named_and_stays_as_it_is() {
-    let (from, to, files) = (Setup::new().await, Setup::new().await, Files::new());
+    let (from, to, files) = (Setup::of::<Order>().await, Setup::of::<Order>().await, Files::new());
     for id in ["1", "2", "3"] {
         from.todo(id, 3).await;
     }
@@ -346,7 +347,7 @@ async fn different_aggregate_is_named_and_stays_as_it_is() {
 
 #[tokio::test]
 async fn import_that_ended_within_an_aggregate_names_it_and_continues() {
-    let (from, to, files) = (Setup::new().await, Setup::new().await, Files::new());
+    let (from, to, files) = (Setup::of::<Order>().await, Setup::of::<Order>().await, Files::new());
     from.todo("1", 230).await;
     let file = files.export(&from, "all").await;
     // The first transaction has been written when the run ends.
@@ -377,7 +378,7 @@ async fn import_that_ended_within_an_aggregate_names_it_and_continues() {
 
 #[tokio::test]
 async fn interrupted_import_finishes_its_aggregates_and_the_next_one_compares_them() {
-    let (from, to, files) = (Setup::new().await, Setup::new().await, Files::new());
+    let (from, to, files) = (Setup::of::<Order>().await, Setup::of::<Order>().await, Files::new());
     for id in 0..6 {
         from.todo(&id.to_string(), 2).await;
     }
@@ -406,7 +407,7 @@ fn kill_midway(setup: &Setup, file: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn import_that_is_killed_five_times_ends_equal() {
-    let (from, to, files) = (history().await, Setup::new().await, Files::new());
+    let (from, to, files) = (history().await, Setup::of::<Order>().await, Files::new());
     let file = files.export(&from, "all").await;
     for _ in 0..5 {
         tokio::task::block_in_place(|| kill_midway(&to, Path::new(&file)));

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use aggregates::Order;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode};
@@ -91,7 +92,7 @@ async fn load_of_a_local_stack_reports_latencies_responses_counted_units_and_cos
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_aggregate_gets_the_examples_of_its_type_in_an_order_that_its_rules_accept() {
-    let (stack, setup) = (local_stack().await, Setup::new().await);
+    let (stack, setup) = (local_stack().await, Setup::of::<Order>().await);
     let options = "--rate 15 --duration 3s --reads 0 --concurrency 1 --json --type account --type order --type todo";
     let report = report(&load(&setup, &format!("--url {} {options}", stack.api_url())).await);
     assert_eq!(report["failures"], 0, "{report}");

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Instant;
 
+use aggregates::Order;
 use daybook_event_store::LoadOptions;
 use daybook_test_support::row::Item;
 use serde_json::json;
@@ -91,7 +92,7 @@ fn events(file: &Path) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn moved_table_has_every_state_event_and_time() {
     let count = std::env::var("MOVED_AGGREGATES").map_or(40, |count| count.parse().unwrap());
-    let (from, to) = (Setup::new().await, Setup::new().await);
+    let (from, to) = (Setup::of::<Order>().await, Setup::of::<Order>().await);
     let mut aggregates = Vec::new();
     for n in 0..count {
         aggregates.push(create(&from, n).await);

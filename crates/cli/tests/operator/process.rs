@@ -37,7 +37,7 @@ async fn suspend(setup: &Setup, id: &str) -> String {
 
 /// A stack with a reactor, and two suspended positions, with their lines.
 async fn stack() -> (Setup, Vec<String>) {
-    let mut setup = Setup::with_processes().await;
+    let mut setup = Setup::with_process().await;
     setup.bus.create_work_queue("reactions");
     setup.settings.push(("REACTIONS_QUEUE_URL", setup.queue_url().replace("/dlq", "/reactions")));
     let lines = vec![suspend(&setup, "1").await, suspend(&setup, "2").await];
@@ -141,7 +141,7 @@ async fn position_goes_on_after_the_event_is_repaired_and_it_is_resumed() {
 
 #[tokio::test]
 async fn status_of_processes_that_wait_for_nothing_is_clean() {
-    let setup = Setup::with_processes().await;
+    let setup = Setup::with_process().await;
     let lines = setup.daybook("process status").await.expect(Exit::Clean);
     let nothing = "0 dispatches are pending; 0 deadlines are pending; 0 have failed; 0 positions are suspended";
     assert!(lines.contains(&format!("fulfilment: {nothing}")), "{lines:?}");

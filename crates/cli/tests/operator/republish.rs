@@ -1,12 +1,13 @@
 //! `daybook republish`.
 
+use aggregates::Order;
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_cli::operator::{Exit, OperatorError};
 use daybook_table::OutboxItem;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::support::Setup;
+use crate::support::{Setup, samples_with};
 
 const ALWAYS: &str = "republish --from 2020-01-01T00:00:00Z --to 2100-01-01T00:00:00Z --rate 1000000";
 
@@ -94,7 +95,8 @@ async fn window_includes_its_beginning_and_not_its_end() {
 
 #[tokio::test]
 async fn republish_sends_only_the_selected_types_and_aggregates() {
-    let setup = setup().await;
+    let mut setup = setup().await;
+    setup.aggregates = samples_with::<Order>;
     let count = async |more: &str| setup.daybook(&format!("{ALWAYS} {more}")).await.expect(Exit::Clean).len() - 1;
     assert_eq!(count("--type account").await, 1);
     assert_eq!(count("--type account --type todo").await, 15);

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aggregates::{Account, Customer, Order, Reservation, Todo};
+use aggregates::{Account, Fulfilment, Order, Payment, Shipment, Todo};
 use aws_sdk_dynamodb::types::AttributeValue;
 use axum::Router;
 use axum::body::to_bytes;
@@ -15,7 +15,7 @@ use clap::Parser;
 use daybook_cli::Project;
 use daybook_cli::commands::OperatorCommand;
 use daybook_cli::operator::{Exit, Interrupt, OperatorContext, OperatorError, Stack};
-use daybook_decider::{RegistrationError, Registry};
+use daybook_decider::{Aggregate, RegistrationError, Registry};
 use daybook_event_store::{EventStore, StoreSettings};
 use daybook_local_aws::messaging::{Bus, Faults, Server};
 use daybook_settings::Environment;
@@ -51,9 +51,18 @@ pub(crate) struct Setup {
 }
 
 /// Those of the samples that most tests use: many commands first make up to 64 queries for each type.
-fn some_samples() -> Result<Registry, RegistrationError> {
-    let registry = Registry::new().with::<Account>()?.with::<Customer>()?.with::<Order>()?;
-    registry.with::<Todo>()?.with::<Reservation>()
+fn two_samples() -> Result<Registry, RegistrationError> {
+    Registry::new().with::<Account>()?.with::<Todo>()
+}
+
+/// These, and another one.
+pub(crate) fn samples_with<A: Aggregate>() -> Result<Registry, RegistrationError> {
+    two_samples()?.with::<A>()
+}
+
+/// These, and a process with its sources.
+pub(crate) fn samples_with_process() -> Result<Registry, RegistrationError> {
+    samples_with::<Order>()?.with::<Payment>()?.with::<Shipment>()?.with::<Fulfilment>()
 }
 
 /// The output and the result of a command.
@@ -100,13 +109,18 @@ impl Setup {
             projections: projections::projections,
             hidden_seconds: 5,
             receives: Arc::default(),
-            aggregates: some_samples,
+            aggregates: two_samples,
         }
     }
 
-    /// All samples, for tests of processes.
-    pub(crate) async fn with_processes() -> Self {
-        Self { aggregates: aggregates::registry, ..Self::new().await }
+    /// A test table for another sample, too.
+    pub(crate) async fn of<A: Aggregate>() -> Self {
+        Self { aggregates: samples_with::<A>, ..Self::new().await }
+    }
+
+    /// A test table for a process, too.
+    pub(crate) async fn with_process() -> Self {
+        Self { aggregates: samples_with_process, ..Self::new().await }
     }
 
     /// Copies the keys of personal data of another table, which an import of its events needs.
