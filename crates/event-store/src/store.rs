@@ -7,8 +7,9 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 use aws_types::SdkConfig;
 use daybook_decider::{Caller, DecisionInput, Meta, Model};
 use daybook_settings::{Environment, SettingError};
@@ -20,7 +21,7 @@ use ulid::Ulid;
 use crate::cache::{Cache, Loaded};
 use crate::checksum;
 use crate::contention::Contention;
-use crate::error::{Cause, StoreError, if_condition_holds};
+use crate::error::{Cause, StoreError};
 use crate::item::{Item, row_key};
 use crate::settle::{InFlight, SETTLE_WRITES};
 use crate::subject_keys::{Sealing, SubjectKeys};
@@ -175,18 +176,25 @@ impl EventStore {
         Ok(Box::pin(get.send()).await.map_err(|error| StoreError::of_call(doing, error))?.item)
     }
 
-    /// Puts a row in place of the one with this checksum, or where there is none. Returns `false` if that has changed.
+    /// Puts a row in place of the one with this checksum, or where there is none. Returns `false` if that has changed, unless it is
+    /// this row now: the client repeats a call whose response is lost.
     pub(crate) async fn replace_row(
         &self,
         doing: &'static str,
         checksum: Option<&AttributeValue>,
         row: Item,
     ) -> Result<bool, StoreError> {
-        let put = self.client.put_item().table_name(&self.settings.table_name).set_item(Some(row));
+        let put = self.client.put_item().table_name(&self.settings.table_name).set_item(Some(row.clone()));
         let (unchanged, values) = checksum::unchanged(checksum);
         let put = put.condition_expression(unchanged).set_expression_attribute_values(values);
         let put = put.expression_attribute_names("#sum", attributes::CHECKSUM);
-        Ok(if_condition_holds(doing, put.send().await)?.is_some())
+        match put.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld).send().await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.as_service_error() {
+                Some(PutItemError::ConditionalCheckFailedException(changed)) => Ok(changed.item() == Some(&row)),
+                _ => Err(StoreError::of_call(doing, error)),
+            },
+        }
     }
 
     /// The rows of an aggregate from one sort key to another, both included.

@@ -140,6 +140,16 @@ impl RowSelection {
         self.names.is_empty() || self.names.iter().any(|row| row.aggregate == *aggregate && row.is_of(name))
     }
 
+    /// Checks that it has names, and each of one row, for what cannot be taken back.
+    pub(crate) fn check_each_named(&self, doing: &str) -> Result<(), OperatorError> {
+        match self.names.iter().find(|row| row.name.is_none()) {
+            Some(RowName { aggregate, .. }) => Err(OperatorError::Usage(format!(
+                "name each to {doing}, as {aggregate}/NAME, and not only {aggregate}"
+            ))),
+            None => self.check_named(doing),
+        }
+    }
+
     /// Checks that it has names, for what cannot be taken back.
     pub(crate) fn check_named(&self, doing: &str) -> Result<(), OperatorError> {
         match self.names.is_empty() {

@@ -154,7 +154,7 @@ pub async fn resume(
 ) -> Result<MarkCounts, OperatorError> {
     let ResumeOptions { marks, skip } = options;
     if *skip {
-        marks.selection.check_named("skip an event of")?;
+        marks.selection.check_each_named("skip an event of")?;
     }
     let queue = if marks.writes { Some(stack.queue(REACTIONS_QUEUE).await?) } else { None };
     let store = stack.store(&[]).await?;

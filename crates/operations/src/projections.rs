@@ -160,10 +160,18 @@ pub async fn resume(
         if stack.interrupt.is_cancelled() {
             break;
         }
-        let failed_event = views.resume(&view, &aggregate, Timestamp::now()).await;
-        let Some(failed_event) = failed_event.map_err(views_error("cannot resume an aggregate"))? else { continue };
-        // Without the message, the aggregate would wait for its next event, so it is sent before the next one is resumed.
-        queue.send_changed(&BTreeMap::from([(aggregate.clone(), failed_event)])).await?;
+        let error = views_error("cannot resume an aggregate");
+        let positions = views.positions(&view, &BTreeSet::from([aggregate.clone()])).await.map_err(&error)?;
+        let Some(position) = positions.get(&aggregate).filter(|position| position.suspended.is_some()) else {
+            continue;
+        };
+        // Without a message, the aggregate would wait for its next event: if it cannot be sent, nothing is resumed. It may be received
+        // too early, so another one follows.
+        let send = async |event| queue.send_changed(&BTreeMap::from([(aggregate.clone(), event)])).await;
+        send(position.seq_num + 1).await?;
+        let failed_event = views.resume(&view, &aggregate, Timestamp::now()).await.map_err(&error)?;
+        let Some(failed_event) = failed_event else { continue };
+        send(failed_event).await?;
         report(&view, &aggregate)?;
     }
     Ok(())

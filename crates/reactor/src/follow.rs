@@ -92,6 +92,7 @@ impl Reactor {
             if handled == before {
                 empty += 1;
                 if empty > MAX_EMPTY {
+                    tracing::warn!(%source, process, handled, last, "the events are not visible yet, tries again");
                     return Ok(false);
                 }
                 sleep(self.queue.waits.after(empty)).await;

@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! - A deadline fires only while the state declares it, with its name and its time, and never before its time.
-//! - A deadline fires once: its events, the row of its idempotency key and the row of the deadline change in one transaction.
+//! - A deadline fires once: its events, the row of its idempotency key and, if it is deleted, its own row change in one transaction.
 //! - A process handles each event once, and those of an aggregate in their order. Of a dispatch, the target gets the command once,
 //!   and only while the row is pending, the process its answer once, and the next dispatch follows. An outcome is stored in the
 //!   transaction of its events, also if there are none: a repetition, on a later state, has the same.

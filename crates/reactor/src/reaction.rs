@@ -76,23 +76,39 @@ impl Reaction<'_> {
         !matches!(self.asked, Asked::Due(_))
     }
 
+    /// The name and the text of the rejection, if the aggregate, or one to which its decision sends a command, does not exist, is
+    /// deleted, or exists and should be created.
+    fn rejected(&self, error: &JointError) -> Option<(&'static str, String)> {
+        let name = match &error.error {
+            CommandError::Missing => "Missing",
+            CommandError::Exists { .. } => "Exists",
+            CommandError::Deleted => "Deleted",
+            _ => return None,
+        };
+        let about = error.aggregate.as_deref().unwrap_or(self.to);
+        Some((name, format!("{about}: {error}")))
+    }
+
     fn decide(&self, before: &Folded, input: &DecisionInput) -> Result<Result<Decisions, JointError>, NotDecided> {
         Ok(match &self.asked {
             Asked::Due(due) if input.now < *due => return Err(NotDecided::Early),
             Asked::Due(due) => {
                 let deadline = (self.row.unwrap_or_default(), *due);
-                decide_due(self.registry, self.to, before, deadline, input).ok_or(NotDecided::NotDeclared)?
+                let decided = decide_due(self.registry, self.to, before, deadline, input);
+                let decided = decided.ok_or(NotDecided::NotDeclared)?;
+                if let Err(error) = &decided
+                    && let Some((_, detail)) = self.rejected(error)
+                {
+                    return Err(NotDecided::Rejected(detail));
+                }
+                decided
             }
             Asked::Commands(commands) => decide(self.registry, before, &[Addressed::new(self.to, commands)], input)
-                .or_else(|error| {
-                    let name = match (&error.aggregate, &error.error) {
-                        (None, CommandError::Missing) => "Missing",
-                        (None, CommandError::Exists { .. }) => "Exists",
-                        (None, CommandError::Deleted) => "Deleted",
-                        _ => return Err(error),
-                    };
-                    let detail = format!("{}: {error}", self.to);
-                    Decisions::rejected(self.registry, self.to, before, DomainRejection::new(name, detail))
+                .or_else(|error| match self.rejected(&error) {
+                    Some((name, detail)) => {
+                        Decisions::rejected(self.registry, self.to, before, DomainRejection::new(name, detail))
+                    }
+                    None => Err(error),
                 }),
             Asked::Rejected(rejection) => Decisions::rejected(self.registry, self.to, before, rejection.clone()),
         })

@@ -53,6 +53,10 @@ impl Request {
         Self { commands, caller: Caller::system(), has_key: true, cause: Some(cause) }
     }
 
+    pub(crate) fn is_of_deadline(&self) -> bool {
+        matches!(self.row(), Some(Row::Deadline(..)))
+    }
+
     fn row(&self) -> Option<&Row> {
         self.cause.as_ref().map(|cause| &cause.row)
     }

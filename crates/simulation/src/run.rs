@@ -268,7 +268,13 @@ impl<'p> Run<'p> {
             return Ok(());
         }
         let before = self.world.table.forgotten.len();
-        let (answer, changes) = self.world.table.append(decision, key)?;
+        let (answer, changes) = match self.world.table.append(decision, key) {
+            // No process gets this answer: the deadline is given up in the end.
+            Err(NotAppended::Answered(answer)) if flight.request.is_of_deadline() => {
+                return Err(Fault::new("the command of a deadline fails", answer.text).into());
+            }
+            appended => appended?,
+        };
         for subject in &self.world.table.forgotten[before..] {
             self.world.views.iter_mut().for_each(|view| view.forget(subject));
         }

@@ -347,6 +347,8 @@ async fn suspended_aggregate_leaves_the_version_unfilled_until_it_is_resumed() {
     // A release that can fold the event, with the same version.
     setup.projections = repaired;
     let worker = setup.worker(repaired(), setup.table.engine.url());
+    let without_queue = format!("CHANGES_QUEUE_URL={}-none projection resume", setup.changes_url());
+    assert!(setup.daybook(&without_queue).await.ended.is_err());
     let lines = setup.daybook("projection resume").await.expect(Exit::Clean);
     assert_eq!(lines, ["totals@4 account/b resumed", "1 resumed"]);
     setup.daybook(REBUILD).await.expect(Exit::Clean);

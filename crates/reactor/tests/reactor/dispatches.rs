@@ -40,15 +40,16 @@ async fn dispatches_are_sent_in_their_order_and_answered() {
 }
 
 #[tokio::test]
-async fn deleted_target_and_taken_claim_are_answers() {
+async fn deleted_target_missing_aggregate_and_taken_claim_are_answers() {
     let setup = Setup::new().await;
     setup.notes("one", &[]).await;
     setup.notes("other", &["claim"]).await;
     setup.notes("gone", &[]).await;
     setup.send(&postbox("gone"), "Remove", json!({})).await;
-    setup.begin("1", &[("claim", "one"), ("b", "gone")]).await;
+    setup.begin("1", &[("claim", "one"), ("b", "gone"), ("pass", "one")]).await;
     assert!(!setup.hint(&setup.processes(), "1", "claim").await);
-    assert_eq!(setup.texts(&errand("1")).await, ["claim: ClaimTaken", "b: Deleted"]);
+    assert_eq!(setup.texts(&errand("1")).await, ["claim: ClaimTaken", "b: Deleted", "pass: Missing"]);
+    assert!(setup.texts(&postbox("one")).await.is_empty());
 }
 
 #[tokio::test]

@@ -57,7 +57,11 @@ impl Aggregate for Postbox {
     type Command = PostboxCommand;
     type Event = PostboxEvent;
 
-    fn decide(_: &PostboxState, command: PostboxCommand, _: &Context<'_, PostboxEvent>) -> Decision<PostboxEvent> {
+    fn decide(
+        _: &PostboxState,
+        command: PostboxCommand,
+        context: &Context<'_, PostboxEvent>,
+    ) -> Decision<PostboxEvent> {
         match command {
             PostboxCommand::Open {} => Ok(vec![PostboxEvent::Opened {}]),
             PostboxCommand::Remove {} => Ok(vec![PostboxEvent::Removed {}]),
@@ -65,6 +69,10 @@ impl Aggregate for Postbox {
                 Err(Rejection::new("Forgotten", "nobody knows who it is by"))
             }
             PostboxCommand::Put { note, .. } if note.starts_with("full") => Err(Rejection::new("Full", "it is full")),
+            PostboxCommand::Put { note, .. } if note.starts_with("pass") => {
+                context.send::<Self>("none", &PostboxCommand::Remove {});
+                Ok(vec![PostboxEvent::Put { note }])
+            }
             PostboxCommand::Put { note, .. } if note.starts_with("boom") => panic!("{note} cannot be put"),
             PostboxCommand::Put { note, .. } if note.starts_with("sign") => {
                 Ok(vec![PostboxEvent::Signed { by: Personal::about("guest", "1", note) }])

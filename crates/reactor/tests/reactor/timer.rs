@@ -84,6 +84,10 @@ impl Aggregate for Timer {
             "keep" => Ok(vec![Event::Kept { name }]),
             "claim" => Ok(vec![Event::Claimed {}]),
             "idle" => Ok(vec![]),
+            "send" => {
+                context.send::<Self>("none", &Command::Fire { name: name.clone() });
+                Ok(vec![Event::Rang { name }])
+            }
             "refuse" => Err(Rejection::new("Refused", "it is refused")),
             "record" => Err(Rejection::new("Refused", "it is refused").recording(Event::Refused { name })),
             _ => panic!("{name} cannot be decided"),

@@ -1,9 +1,10 @@
 //! Errors of a project's code that need no invariant of its own, or one of every project.
 
 use aggregates::{Customer, customer};
-use daybook_decider::{Aggregate, Commands, Context, Decision, EventType, Personal, Registry};
+use daybook_decider::{Aggregate, Claim, Commands, Context, Deadline, Decision, EventType, Personal, Registry};
 use daybook_projection::{FollowedEvent, Follows, Projection, Projections, Source};
 use daybook_simulation::{Message, Random, Request, Simulation, World, simulate};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +15,7 @@ const NOTHING: u8 = 0;
 const PANICS: u8 = 1;
 const LOSES_STATE: u8 = 2;
 const DECIDES_ON_LOST: u8 = 3;
+const CLAIMS_AT_A_TIME: u8 = 4;
 
 struct Counter<const BUG: u8>;
 
@@ -65,6 +67,15 @@ impl<const BUG: u8> Aggregate for Counter<BUG> {
             Event::Added { number } => State { count: state.count + number, last: number },
         }
     }
+
+    fn deadlines(state: &State) -> Vec<Deadline<Command>> {
+        let add = || Deadline::new("add", Timestamp::UNIX_EPOCH, &Command::Add { number: 1 });
+        (BUG == CLAIMS_AT_A_TIME && state.count == 0).then(add).into_iter().collect()
+    }
+
+    fn claims(state: &State) -> Vec<Claim> {
+        (BUG == CLAIMS_AT_A_TIME && state.count > 0).then(|| Claim::new("any", "counter")).into_iter().collect()
+    }
 }
 
 /// The last number that was added to any counter: it depends on the order of events of different counters.
@@ -114,6 +125,12 @@ fn simulation<const BUG: u8>() -> Simulation {
 fn panic_of_an_aggregate_is_found() {
     let place = "decide of counter panicked at crates/simulation/tests/samples/errors.rs:";
     find(&simulation::<PANICS>(), &[place, "the counter is full"]);
+}
+
+#[test]
+fn deadline_whose_command_takes_the_claim_of_another_aggregate_is_found() {
+    let expected = ["the command of a deadline fails", "not executed: counter/", " has the claim "];
+    find(&simulation::<CLAIMS_AT_A_TIME>(), &expected);
 }
 
 #[test]
