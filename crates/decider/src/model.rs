@@ -352,6 +352,18 @@ pub enum CommandError {
 }
 
 impl CommandError {
+    /// The name of the rejection that a process gets as the answer, if this is one, and not an error of the code.
+    pub fn rejection(&self) -> Option<&'static str> {
+        match self {
+            Self::Missing => Some("Missing"),
+            Self::Exists { .. } => Some("Exists"),
+            Self::Deleted => Some("Deleted"),
+            _ => None,
+        }
+    }
+}
+
+impl CommandError {
     /// The position of the command that causes the error, counted from 0; `None` when the error is not about one
     /// command.
     pub fn index(&self) -> Option<usize> {

@@ -144,7 +144,7 @@ impl RowSelection {
     pub(crate) fn check_each_named(&self, doing: &str) -> Result<(), OperatorError> {
         match self.names.iter().find(|row| row.name.is_none()) {
             Some(RowName { aggregate, .. }) => Err(OperatorError::Usage(format!(
-                "name each to {doing}, as {aggregate}/NAME, and not only {aggregate}"
+                "{aggregate} can mean several: name each to {doing}, as {aggregate}/NAME"
             ))),
             None => self.check_named(doing),
         }

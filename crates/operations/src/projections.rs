@@ -160,19 +160,15 @@ pub async fn resume(
         if stack.interrupt.is_cancelled() {
             break;
         }
-        let error = views_error("cannot resume an aggregate");
-        let positions = views.positions(&view, &BTreeSet::from([aggregate.clone()])).await.map_err(&error)?;
-        let Some(position) = positions.get(&aggregate).filter(|position| position.suspended.is_some()) else {
-            continue;
+        let send = |event| {
+            let changed = BTreeMap::from([(aggregate.clone(), event)]);
+            let queue = &queue;
+            async move { queue.send_changed(&changed).await.map(drop) }
         };
-        // Without a message, the aggregate would wait for its next event: if it cannot be sent, nothing is resumed. It may be received
-        // too early, so another one follows.
-        let send = async |event| queue.send_changed(&BTreeMap::from([(aggregate.clone(), event)])).await;
-        send(position.seq_num + 1).await?;
-        let failed_event = views.resume(&view, &aggregate, Timestamp::now()).await.map_err(&error)?;
-        let Some(failed_event) = failed_event else { continue };
-        send(failed_event).await?;
-        report(&view, &aggregate)?;
+        let resumed = views.resume_and_send(&view, &aggregate, Timestamp::now(), send).await;
+        if resumed.map_err(views_error("cannot resume an aggregate"))?? {
+            report(&view, &aggregate)?;
+        }
     }
     Ok(())
 }

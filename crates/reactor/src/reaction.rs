@@ -76,17 +76,11 @@ impl Reaction<'_> {
         !matches!(self.asked, Asked::Due(_))
     }
 
-    /// The name and the text of the rejection, if the aggregate, or one to which its decision sends a command, does not exist, is
-    /// deleted, or exists and should be created.
-    fn rejected(&self, error: &JointError) -> Option<(&'static str, String)> {
-        let name = match &error.error {
-            CommandError::Missing => "Missing",
-            CommandError::Exists { .. } => "Exists",
-            CommandError::Deleted => "Deleted",
-            _ => return None,
-        };
+    /// The rejection, if the aggregate, or one to which its decision sends a command, does not exist, is deleted, or exists and should
+    /// be created.
+    fn rejection(&self, error: &JointError) -> Option<DomainRejection> {
         let about = error.aggregate.as_deref().unwrap_or(self.to);
-        Some((name, format!("{about}: {error}")))
+        error.error.rejection().map(|name| DomainRejection::new(name, format!("{about}: {error}")))
     }
 
     fn decide(&self, before: &Folded, input: &DecisionInput) -> Result<Result<Decisions, JointError>, NotDecided> {
@@ -95,19 +89,16 @@ impl Reaction<'_> {
             Asked::Due(due) => {
                 let deadline = (self.row.unwrap_or_default(), *due);
                 let decided = decide_due(self.registry, self.to, before, deadline, input);
-                let decided = decided.ok_or(NotDecided::NotDeclared)?;
-                if let Err(error) = &decided
-                    && let Some((_, detail)) = self.rejected(error)
-                {
-                    return Err(NotDecided::Rejected(detail));
+                match decided.ok_or(NotDecided::NotDeclared)? {
+                    Err(error) if let Some(rejection) = self.rejection(&error) => {
+                        return Err(NotDecided::Rejected(rejection.detail));
+                    }
+                    decided => decided,
                 }
-                decided
             }
             Asked::Commands(commands) => decide(self.registry, before, &[Addressed::new(self.to, commands)], input)
-                .or_else(|error| match self.rejected(&error) {
-                    Some((name, detail)) => {
-                        Decisions::rejected(self.registry, self.to, before, DomainRejection::new(name, detail))
-                    }
+                .or_else(|error| match self.rejection(&error) {
+                    Some(rejection) => Decisions::rejected(self.registry, self.to, before, rejection),
                     None => Err(error),
                 }),
             Asked::Rejected(rejection) => Decisions::rejected(self.registry, self.to, before, rejection.clone()),

@@ -356,21 +356,19 @@ fn fold(model: &dyn Model, onto: Folded, events: &[RecordedEvent]) -> Result<Fol
 /// The answer to a request that cannot be decided, or the error of the project's code.
 fn not_decided(request: &Request, JointError { aggregate, error, .. }: JointError) -> NotAppended {
     let about = aggregate.map_or_else(|| request.commands[0].0.clone(), |aggregate| *aggregate);
-    let name = match error {
-        CommandError::Missing => "Missing",
-        CommandError::Exists { .. } => "Exists",
-        CommandError::Deleted => "Deleted",
+    let name = error.rejection();
+    match error {
         CommandError::Panicked(panic) => return Fault::from(panic).into(),
         CommandError::Unknown { .. } | CommandError::Invalid { .. } | CommandError::Unwritable { .. } => {
             return Fault::new(format!("a command to {} cannot be decided", about.aggregate_type), error).into();
         }
         // No answer helps a process: its rows wait for other code.
-        _ if request.cause.is_some() => {
+        _ if name.is_none() && request.cause.is_some() => {
             return Fault::new(format!("a command of the system to {} fails", about.aggregate_type), error).into();
         }
-        _ => "",
-    };
-    NotAppended::Answered(Answer::without_effect(name, format!("not executed by {about}: {error}")))
+        _ => {}
+    }
+    NotAppended::Answered(Answer::without_effect(name.unwrap_or_default(), format!("not executed by {about}: {error}")))
 }
 
 fn has_events(decisions: &Decisions) -> bool {

@@ -6,7 +6,7 @@
 //! In reading order:
 //! - [`keys`]: partition and sort keys of the table and its index.
 //! - [`attributes`]: attribute names, for expressions.
-//! - [`items`]: the items as structs.
+//! - [`items`]: the items as structs. `position`: that of processes, and how it moves.
 //! - [`trace`]: the format of a trace header.
 //! - `queue_messages`: the messages of the changes queue, and of the reactions queue. `clock`: the source of the current time.
 
@@ -14,6 +14,7 @@ pub mod attributes;
 mod clock;
 pub mod items;
 pub mod keys;
+mod position;
 mod queue_messages;
 pub mod trace;
 
@@ -21,6 +22,7 @@ pub use clock::Clock;
 pub use daybook_decider::AggregateKey;
 pub use items::{
     ClaimItem, DeadlineCause, DeadlineItem, DeadlineState, EventItem, IdempotencyItem, Metadata, OutboxItem,
-    PositionItem, SnapshotItem, StoredText, Suspension, UnreadableItem,
+    SnapshotItem, StoredText, UnreadableItem,
 };
+pub use position::{PositionItem, Suspension};
 pub use queue_messages::{Changed, ChangedAggregates, DueDeadline, DueDeadlines};

@@ -2,7 +2,7 @@
 //! folded.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -247,5 +247,24 @@ impl ViewStore {
         let Some(output) = if_condition_holds("resume an aggregate", resumed)? else { return Ok(None) };
         let position: PositionItem = read(output.attributes.unwrap_or_default())?;
         Ok(Some(position.seq_num + 1))
+    }
+
+    /// Does the same, and lets `send` send the projector a message about that event, without which the aggregate would wait for its
+    /// next one. If it cannot be sent, nothing is resumed. It may be received too early, so another one follows. Returns whether the
+    /// aggregate was suspended, or the error of `send`.
+    pub async fn resume_and_send<E, F: Future<Output = Result<(), E>>>(
+        &self,
+        view: &View,
+        aggregate: &AggregateKey,
+        now: Timestamp,
+        send: impl Fn(u64) -> F,
+    ) -> Result<Result<bool, E>, StoreError> {
+        let position = self.positions(view, &BTreeSet::from([aggregate.clone()])).await?.remove(aggregate);
+        let Some(position) = position.filter(|position| position.suspended.is_some()) else { return Ok(Ok(false)) };
+        if let Err(error) = send(position.seq_num + 1).await {
+            return Ok(Err(error));
+        }
+        let Some(failed_event) = self.resume(view, aggregate, now).await? else { return Ok(Ok(false)) };
+        Ok(send(failed_event).await.map(|()| true))
     }
 }

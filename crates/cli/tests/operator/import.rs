@@ -179,7 +179,7 @@ async fn import_that_publishes_writes_the_outbox_rows_of_the_source() {
 
 #[tokio::test]
 async fn choice_whether_to_publish_is_required() {
-    let setup = Setup::of::<Order>().await;
+    let setup = Setup::new().await;
     let refused = |line: &str| {
         let words: Vec<_> = std::iter::once("daybook").chain(line.split(' ')).collect();
         <daybook_cli::commands::DaybookArgs as clap::Parser>::try_parse_from(words).is_err()
@@ -317,7 +317,7 @@ async fn wrong_lines_are_reported_with_their_numbers_and_nothing_is_written() {
     assert!(setup.rows("todo/1", "").await.is_empty());
 
     // A file that is not complete.
-    let from = Setup::of::<Order>().await;
+    let from = Setup::new().await;
     from.todo("1", 3).await;
     let file = files.export(&from, "all").await;
     let text = fs::read_to_string(&file).unwrap();
@@ -329,7 +329,7 @@ async fn wrong_lines_are_reported_with_their_numbers_and_nothing_is_written() {
 
 #[tokio::test]
 async fn different_aggregate_is_named_and_stays_as_it_is() {
-    let (from, to, files) = (Setup::of::<Order>().await, Setup::of::<Order>().await, Files::new());
+    let (from, to, files) = (Setup::new().await, Setup::new().await, Files::new());
     for id in ["1", "2", "3"] {
         from.todo(id, 3).await;
     }
@@ -347,7 +347,7 @@ async fn different_aggregate_is_named_and_stays_as_it_is() {
 
 #[tokio::test]
 async fn import_that_ended_within_an_aggregate_names_it_and_continues() {
-    let (from, to, files) = (Setup::of::<Order>().await, Setup::of::<Order>().await, Files::new());
+    let (from, to, files) = (Setup::new().await, Setup::new().await, Files::new());
     from.todo("1", 230).await;
     let file = files.export(&from, "all").await;
     // The first transaction has been written when the run ends.
@@ -378,7 +378,7 @@ async fn import_that_ended_within_an_aggregate_names_it_and_continues() {
 
 #[tokio::test]
 async fn interrupted_import_finishes_its_aggregates_and_the_next_one_compares_them() {
-    let (from, to, files) = (Setup::of::<Order>().await, Setup::of::<Order>().await, Files::new());
+    let (from, to, files) = (Setup::new().await, Setup::new().await, Files::new());
     for id in 0..6 {
         from.todo(&id.to_string(), 2).await;
     }

@@ -154,7 +154,7 @@ async fn skipped_event_is_never_input() {
     let unnamed = setup.daybook("process resume --skip --yes").await.ended.unwrap_err();
     assert_eq!((unnamed.exit_code(), position(&setup, "1").await.item.is_suspended()), (2, true));
     let error = setup.daybook("process resume order/1 --skip --yes").await.ended.unwrap_err().to_string();
-    assert_eq!(error, "name each to skip an event of, as order/1/NAME, and not only order/1");
+    assert_eq!(error, "order/1 can mean several: name each to skip an event of, as order/1/NAME");
     let printed = setup.daybook("process resume order/1/fulfilment --skip").await.expect(Exit::Clean);
     assert_eq!(printed[0], format!("would-skip {}", lines[0]));
     let printed = setup.daybook("process resume order/1/fulfilment --skip --yes").await.expect(Exit::Clean);

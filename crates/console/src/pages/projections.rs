@@ -53,13 +53,10 @@ async fn resume_all(console: &Console, selected: BTreeSet<AggregateKey>) -> Resu
     for aggregate in selected {
         for model in projections.following(&aggregate.aggregate_type) {
             let view = View::new(model.name(), model.version());
-            let position = store.positions(&view, &BTreeSet::from([aggregate.clone()])).await?.remove(&aggregate);
-            let Some(position) = position.filter(|position| position.suspended.is_some()) else { continue };
-            // Without the message, the aggregate would wait for its next event. If it cannot be sent, nothing is resumed.
-            console.stack.project(aggregate.clone(), position.seq_num + 1).await?;
-            let Some(failed_event) = store.resume(&view, &aggregate, console.store.now()).await? else { continue };
-            console.stack.project(aggregate.clone(), failed_event).await?;
-            resumed.insert(aggregate.clone());
+            let send = |event| console.stack.project(aggregate.clone(), event);
+            if store.resume_and_send(&view, &aggregate, console.store.now(), send).await?? {
+                resumed.insert(aggregate.clone());
+            }
         }
     }
     Ok(resumed.len())
