@@ -13,7 +13,7 @@ BEFORE = """# Performance
 
 `bench/run` measures the functions of this repository beside the smallest functions that make the same calls ("bare"), beside
 two other event stores for DynamoDB, and beside a relay for Node.js. It writes this page: do not edit it. A **cold** command is the
-first one of a process, a **warm** one a later command for the same aggregate. [bench/README.md](../bench/README.md) describes the
+first one of an instance, a **warm** one a later command for the same aggregate. [bench/README.md](../bench/README.md) describes the
 method, and has further figures.
 
 """
@@ -38,7 +38,7 @@ SUMMARY = """## What the figures mean
   takes {node:.2f} times the instructions and {memory:.2f} times the memory of the relay for Node.js.
 - **Initialization** takes the command handler {start:.2f} ms and the relay {relay_start:.2f} ms, where an empty function takes
   {empty:.2f} ms, without a client of AWS.
-- **One hot aggregate** accepts {rate} commands a second of {clients} clients of one process, because commands that wait share
+- **One hot aggregate** accepts {rate} commands a second of {clients} clients of one instance, because commands that wait share
   transactions: {hot_units} write units for each, where one client alone takes {alone_units}.
 
 """
@@ -72,8 +72,8 @@ METHOD = """## Method
   SHA-256, so signatures and checksums take more of them than on a real one. A figure of a command is the difference between two
   processes that differ in the number of commands alone: 10 more for a warm command, one more for a cold one. For another
   event store that reads 10,000 events for each command, it is 2 more for a warm one.
-- A **cold** command is the first command of a process, with the connection that initialization has opened. A **warm** command is
-  a later command of the process for the same aggregate. In the row of 0 events, each command creates another aggregate.
+- A **cold** command is the first command of an instance, with the connection that initialization has opened. A **warm** command is
+  a later command of the instance for the same aggregate. In the row of 0 events, each command creates another aggregate.
 - **Peak memory** is the largest resident size of the process, after its cold and its warm commands.
 - The **bare command** is the same runtime and the same SDK call with the request that Daybook sent for this command, prepared
   when the process starts, and nothing else: it reads nothing of the HTTP request, decides nothing and checks nothing. The

@@ -230,7 +230,7 @@ impl Reactions {
                     self.work.log.expect(corrected == Corrected::default(), || format!("{key}: {corrected:?}"));
                 }
             } else if let Ok(failed) = self.store.deadlines(DeadlineState::Failed, Timestamp::MAX, 1_000).await {
-                join_all(failed.deadlines.iter().map(|failed| self.mark(failed, dice.chance(0.2)))).await;
+                join_all(failed.items.iter().map(|failed| self.mark(failed, dice.chance(0.2)))).await;
             }
         }
         std::future::pending().await
@@ -252,7 +252,7 @@ impl Reactions {
     /// Resumes the positions that are suspended, and sends the events after them.
     async fn resume(&self) {
         let Ok(found) = self.store.suspended_positions(1_000).await else { return };
-        for mut position in found.positions {
+        for mut position in found.items {
             let suspended: Vec<_> =
                 position.item.all_suspended().map(|(who, one)| (who.to_owned(), one.seq_num)).collect();
             for (who, handled) in suspended {
@@ -271,7 +271,7 @@ impl Reactions {
     async fn repair(&self, dice: &mut Dice) {
         self.function.deploy(|code| code.is_repaired = true);
         let found = self.store.deadlines(DeadlineState::Failed, Timestamp::MAX, 1_000).await.unwrap();
-        join_all(found.deadlines.iter().map(|failed| self.mark(failed, dice.chance(0.2)))).await;
+        join_all(found.items.iter().map(|failed| self.mark(failed, dice.chance(0.2)))).await;
         self.resume().await;
         self.fire(&Cell::new(Some(Instant::now()))).await;
     }

@@ -222,9 +222,9 @@ async fn states_events_and_lists_of_each_release_are_read_and_appended_to() {
         let (store, late) = (instance.table.direct_store(), Timestamp::MAX);
         for (state, id) in [(DeadlineState::Pending, "1"), (DeadlineState::Failed, "2")] {
             let found = store.deadlines(state, late, 10).await.unwrap();
-            assert_eq!((&*found.deadlines[0].aggregate.id, found.deadlines.len()), (id, 1), "{release}");
+            assert_eq!((&*found.items[0].aggregate.id, found.items.len()), (id, 1), "{release}");
         }
-        let mut position = store.suspended_positions(10).await.unwrap().positions.remove(0);
+        let mut position = store.suspended_positions(10).await.unwrap().items.remove(0);
         let at = (position.source.to_string(), position.item.process_type(), position.item.seq_num);
         assert_eq!(at, ("reservation/2".to_owned(), "fulfilment", 1), "{release}");
         assert!(

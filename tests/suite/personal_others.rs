@@ -15,8 +15,42 @@ use serde_json::{Value, json};
 
 use crate::instance::{Instance, pass, request, send, settings};
 
+/// An aggregate with a personal value for each of many guests, who have no aggregates.
+mod party {
+    use daybook::{Aggregate, Context, Decision, Personal};
+
+    pub(super) struct Party;
+
+    #[daybook::state]
+    pub(super) struct State {}
+
+    #[daybook::commands(create = Invite)]
+    pub(super) enum Command {
+        Invite { guests: usize },
+    }
+
+    #[daybook::events]
+    pub(super) enum Event {
+        #[event("PartyBegun")]
+        Begun { names: Vec<Personal<String>> },
+    }
+
+    #[daybook::aggregate("party")]
+    impl Aggregate for Party {
+        fn decide(_: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
+            let Command::Invite { guests } = command;
+            let name = |guest: usize| Personal::about("guest", &guest.to_string(), "Bob".to_owned());
+            Ok(vec![Event::Begun { names: (0..guests).map(name).collect() }])
+        }
+
+        fn evolve(state: State, _: &Event) -> State {
+            state
+        }
+    }
+}
+
 fn registry() -> Registry {
-    Registry::new().with::<Customer>().unwrap().with::<Visit>().unwrap()
+    Registry::new().with::<Customer>().unwrap().with::<Visit>().unwrap().with::<party::Party>().unwrap()
 }
 
 /// An instance with Ann, who is customer 7 and the host of visit 1, and another one over the same tables.
@@ -91,4 +125,18 @@ async fn process_that_forgot_forgets_at_once_if_the_response_of_the_table_is_los
     let forget = request(Method::POST, "/customer/7/commands", &[("idempotency-key", "k")], Some(forget));
     instance.ask(forget).await.expect(200);
     assert_eq!(leave(&instance.router).await, Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn append_has_personal_values_of_a_thousand_subjects_at_most() {
+    let (instance, _) = start().await;
+    let invite = async |id: &str, guests: usize| {
+        let party = json!({"id": id, "guests": guests});
+        instance.ask(request(Method::POST, "/party", &[("idempotency-key", id)], Some(party))).await
+    };
+    let problem = invite("1", 1_001).await.expect_problem(413, "too-large");
+    let detail = "the commands would write personal values of more than 1000 subjects, the maximum of a request";
+    assert_eq!(problem.body["detail"], detail);
+    instance.get("/party/1").await.expect(404);
+    invite("2", 1_000).await.expect(201);
 }

@@ -102,7 +102,7 @@ impl Admin<'_> {
         folded: &Folded,
     ) -> Result<DeadlineChanges, StoreError> {
         let found = self.store.deadlines_of(key).await?;
-        let readable = found.deadlines.iter().map(|stored| (stored.item.name().to_owned(), Some(stored.due)));
+        let readable = found.items.iter().map(|stored| (stored.item.name().to_owned(), Some(stored.due)));
         let unreadable = found.unreadable.iter().map(|row| (keys::deadline_name(&row.sk).to_owned(), None));
         let rows = readable.chain(unreadable).collect();
         deadline_changes(model, folded, rows).map_err(|panic| panicked(key, panic))

@@ -77,11 +77,11 @@ impl Admin<'_> {
             let rows = output.map_err(|error| StoreError::of_call(DOING, error))?.items.unwrap_or_default();
             let key = rows.first().and_then(|row| text(row, attributes::SK).strip_prefix(&first));
             let Some((source, _)) = key.and_then(|key| key.rsplit_once(' ')) else { return Ok((found, false)) };
-            let Some((of_type, id)) = source.split_once('/') else { return Ok((found, false)) };
+            let Ok(aggregate) = source.parse() else { return Ok((found, false)) };
             if found.len() == limit {
                 return Ok((found, true));
             }
-            found.push(AggregateKey::new(of_type, id));
+            found.push(aggregate);
             // Its other keys are after this one, and those of all other sources before it or after them.
             last = format!("{first}{source} ");
         }

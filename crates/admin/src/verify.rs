@@ -149,8 +149,8 @@ impl Admin<'_> {
 /// Whether a row contains a value that is marked as personal and was not sealed.
 fn has_open_value(row: &Item) -> bool {
     let is_open = |form: Form| if form.value.is_some() { Err(()) } else { Ok(String::new()) };
-    let texts = ["data", "state", "body"].iter().filter_map(|name| {
-        let stored = serde_dynamo::from_attribute_value::<_, StoredText>(row.get(*name)?.clone());
+    let texts = [attributes::DATA, attributes::STATE, attributes::BODY].into_iter().filter_map(|name| {
+        let stored = serde_dynamo::from_attribute_value::<_, StoredText>(row.get(name)?.clone());
         unpack(stored.ok()?).ok()
     });
     texts.into_iter().any(|text| personal::replace(&text, is_open).is_err())

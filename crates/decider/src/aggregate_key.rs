@@ -1,6 +1,7 @@
 //! The identity of an aggregate.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// The beginning of the names of types that the suite reserves for its own checks. The events of such a type are in no
 /// feed and no list.
@@ -37,6 +38,17 @@ impl AggregateKey {
     /// Whether the suite reserves the aggregate's type for its own checks. Its events are not in the index.
     pub fn is_reserved(&self) -> bool {
         self.aggregate_type.starts_with(RESERVED_PREFIX)
+    }
+}
+
+impl FromStr for AggregateKey {
+    type Err = String;
+
+    /// The aggregate of `account/123`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let key = text.split_once('/').filter(|(aggregate_type, id)| !aggregate_type.is_empty() && is_id(id));
+        let key = key.map(|(aggregate_type, id)| Self::new(aggregate_type, id));
+        key.ok_or_else(|| "expected an aggregate as TYPE/ID, as in account/123".to_owned())
     }
 }
 

@@ -27,8 +27,8 @@ pub struct Check {
 pub enum CheckResult {
     AsExpected { seen: String },
     Differs { expected: String, seen: String },
-    NotChecked { reason: String },
-    NotModelled { reason: String },
+    NotChecked { detail: String },
+    NotModelled { detail: String },
 }
 
 impl CheckResult {
@@ -41,7 +41,7 @@ impl CheckResult {
         Self::not_seen(error.to_string(), is_local && error.is_unknown_operation())
     }
 
-    pub(super) fn not_seen(reason: String, is_model: bool) -> Self {
-        if is_model { Self::NotModelled { reason } } else { Self::NotChecked { reason } }
+    pub(super) fn not_seen(detail: String, is_model: bool) -> Self {
+        if is_model { Self::NotModelled { detail } } else { Self::NotChecked { detail } }
     }
 }

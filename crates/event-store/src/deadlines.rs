@@ -5,11 +5,12 @@ use aws_sdk_dynamodb::types::{ConditionCheck, TransactWriteItem};
 use daybook_table::{AggregateKey, DeadlineItem, DeadlineState, attributes, keys};
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::checksum::{seal, unchanged};
 use crate::error::{Cause, StoreError};
 use crate::item::{Item, row_key, text};
-use crate::page::UnreadableRow;
+use crate::page::{Page, Slice};
 use crate::store::EventStore;
 
 /// A deadline as it is stored.
@@ -20,16 +21,6 @@ pub struct StoredDeadline {
     pub item: DeadlineItem,
     /// The row, which may have attributes of another release.
     row: Item,
-}
-
-/// Deadlines in the order of their times.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct FoundDeadlines {
-    pub deadlines: Vec<StoredDeadline>,
-    /// The rows that cannot be read. They are not in the order.
-    pub unreadable: Vec<UnreadableRow>,
-    /// Whether there are more, all of them later.
-    pub more: bool,
 }
 
 /// The next state of a deadline.
@@ -53,16 +44,17 @@ impl EventStore {
         row.map(StoredDeadline::read).transpose().map_err(corrupt)
     }
 
-    /// All deadlines of an aggregate, whatever their state, with a strongly consistent read.
-    pub async fn deadlines_of(&self, key: &AggregateKey) -> Result<FoundDeadlines, StoreError> {
+    /// All deadlines of an aggregate, whatever their state, in the order of their times, with a strongly consistent read.
+    pub async fn deadlines_of(&self, key: &AggregateKey) -> Result<Page<StoredDeadline>, StoreError> {
         let condition = format!("{} = :pk AND begins_with({}, :deadline)", attributes::PK, attributes::SK);
         let values = [(":pk", keys::pk(key)), (":deadline", keys::DEADLINE_PREFIX.to_owned())];
         let query = self.query(condition, values).consistent_read(true);
-        Ok(FoundDeadlines::merged([rows_of(query, usize::MAX).await?], usize::MAX))
+        let found = self.earliest(query, usize::MAX, StoredDeadline::read).await?;
+        Ok(Slice::merged(vec![found]).into_page(usize::MAX, String::new(), |_| 0))
     }
 
-    /// The earliest deadlines in a state up to a time, from all shards of the index: a maximum of `limit`, and a few less if
-    /// they are not spread evenly. The index has none that have fired.
+    /// The earliest deadlines in a state up to a time, in their order, from all shards of the index: a maximum of `limit`, and a few
+    /// less if they are not spread evenly. The index has none that have fired.
     ///
     /// It costs a query for each shard, and the capacity of the rows, of which at most two times `limit` are read.
     pub async fn deadlines(
@@ -70,7 +62,7 @@ impl EventStore {
         state: DeadlineState,
         until: Timestamp,
         limit: usize,
-    ) -> Result<FoundDeadlines, StoreError> {
+    ) -> Result<Page<StoredDeadline>, StoreError> {
         let partitions = match state {
             DeadlineState::Pending => keys::deadline_gsi1pks(self.settings.event_type_shards),
             DeadlineState::Failed => vec![keys::FAILED_DEADLINES.to_owned()],
@@ -80,9 +72,28 @@ impl EventStore {
         let condition = format!("{} = :pk AND {} <= :until", attributes::GSI1PK, attributes::GSI1SK);
         let read = partitions.into_iter().map(|partition| {
             let values = [(":pk", partition), (":until", keys::deadline_gsi1sk(until))];
-            rows_of(self.query(condition.clone(), values).index_name(attributes::GSI1), share)
+            self.earliest(
+                self.query(condition.clone(), values).index_name(attributes::GSI1),
+                share,
+                StoredDeadline::read,
+            )
         });
-        Ok(FoundDeadlines::merged(try_join_all(read).await?, limit))
+        Ok(Slice::merged(try_join_all(read).await?).into_page(limit, String::new(), |_| 0))
+    }
+
+    /// The first `limit` rows of a query, each with its time in the index, and whether there are more.
+    pub(crate) async fn earliest<T>(
+        &self,
+        query: QueryFluentBuilder,
+        limit: usize,
+        read: impl Fn(Item) -> Result<T, Cause>,
+    ) -> Result<Slice<T>, StoreError> {
+        let time = |row: &Item| Some(text(row, attributes::GSI1SK).to_owned());
+        let least = limit.saturating_add(1);
+        let mut slice = Slice::read_at_least(least, "read rows of the index", query, limit, time, read).await?;
+        slice.more = slice.rows.len() > limit;
+        slice.rows.truncate(limit);
+        Ok(slice)
     }
 
     /// Marks a deadline, unless its row has changed since it was read; then it returns `false`.
@@ -93,12 +104,10 @@ impl EventStore {
             DeadlineMark::Failing => stored.item.clone().failing(self.now()),
             DeadlineMark::Pending => stored.item.clone().pending(self.settings.event_type_shards),
         };
-        let mut row = stored.row.clone();
-        let checksum = row.remove(attributes::CHECKSUM);
-        row.retain(|name, _| !DeadlineItem::OF_STATE.contains(&name.as_str()));
-        let corrupt = |error: serde_dynamo::Error| StoreError::corrupt(keys::pk(&stored.aggregate), error);
-        row.extend::<Item>(serde_dynamo::to_item(item).map_err(corrupt)?);
-        self.replace_row("mark a deadline", checksum.as_ref(), seal(row)).await
+        let corrupt = |error| StoreError::corrupt(keys::pk(&stored.aggregate), error);
+        let row = rewritten(stored.row.clone(), &DeadlineItem::OF_STATE, &item).map_err(corrupt)?;
+        let checksum = stored.row.get(attributes::CHECKSUM);
+        Ok(self.replace_row("mark a deadline", checksum, row.clone()).await? == row)
     }
 }
 
@@ -121,43 +130,9 @@ impl StoredDeadline {
     }
 }
 
-impl FoundDeadlines {
-    /// The first `limit` of all partitions: of each, its first rows, and whether there are more.
-    fn merged(partitions: impl IntoIterator<Item = (Vec<Item>, bool)>, limit: usize) -> Self {
-        let (mut all, mut horizon, mut found) = (Vec::new(), None::<String>, Self::default());
-        for (rows, more) in partitions {
-            if more {
-                // After the end of a partition that has more rows, the merged order is incomplete.
-                let end = rows.last().map(|row| text(row, attributes::GSI1SK).to_owned());
-                horizon = end.clone().min(horizon.or(end));
-                found.more = true;
-            }
-            all.extend(rows);
-        }
-        all.retain(|row| horizon.as_deref().is_none_or(|horizon| text(row, attributes::GSI1SK) <= horizon));
-        all.sort_by(|one, other| text(one, attributes::GSI1SK).cmp(text(other, attributes::GSI1SK)));
-        found.more |= all.len() > limit;
-        for row in all.into_iter().take(limit) {
-            let unreadable = UnreadableRow::of(&row);
-            match StoredDeadline::read(row) {
-                Ok(deadline) => found.deadlines.push(deadline),
-                Err(error) => found.unreadable.push(unreadable.because(error)),
-            }
-        }
-        found
-    }
-}
-
-/// The first rows of a query, and whether there are more.
-pub(crate) async fn rows_of(query: QueryFluentBuilder, limit: usize) -> Result<(Vec<Item>, bool), StoreError> {
-    // The extra row shows whether there are more.
-    let query = query.limit(i32::try_from(limit.saturating_add(1)).unwrap_or(i32::MAX));
-    let (mut rows, mut pages) = (Vec::new(), query.into_paginator().items().send());
-    while let Some(row) = pages.next().await {
-        if rows.len() == limit {
-            return Ok((rows, true));
-        }
-        rows.push(row.map_err(|error| StoreError::of_call("read rows of the index", error))?);
-    }
-    Ok((rows, false))
+/// The row with another item in it, and with its attributes of another release. `optional` are those that an item may lack.
+pub(crate) fn rewritten(mut row: Item, optional: &[&str], item: &impl Serialize) -> Result<Item, Cause> {
+    row.retain(|name, _| !optional.contains(&name.as_str()));
+    row.extend::<Item>(serde_dynamo::to_item(item)?);
+    Ok(seal(row))
 }

@@ -97,21 +97,7 @@ impl EventStore {
             let query = self.index_between(partition, first, last);
             Slice::read("read a feed", query, share, event_id, feed_event)
         });
-        let mut merged = Slice { rows: Vec::new(), unplaced: Vec::new(), more: false };
-        // After the end of a slice that has more events, the merged order is incomplete: the events that are missing
-        // from that slice may come first.
-        let mut horizon = None;
-        for slice in try_join_all(read).await? {
-            if slice.more {
-                let end = slice.rows.last().map(|(event_id, _)| *event_id);
-                horizon = end.min(horizon.or(end));
-                merged.more = true;
-            }
-            merged.rows.extend(slice.rows);
-            merged.unplaced.extend(slice.unplaced);
-        }
-        merged.rows.sort_by_key(|(event_id, _)| *event_id);
-        merged.rows.retain(|(event_id, _)| horizon.is_none_or(|horizon| *event_id <= horizon));
+        let merged = Slice::merged(try_join_all(read).await?);
         let mut page = merged.into_page(limit, cursor, |found| weight(&found.event));
         self.open_page(&mut page, |found| (found.aggregate.clone(), &mut found.event)).await?;
         Ok(page)

@@ -65,13 +65,13 @@ pub mod internal {
 
 pub use append::AppendError;
 pub use cache::Loaded;
-pub use deadlines::{DeadlineMark, FoundDeadlines, StoredDeadline};
+pub use deadlines::{DeadlineMark, StoredDeadline};
 pub use error::{Cause, StoreError};
 pub use feed::FeedEvent;
 pub use idempotency::{CommandResponse, IdempotencyKey, StoredResponse};
 pub use load::{LoadOptions, LoadPolicy};
 pub use page::{Page, UnreadableRow};
-pub use positions::{FoundPositions, PositionMove, StoredPosition};
+pub use positions::{PositionMove, StoredPosition};
 pub use settle::{ARRIVAL_TIME, CALL_TIMEOUT, SEND_WINDOW, SETTLE_WRITES};
 pub use snapshot::SnapshotOutcome;
 pub use store::{EventStore, StoreSettings, dynamodb_client, without_retries};

@@ -3,6 +3,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::item::Item;
+use crate::subject_keys::MAX_SUBJECTS;
 
 /// Maximum bytes of an item: 400 KB.
 pub const MAX_ITEM: usize = 400 * 1024;
@@ -13,8 +14,8 @@ pub const MAX_TRANSACTION_ITEMS: usize = 100;
 /// Maximum bytes of a transaction: 4 MB.
 pub const MAX_TRANSACTION: usize = 4 * 1024 * 1024;
 
-/// A request that exceeds a size limit of DynamoDB. The text has the limit alone: a caller who may not read the aggregate
-/// gets it too, and the size could reveal that of its state.
+/// A request that exceeds a limit of DynamoDB, or that of subjects. The text has the limit alone: a caller who may not read the
+/// aggregate gets it too, and the size could reveal that of its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
     /// One event or one message is too large.
@@ -32,6 +33,9 @@ pub enum TooLarge {
     /// All items together are too large.
     #[error("the commands would write more than {MAX_TRANSACTION} bytes, the maximum of a transaction")]
     Transaction { bytes: usize },
+    /// All of them have personal values of too many subjects, with the response to store.
+    #[error("the commands would write personal values of more than {MAX_SUBJECTS} subjects, the maximum of a request")]
+    Subjects { subjects: usize },
 }
 
 /// Checks the items of one transaction as they will be stored: the metadata and the rows, and the response that is
@@ -123,6 +127,7 @@ mod tests {
                 TooLarge::Items { items },
                 TooLarge::Response { bytes },
                 TooLarge::Transaction { bytes },
+                TooLarge::Subjects { subjects: items },
             ]
             .map(|error| error.to_string())
         };

@@ -2,7 +2,7 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_decider::{AggregateKey, Json, RecordedEvent, personal};
-use daybook_table::{StoredText, keys};
+use daybook_table::{StoredText, attributes, keys};
 
 use crate::error::StoreError;
 use crate::item::Item;
@@ -16,7 +16,7 @@ impl EventStore {
         if self.sealing.keys.is_none() {
             return Ok(());
         }
-        for name in ["data", "state"] {
+        for name in [attributes::DATA, attributes::STATE] {
             let Some(attribute) = row.get_mut(name) else { continue };
             let Ok(stored) = serde_dynamo::from_attribute_value::<_, StoredText>(attribute.clone()) else { continue };
             let Ok(mut json) = unpack(stored).and_then(|text| Ok(Json::parse(text)?)) else { continue };

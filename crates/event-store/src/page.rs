@@ -16,8 +16,9 @@ const MAX_PAGE: usize = 2 * 1024 * 1024;
 /// Maximum characters of a reason: it may quote a value of the row.
 const MAX_REASON: usize = 300;
 
+/// `C` is the position of a row in the order: the sort key, or that of the index, unless it is parsed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Page<T, C> {
+pub struct Page<T, C = String> {
     /// The readable items in order; fewer than requested when items are large.
     pub items: Vec<T>,
     /// The rows that cannot be read. A row without a position in the order, because its sort key is wrong, may be on
@@ -37,17 +38,29 @@ impl<T, C> Page<T, C> {
     }
 }
 
-/// The rows of one query, and whether more rows follow.
-pub struct Slice<T, C> {
+/// The rows of one query, or of several in one order, and whether more rows follow.
+pub struct Slice<T, C = String> {
     pub rows: Vec<(C, Result<T, UnreadableRow>)>,
     pub unplaced: Vec<UnreadableRow>,
     pub more: bool,
 }
 
-impl<T, C> Slice<T, C> {
+impl<T, C: Ord + Clone> Slice<T, C> {
     /// The first rows of a query: a maximum of `limit` plus one, or 1 MB. If there is a row with a position, the slice
     /// has one, so that its cursor makes progress. `doing` is the purpose of the query, for errors.
     pub async fn read(
+        doing: &'static str,
+        query: QueryFluentBuilder,
+        limit: usize,
+        position: impl Fn(&Item) -> Option<C>,
+        read: impl Fn(Item) -> Result<T, Cause>,
+    ) -> Result<Self, StoreError> {
+        Self::read_at_least(1, doing, query, limit, position, read).await
+    }
+
+    /// The same, with so many rows, however many bytes they have, if there are as many.
+    pub(crate) async fn read_at_least(
+        least: usize,
         doing: &'static str,
         query: QueryFluentBuilder,
         limit: usize,
@@ -58,7 +71,7 @@ impl<T, C> Slice<T, C> {
         let query = query.limit(i32::try_from(limit.saturating_add(1)).unwrap_or(i32::MAX));
         let mut slice = Self { rows: Vec::new(), unplaced: Vec::new(), more: true };
         let mut start = None;
-        while slice.more && slice.rows.is_empty() {
+        while slice.more && slice.rows.len() < least {
             let page = query.clone().set_exclusive_start_key(start).send().await;
             let page = page.map_err(|error| StoreError::of_call(doing, error))?;
             start = page.last_evaluated_key;
@@ -72,6 +85,23 @@ impl<T, C> Slice<T, C> {
             }
         }
         Ok(slice)
+    }
+
+    /// The rows of all slices in their order, up to the end of the first slice after which there are more: rows that are missing
+    /// there may come first.
+    pub(crate) fn merged(slices: Vec<Self>) -> Self {
+        let ends = slices.iter().filter(|slice| slice.more);
+        let end = ends.map(|slice| slice.rows.last().map(|(position, _)| position.clone())).min();
+        let mut merged = Self { rows: Vec::new(), unplaced: Vec::new(), more: end.is_some() };
+        for slice in slices {
+            merged.rows.extend(slice.rows);
+            merged.unplaced.extend(slice.unplaced);
+        }
+        merged.rows.sort_by(|(one, _), (other, _)| one.cmp(other));
+        if let Some(end) = end.flatten() {
+            merged.rows.retain(|(position, _)| *position <= end);
+        }
+        merged
     }
 
     /// Truncates to `limit` rows and `MAX_PAGE` bytes. `after` is the position that was requested.

@@ -3,11 +3,10 @@
 use daybook_decider::record::timestamp;
 use daybook_table::{AggregateKey, PositionItem, attributes, keys};
 
-use crate::checksum::seal;
-use crate::deadlines::rows_of;
+use crate::deadlines::rewritten;
 use crate::error::{Cause, StoreError};
 use crate::item::Item;
-use crate::page::UnreadableRow;
+use crate::page::Page;
 use crate::store::EventStore;
 
 /// A position as it is stored.
@@ -19,15 +18,6 @@ pub struct StoredPosition {
     pub item: PositionItem,
     /// The row, which may have attributes of another release; empty if there is none.
     row: Item,
-}
-
-/// Positions that are suspended, those first that have been for the longest time.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct FoundPositions {
-    pub positions: Vec<StoredPosition>,
-    pub unreadable: Vec<UnreadableRow>,
-    /// Whether there are more, all of them later.
-    pub more: bool,
 }
 
 /// The next value of a position.
@@ -55,8 +45,8 @@ impl EventStore {
         StoredPosition::read(row).map_err(|source| StoreError::corrupt(item(), source))
     }
 
-    /// Moves a position, unless its row has changed since it was read; then it returns `false`. Otherwise, `stored` is the new
-    /// row.
+    /// Moves a position, unless its row has changed since it was read; then it returns `false`. Otherwise, `stored` is the row that
+    /// contains the move.
     pub async fn move_position(&self, stored: &mut StoredPosition, to: PositionMove<'_>) -> Result<bool, StoreError> {
         let StoredPosition { source, item, row: before } = &*stored;
         let item = PositionItem { failing_since: None, ..item.clone() };
@@ -66,33 +56,27 @@ impl EventStore {
             PositionMove::Suspend(who, seq_num, error) => item.suspend(who, seq_num, error, self.now()),
             PositionMove::Resume(who, seq_num) => item.resume(who, seq_num),
         };
-        let mut row = before.clone();
-        row.retain(|name, _| !PositionItem::OPTIONAL.contains(&name.as_str()));
-        let corrupt = |error: serde_dynamo::Error| StoreError::corrupt(keys::pk(source), error);
-        row.extend::<Item>(serde_dynamo::to_item(&item).map_err(corrupt)?);
-        let row = seal(row);
+        let corrupt = |error| StoreError::corrupt(keys::pk(source), error);
+        let row = rewritten(before.clone(), &PositionItem::OPTIONAL, &item).map_err(corrupt)?;
         let checksum = before.get(attributes::CHECKSUM);
-        let is_moved = self.replace_row("move a position", checksum, row.clone()).await?;
+        let now = self.replace_row("move a position", checksum, row.clone()).await?;
+        let has_row = now == row;
+        let Ok(now) = StoredPosition::read(now) else { return Ok(false) };
+        // Others go on after a suspension at once, also before its lost response is noticed.
+        let is_suspended = |who| now.item.suspended.get(who) == item.suspended.get(who);
+        let is_moved = has_row || matches!(to, PositionMove::Suspend(who, ..) if is_suspended(who));
         if is_moved {
-            *stored = StoredPosition { source: source.clone(), item, row };
+            *stored = now;
         }
         Ok(is_moved)
     }
 
-    /// The positions with processes that are suspended, at most `limit`.
-    pub async fn suspended_positions(&self, limit: usize) -> Result<FoundPositions, StoreError> {
+    /// The positions with processes that are suspended, at most `limit`, those first that have been for the longest time.
+    pub async fn suspended_positions(&self, limit: usize) -> Result<Page<StoredPosition>, StoreError> {
         let condition = format!("{} = :pk", attributes::GSI1PK);
         let query = self.query(condition, [(":pk", keys::SUSPENDED_POSITIONS.to_owned())]);
-        let (rows, more) = rows_of(query.index_name(attributes::GSI1), limit).await?;
-        let mut found = FoundPositions { more, ..FoundPositions::default() };
-        for row in rows {
-            let unreadable = UnreadableRow::of(&row);
-            match StoredPosition::read(row) {
-                Ok(position) => found.positions.push(position),
-                Err(error) => found.unreadable.push(unreadable.because(error)),
-            }
-        }
-        Ok(found)
+        let query = query.index_name(attributes::GSI1);
+        Ok(self.earliest(query, limit, StoredPosition::read).await?.into_page(limit, String::new(), |_| 0))
     }
 }
 

@@ -176,22 +176,24 @@ impl EventStore {
         Ok(Box::pin(get.send()).await.map_err(|error| StoreError::of_call(doing, error))?.item)
     }
 
-    /// Puts a row in place of the one with this checksum, or where there is none. Returns `false` if that has changed, unless it is
-    /// this row now: the client repeats a call whose response is lost.
+    /// Puts a row in place of the one with this checksum, or where there is none. Returns the row that is there then. The client
+    /// repeats a call whose response is lost, so a changed row may contain what this call has written.
     pub(crate) async fn replace_row(
         &self,
         doing: &'static str,
         checksum: Option<&AttributeValue>,
         row: Item,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Item, StoreError> {
         let put = self.client.put_item().table_name(&self.settings.table_name).set_item(Some(row.clone()));
         let (unchanged, values) = checksum::unchanged(checksum);
         let put = put.condition_expression(unchanged).set_expression_attribute_values(values);
         let put = put.expression_attribute_names("#sum", attributes::CHECKSUM);
         match put.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld).send().await {
-            Ok(_) => Ok(true),
+            Ok(_) => Ok(row),
             Err(error) => match error.as_service_error() {
-                Some(PutItemError::ConditionalCheckFailedException(changed)) => Ok(changed.item() == Some(&row)),
+                Some(PutItemError::ConditionalCheckFailedException(changed)) => {
+                    Ok(changed.item().cloned().unwrap_or_default())
+                }
                 _ => Err(StoreError::of_call(doing, error)),
             },
         }

@@ -42,7 +42,7 @@ use crate::item::{batch_get, text};
 /// Maximum keys in memory.
 const MAX_KEYS: NonZeroUsize = NonZeroUsize::new(10_000).expect("it is not zero");
 
-/// Maximum subjects of the values of one append, far below the keys in memory.
+/// Maximum subjects of the values of one append, and of the response that is stored with it, far below the keys in memory.
 pub(crate) const MAX_SUBJECTS: usize = 1_000;
 
 /// New keys that are written at a time.

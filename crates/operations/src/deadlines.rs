@@ -1,24 +1,28 @@
 //! The operations on deadlines and dispatches, whose rows are alike: reads them, and marks those whose commands have failed.
-//! `processes` resumes suspended positions with the same options, and with `mark_each`.
+//! `processes` resumes suspended processes with the same options, and with `mark_each`.
 
 use std::io;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use clap::Args;
-use daybook_event_store::{DeadlineMark, FoundDeadlines, StoredDeadline};
+use daybook_event_store::{DeadlineMark, Page, StoredDeadline};
 use daybook_table::{AggregateKey, DeadlineState};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::error::OperatorError;
 use crate::pacing::Pacer;
-use crate::selection::{AggregateName, check_shards};
+use crate::selection::check_shards;
 use crate::stack::{SETTINGS_TO_FIND, Stack};
 
 /// Reads the selected deadlines and dispatches: those that are pending, or those that have `failed`; of named aggregates, those in
 /// any state, or those that have `failed`.
-pub async fn find(stack: &Stack, selection: &RowSelection, failed: bool) -> Result<FoundDeadlines, OperatorError> {
+pub async fn find(
+    stack: &Stack,
+    selection: &RowSelection,
+    failed: bool,
+) -> Result<Page<StoredDeadline>, OperatorError> {
     let store = stack.store(SETTINGS_TO_FIND).await?;
     let unread = OperatorError::store("cannot read the deadlines");
     if selection.names.is_empty() {
@@ -28,16 +32,16 @@ pub async fn find(stack: &Stack, selection: &RowSelection, failed: bool) -> Resu
         }
         return store.deadlines(state, Timestamp::MAX, selection.limit).await.map_err(&unread);
     }
-    let mut found = FoundDeadlines::default();
+    let mut found = Page::empty(String::new());
     for row in &selection.names {
         let of_aggregate = store.deadlines_of(&row.aggregate).await.map_err(&unread)?;
         found.unreadable.extend(of_aggregate.unreadable);
-        found.deadlines.extend(of_aggregate.deadlines.into_iter().filter(|StoredDeadline { item, .. }| {
+        found.items.extend(of_aggregate.items.into_iter().filter(|StoredDeadline { item, .. }| {
             row.is_of(item.name()) && (!failed || item.state() == DeadlineState::Failed)
         }));
     }
-    found.more = found.deadlines.len() > selection.limit;
-    found.deadlines.truncate(selection.limit);
+    found.more = found.items.len() > selection.limit;
+    found.items.truncate(selection.limit);
     Ok(found)
 }
 
@@ -54,7 +58,7 @@ pub async fn mark(
     }
     let store = stack.store(SETTINGS_TO_FIND).await?;
     let mark = if drops { DeadlineMark::Fired } else { DeadlineMark::Pending };
-    let FoundDeadlines { deadlines, unreadable, more } = find(stack, &options.selection, true).await?;
+    let Page { items: deadlines, unreadable, more, .. } = find(stack, &options.selection, true).await?;
     let counts = MarkCounts { unreadable: unreadable.len(), more, ..MarkCounts::default() };
     let stopped_early = OperatorError::store(STOPPED_EARLY);
     let mark = async |deadline: &StoredDeadline| store.mark_deadline(deadline, mark).await.map_err(&stopped_early);
@@ -123,7 +127,7 @@ impl FromStr for RowName {
             Some((end, _)) => (&text[..end], Some(text[end + 1..].to_owned())),
             None => (text, None),
         };
-        let AggregateName(aggregate) = aggregate.parse()?;
+        let aggregate = aggregate.parse()?;
         Ok(Self { aggregate, name })
     }
 }

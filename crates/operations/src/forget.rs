@@ -17,7 +17,6 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::error::OperatorError;
-use crate::selection::AggregateName;
 use crate::stack::{SETTINGS_TO_IMPORT_MESSAGES, Stack};
 use crate::verify::VerifyFinding;
 
@@ -33,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct ForgetOptions {
     /// The aggregate.
     #[arg(value_name = "TYPE/ID")]
-    pub aggregate: AggregateName,
+    pub aggregate: AggregateKey,
     /// Forget; without this option, the command is a dry run.
     #[arg(long = "yes")]
     pub forgets: bool,
@@ -59,9 +58,9 @@ pub struct ForgottenAggregate {
 
 /// Forgets an aggregate.
 pub async fn forget(stack: &Stack, options: &ForgetOptions) -> Result<ForgottenAggregate, OperatorError> {
-    let failed = |reason: String| OperatorError::Failed(format!("{}: {reason}", options.aggregate.0));
+    let failed = |reason: String| OperatorError::Failed(format!("{}: {reason}", options.aggregate));
     let store = stack.store(SETTINGS_TO_IMPORT_MESSAGES).await?;
-    let key = &options.aggregate.0;
+    let key = &options.aggregate;
     let registry = &stack.registry;
     let model = registry.get(&key.aggregate_type);
     let model = model.ok_or_else(|| failed(format!("no aggregate type {} is registered", key.aggregate_type)))?;

@@ -14,7 +14,6 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::error::OperatorError;
-use crate::selection::AggregateName;
 
 /// Maximum characters of an error text that are stored in memory and printed.
 const MAX_TEXT: usize = 500;
@@ -52,7 +51,7 @@ pub struct MessageFilter {
     pub aggregate_type: Option<String>,
     /// Only messages of this aggregate.
     #[arg(long, value_name = "TYPE/ID")]
-    pub aggregate: Option<AggregateName>,
+    pub aggregate: Option<AggregateKey>,
     /// Only messages of this type.
     #[arg(long, value_name = "NAME")]
     pub message_type: Option<String>,
@@ -75,7 +74,7 @@ impl MessageFilter {
             wanted.as_ref().is_none_or(|wanted| content.is_some_and(|content| wanted == value(content)))
         };
         let is = |id: &String| message.has_id(id);
-        let is_of = |name: &AggregateName| content.is_some_and(|content| name.0 == content.aggregate);
+        let is_of = |key: &AggregateKey| content.is_some_and(|content| *key == content.aggregate);
         has(&self.aggregate_type, |content| &content.aggregate.aggregate_type)
             && has(&self.message_type, |content| &content.label.name)
             && has(&self.error_code, |content| &content.error_code)

@@ -1,4 +1,4 @@
-//! The operations on processes. [`status`] counts what they wait for. [`resume`] lets suspended positions go on, with the event that
+//! The operations on processes. [`status`] counts what they wait for. [`resume`] lets suspended processes go on, with the event that
 //! could not be handled or after it. [`catch_up`] sends the reactor the aggregates whose events the processes have not handled.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use clap::Args;
 use daybook_admin::AdminCalls;
 use daybook_decider::record::timestamp;
 use daybook_decider::{Model, Registry};
-use daybook_event_store::{FoundPositions, PositionMove, StoredPosition, UnreadableRow};
+use daybook_event_store::{Page, PositionMove, StoredPosition};
 use daybook_table::{AggregateKey, ChangedAggregates, Suspension};
 use futures_util::StreamExt;
 use jiff::Timestamp;
@@ -74,7 +74,7 @@ pub async fn status(stack: &Stack, limit: usize) -> Result<ProcessStatuses, Oper
     let suspended = suspended(stack, &all).await?;
     let types = stack.registry.iter().filter(|model| !model.sources().is_empty()).map(|model| {
         let process = model.type_name();
-        let of_process = pending.deadlines.iter().filter(|row| row.aggregate.aggregate_type == process);
+        let of_process = pending.items.iter().filter(|row| row.aggregate.aggregate_type == process);
         let (dispatches, deadlines): (Vec<_>, Vec<_>) =
             of_process.map(|row| &row.item).partition(|row| row.to.is_some());
         ProcessStatus {
@@ -84,8 +84,8 @@ pub async fn status(stack: &Stack, limit: usize) -> Result<ProcessStatuses, Oper
             first_dispatch: dispatches.first().map(|row| row.due.clone()),
             deadlines: deadlines.len(),
             first_deadline: deadlines.first().map(|row| row.due.clone()),
-            failed: failed.deadlines.iter().filter(|row| row.aggregate.aggregate_type == process).count(),
-            suspended: suspended.processes.iter().filter(|one| one.position.item.process_type() == process).count(),
+            failed: failed.items.iter().filter(|row| row.aggregate.aggregate_type == process).count(),
+            suspended: suspended.items.iter().filter(|one| one.position.item.process_type() == process).count(),
         }
     });
     Ok(ProcessStatuses {
@@ -115,21 +115,13 @@ impl SuspendedProcess {
     }
 }
 
-/// What is suspended.
-#[derive(Debug, Default)]
-pub struct FoundSuspended {
-    pub processes: Vec<SuspendedProcess>,
-    pub unreadable: Vec<UnreadableRow>,
-    pub more: bool,
-}
-
 /// Reads what is suspended, of the selected positions or processes: `order/7/fulfilment`, or `order/7/fulfilment/7`.
-pub async fn suspended(stack: &Stack, selection: &RowSelection) -> Result<FoundSuspended, OperatorError> {
+pub async fn suspended(stack: &Stack, selection: &RowSelection) -> Result<Page<SuspendedProcess>, OperatorError> {
     // The limit is that of the selected ones.
     let limit = if selection.names.is_empty() { selection.limit } else { usize::MAX };
     let found = stack.store(&[]).await?.suspended_positions(limit).await;
-    let FoundPositions { positions, unreadable, more } =
-        found.map_err(OperatorError::store("cannot read the suspended positions"))?;
+    let Page { items: positions, unreadable, more, cursor } =
+        found.map_err(OperatorError::store("cannot read the suspended processes"))?;
     let of_position = |position: StoredPosition| {
         let all: Vec<_> = position.item.all_suspended().map(|(who, one)| (who.to_owned(), one.clone())).collect();
         all.into_iter().map(move |(who, suspension)| SuspendedProcess { position: position.clone(), who, suspension })
@@ -142,7 +134,7 @@ pub async fn suspended(stack: &Stack, selection: &RowSelection) -> Result<FoundS
     processes.sort_by(|one, other| one.suspension.since.cmp(&other.suspension.since));
     let more = more || processes.len() > selection.limit;
     processes.truncate(selection.limit);
-    Ok(FoundSuspended { processes, unreadable, more })
+    Ok(Page { items: processes, unreadable, more, cursor })
 }
 
 /// Lets the selected processes that are suspended go on, with the event that they could not handle, or after it; those whose event is
@@ -158,7 +150,7 @@ pub async fn resume(
     }
     let queue = if marks.writes { Some(stack.queue(REACTIONS_QUEUE).await?) } else { None };
     let store = stack.store(&[]).await?;
-    let FoundSuspended { mut processes, unreadable, more } = suspended(stack, &marks.selection).await?;
+    let Page { items: mut processes, unreadable, more, .. } = suspended(stack, &marks.selection).await?;
     if *skip {
         // One event of a position, and not one of each process in it.
         processes.retain(|one| marks.selection.has(one.source(), &one.name()));
@@ -211,7 +203,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// deployment that adds it, and those of the last seconds before the time of a restore. A dry run by default; `--yes` executes it.
 ///
 /// The processes get all events of such an aggregate that they have not handled, in order: of one that they never followed, all
-/// from the first on, however old. So look at the dry run, and limit it with `--since`. Suspended positions are left to
+/// from the first on, however old. So look at the dry run, and limit it with `--since`. Suspended processes are left to
 /// `daybook process resume`.
 ///
 /// It can be repeated, and goes on where it ended: what the reactor has handled meanwhile is not sent again, and a message that it

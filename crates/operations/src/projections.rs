@@ -20,7 +20,6 @@ use jiff::{SignedDuration, Timestamp};
 use crate::error::OperatorError;
 use crate::pacing::{Interrupt, Pacer};
 use crate::queues::QueueCounts;
-use crate::selection::AggregateName;
 use crate::stack::{CHANGES_QUEUE, Stack};
 
 const DELETED_TOGETHER: usize = 25;
@@ -142,12 +141,12 @@ pub async fn suspended(stack: &Stack) -> Result<Vec<SuspendedAggregate>, Operato
 /// Resumes the suspended ones of these aggregates, or all, until the stack is interrupted.
 pub async fn resume(
     stack: &Stack,
-    aggregates: &[AggregateName],
+    aggregates: &[AggregateKey],
     mut report: impl FnMut(&View, &AggregateKey) -> io::Result<()>,
 ) -> Result<(), OperatorError> {
     let (projections, views) = ((stack.projections)()?, stack.views().await?);
     let queue = stack.queue(CHANGES_QUEUE).await?;
-    let named = aggregates.iter().flat_map(|AggregateName(key)| {
+    let named = aggregates.iter().flat_map(|key| {
         let following = projections.following(&key.aggregate_type);
         following.map(move |model| (View::new(model.name(), model.version()), key.clone()))
     });

@@ -7,7 +7,6 @@ use clap::Args;
 use daybook_admin::{AdminCalls, IndexPartition, ScanKey};
 use daybook_decider::{Model, Registry};
 use daybook_event_store::{EventStore, StoreError, UnreadableRow};
-use daybook_table::keys::is_id;
 use daybook_table::{AggregateKey, keys};
 use futures_util::stream::{self, LocalBoxStream};
 use futures_util::{StreamExt, TryStreamExt};
@@ -29,24 +28,10 @@ pub struct Selection {
     pub event_types: Vec<String>,
     /// Only these aggregates.
     #[arg(skip)]
-    pub aggregates: Vec<AggregateName>,
+    pub aggregates: Vec<AggregateKey>,
     /// Go on where an earlier run ended: the cursor that it printed.
     #[arg(long, value_name = "CURSOR")]
     pub after: Option<Cursor>,
-}
-
-/// An aggregate on the command line: `account/123`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AggregateName(pub AggregateKey);
-
-impl FromStr for AggregateName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let key = text.split_once('/').filter(|(name, id)| !name.is_empty() && is_id(id));
-        let key = key.map(|(name, id)| Self(AggregateKey::new(name, id)));
-        key.ok_or_else(|| "expected an aggregate as TYPE/ID, as in account/123".to_owned())
-    }
 }
 
 impl Selection {
@@ -66,10 +51,10 @@ impl Selection {
         after: Option<&Cursor>,
     ) -> Result<Listing<'a>, OperatorError> {
         if !self.aggregates.is_empty() {
-            for AggregateName(key) in &self.aggregates {
+            for key in &self.aggregates {
                 model(registry, &key.aggregate_type)?;
             }
-            let listed = self.aggregates.iter().map(|AggregateName(key)| Ok(ListedAggregate::new(key.clone())));
+            let listed = self.aggregates.iter().map(|key| Ok(ListedAggregate::new(key.clone())));
             return Ok(stream::iter(listed.collect::<Vec<_>>()).boxed_local());
         }
         indexed(store, interrupt, store.admin().index_partitions(&self.first_events(registry)?), after)

@@ -32,18 +32,18 @@ pub struct VerifyCounts {
 pub struct VerifyFinding {
     pub item: String,
     pub kind: &'static str,
-    pub what: String,
+    pub detail: String,
 }
 
 impl VerifyFinding {
     pub(crate) fn new(Finding { item, discrepancy, .. }: &Finding, is_local: bool) -> Self {
-        let what = match discrepancy {
+        let detail = match discrepancy {
             Discrepancy::MessageMissing { .. } if is_local => {
                 format!("{discrepancy}, unless the clock of the local stack was moved")
             }
             _ => discrepancy.to_string(),
         };
-        Self { item: item.clone(), kind: discrepancy.code(), what }
+        Self { item: item.clone(), kind: discrepancy.code(), detail }
     }
 }
 
@@ -84,8 +84,8 @@ fn found(
     named: bool,
     is_local: bool,
 ) -> (Vec<VerifyFinding>, Vec<VerifyFinding>) {
-    let one = |item: &str, kind, what: &str| {
-        (vec![VerifyFinding { item: item.to_owned(), kind, what: what.to_owned() }], vec![])
+    let one = |item: &str, kind, detail: &str| {
+        (vec![VerifyFinding { item: item.to_owned(), kind, detail: detail.to_owned() }], vec![])
     };
     match (&aggregate.unreadable, verified) {
         (Some(row), _) => one(&row.sk, "unreadable", &row.reason),

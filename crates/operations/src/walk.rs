@@ -10,12 +10,12 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::pin::pin;
 
 use clap::Args;
-use daybook_decider::Model;
+use daybook_decider::{AggregateKey, Model};
 use daybook_event_store::{EventStore, StoreError};
 use futures_util::StreamExt;
 
 use crate::error::OperatorError;
-use crate::selection::{AggregateName, ListedAggregate, Listing, Selection, scanned};
+use crate::selection::{ListedAggregate, Listing, Selection, scanned};
 use crate::stack::Stack;
 
 #[derive(Clone, Debug, Args)]
@@ -56,7 +56,7 @@ pub(crate) struct Walk<'a> {
 
 impl WalkOptions {
     /// The same options with these aggregates; all of the selection if there are none.
-    pub fn of(mut self, aggregates: Vec<AggregateName>) -> Self {
+    pub fn of(mut self, aggregates: Vec<AggregateKey>) -> Self {
         self.selection.aggregates = aggregates;
         self
     }

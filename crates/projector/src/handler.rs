@@ -40,7 +40,7 @@ impl Projector {
             "ProjectionRetries",
             "ChangesFailed",
             "ProjectionsFailed",
-            "ProjectionsSuspended",
+            "AggregatesSuspended",
             "TargetsFailed",
         ] {
             describe_counter!(name, Unit::Count, "");

@@ -159,7 +159,7 @@ impl<'a> VersionsProjecting<'a> {
                 counter!("EventsProjected").increment(projected.events);
                 counter!("ProjectionRetries").increment(projected.retries);
                 for (aggregate, reason) in &projected.suspended {
-                    self.failures.count("ProjectionsSuspended");
+                    self.failures.count("AggregatesSuspended");
                     tracing::error!(%aggregate, projection, version, reason, "suspended");
                 }
                 projected

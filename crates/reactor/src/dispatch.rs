@@ -36,7 +36,7 @@ impl Reactor {
     ) -> Result<Dispatched, Failure> {
         let mut waits = 0;
         loop {
-            let mut rows = self.store.deadlines_of(process).await?.deadlines;
+            let mut rows = self.store.deadlines_of(process).await?.items;
             // A row may be visible before the events that have set it, and before other rows of the same append.
             let at_least = rows.iter().map(|row| row.item.seq_num).max().unwrap_or_default();
             let options = LoadOptions { at_least, ..LoadOptions::default() };

@@ -80,7 +80,7 @@ impl Reactor {
                     self.count_failed();
                     counter!("ReactionsGivenUp").increment(1);
                     let (name, event) = (position.item.name_of(who), handled + 1);
-                    tracing::error!(%source, process = name, event, error, "the position is suspended");
+                    tracing::error!(%source, process = name, event, error, "the process is suspended");
                     continue;
                 }
             }

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::reactor::Reactor;
 
-/// How long something cannot be done before it is given up: a deadline is marked as failed, a position is suspended. Meanwhile, a
+/// How long something cannot be done before it is given up: a deadline is marked as failed, a process is suspended. Meanwhile, a
 /// deployment that causes the failure can be rolled back. A message comes again after three minutes, the fourth time after twelve.
 const GIVE_UP_AFTER: SignedDuration = SignedDuration::from_mins(11);
 

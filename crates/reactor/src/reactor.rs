@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use daybook_decider::Registry;
-use daybook_event_store::{EventStore, FoundDeadlines, StoredDeadline};
+use daybook_event_store::{EventStore, Page, StoredDeadline};
 use daybook_function_runtime::{FailureCounter, QueueBatch, QueueResponse, with_causes};
 use daybook_queue::Queue;
 use daybook_table::{DeadlineState, DueDeadline, DueDeadlines};
@@ -109,7 +109,7 @@ impl Reactor {
         let now = self.store.now();
         let until = if is_full { now } else { now + AHEAD };
         let found = self.store.deadlines(DeadlineState::Pending, until, MAX_DEADLINES).await;
-        let FoundDeadlines { deadlines, unreadable, more } = found.map_err(|error| with_causes(&error))?;
+        let Page { items: deadlines, unreadable, more, .. } = found.map_err(|error| with_causes(&error))?;
         for row in unreadable {
             tracing::error!(%row, reason = %row.reason, "the row of a deadline cannot be read");
         }

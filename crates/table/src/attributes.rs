@@ -43,3 +43,8 @@ pub const SOON: &str = "soon";
 pub const LAST_SEQ_NUM: &str = "lastSeqNum";
 /// Snapshot: the aggregate's `STATE_VERSION` when it was taken.
 pub const STATE_VERSION: &str = "stateVersion";
+
+/// JSON that may have personal values: of an event, of a snapshot, and of a stored response.
+pub const DATA: &str = "data";
+pub const STATE: &str = "state";
+pub const BODY: &str = "body";

@@ -28,7 +28,7 @@ pub struct PositionItem {
     /// RFC 3339; since when the next event cannot be handled, while it is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<String>,
-    /// By the id of a process, or [`PositionItem::ALL`].
+    /// Those that are suspended, or resumed and still behind: by the id of a process, or [`PositionItem::ALL`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub suspended: BTreeMap<String, Suspension>,
 }

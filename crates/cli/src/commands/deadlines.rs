@@ -65,12 +65,12 @@ async fn list(
     Session { stack, mut out }: Session<'_>,
 ) -> Ended {
     let found = find(&stack, &selection, failed).await?;
-    for deadline in &found.deadlines {
+    for deadline in &found.items {
         let (json, text) = described(deadline);
         out.print_outcome(state(deadline), json, &text)?;
     }
     found.unreadable.iter().try_for_each(|row| out.print_unreadable(row))?;
-    let (listed, unreadable, more) = (found.deadlines.len(), found.unreadable.len(), found.more);
+    let (listed, unreadable, more) = (found.items.len(), found.unreadable.len(), found.more);
     let text = format!("{listed} deadlines and dispatches listed, {unreadable} unreadable{}", more_text(more));
     out.finish(&text, &json!({"deadlines": listed, "unreadable": unreadable, "more": more}), None, unreadable == 0)
 }

@@ -130,8 +130,8 @@ fn print_result(out: &mut Output<'_>, check: &Check, result: &CheckResult) -> io
         CheckResult::Differs { expected, seen } => format!(
             "differs {name}: expected {expected}; seen {seen}; the code relies on: {relies_on}; documented: {documented}"
         ),
-        CheckResult::NotChecked { reason } => format!("not-checked {name}: {reason}"),
-        CheckResult::NotModelled { reason } => format!("not-modelled {name}: {reason}"),
+        CheckResult::NotChecked { detail } => format!("not-checked {name}: {detail}"),
+        CheckResult::NotModelled { detail } => format!("not-modelled {name}: {detail}"),
     };
     out.print(json, text)
 }

@@ -43,7 +43,7 @@ async fn list(_: NoArgs, Session { stack, mut out }: Session<'_>) -> Ended {
 
 async fn redrive(options: DiscardedOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let redriven = discarded::redrive(&stack, &options, |object, found| {
-        let (outcome, why) = match found {
+        let (outcome, detail) = match found {
             Redriving::Message(message, outcome) => {
                 return out.print_message(&outcome, message.json(), &message.to_string());
             }
@@ -55,7 +55,7 @@ async fn redrive(options: DiscardedOptions, Session { stack, mut out }: Session<
             ),
         };
         let key = &object.key;
-        out.print_outcome(outcome, json!({"object": key, "why": why}), &format!("{key}: {why}"))
+        out.print_outcome(outcome, json!({"object": key, "detail": detail}), &format!("{key}: {detail}"))
     });
     let (counts, failure) = redriven.await?;
     let DiscardedCounts { messages, sent, rejected, unsent, deleted, changed, without_messages, left, .. } = counts;

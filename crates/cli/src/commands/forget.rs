@@ -7,8 +7,8 @@ use crate::operator::{Ended, Session};
 
 pub(super) async fn run(options: ForgetOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let forgotten = forget(&stack, &options).await?;
-    for VerifyFinding { item, kind, what } in &forgotten.findings {
-        out.print_text(&format!("{} {item} {kind}: {what}", forgotten.aggregate))?;
+    for VerifyFinding { item, kind, detail } in &forgotten.findings {
+        out.print_text(&format!("{} {item} {kind}: {detail}", forgotten.aggregate))?;
     }
     let (aggregate, command, version) =
         (&forgotten.aggregate, forgotten.command.unwrap_or_default(), forgotten.version);

@@ -3,6 +3,7 @@
 use std::io;
 
 use clap::Args;
+use daybook_decider::AggregateKey;
 use daybook_function_runtime::with_causes;
 use daybook_operations::export::{Exported, HistoryTarget, export};
 use daybook_operations::history::line::HistorySummary;
@@ -10,7 +11,6 @@ use daybook_operations::history::source::{LineError, MAX_ERRORS};
 use daybook_operations::import::{
     ImportCounts, ImportEnd, ImportFailure, ImportOptions, ImportOutcome, Imported, import,
 };
-use daybook_operations::selection::AggregateName;
 use daybook_operations::walk::{WalkFinding, WalkOptions};
 use serde_json::json;
 
@@ -35,7 +35,7 @@ pub struct ExportArgs {
     file: String,
     /// Only this aggregate; can be repeated.
     #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
-    aggregates: Vec<AggregateName>,
+    aggregates: Vec<AggregateKey>,
     #[command(flatten)]
     walk: WalkOptions,
 }
@@ -43,7 +43,7 @@ pub struct ExportArgs {
 pub(super) async fn run_export(args: ExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let (file, options) = (args.file, args.walk.of(args.aggregates));
     let line = |WalkFinding { kind, name, reason }: WalkFinding| {
-        let json = json!({"aggregate": name, "outcome": kind, "what": reason});
+        let json = json!({"aggregate": name, "outcome": kind, "detail": reason});
         (json, format!("{kind} {name}: {reason}"))
     };
     let is_to_stdout = file == "-";
@@ -80,7 +80,7 @@ pub(super) async fn run_export(args: ExportArgs, Session { stack, mut out }: Ses
 pub(super) async fn run_import(options: ImportOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let (publishes, writes) = (options.publishes, options.writes);
     let imported = import(&stack, &options, |key, events, outcome| {
-        let (outcome_name, what) = match outcome {
+        let (outcome_name, detail) = match outcome {
             ImportOutcome::Done(Imported { new: 0, .. }) => return Ok(()),
             ImportOutcome::Done(Imported { new, known: 0, .. }) => ("imported", format!("{new} events")),
             ImportOutcome::Done(Imported { new, known, .. }) => ("continued", format!("{new} events after {known}")),
@@ -95,8 +95,8 @@ pub(super) async fn run_import(options: ImportOptions, Session { stack, mut out 
             }
         };
         let would_be = if matches!(outcome, ImportOutcome::Done(_)) && !writes { "would be " } else { "" };
-        let json = json!({"aggregate": key.to_string(), "outcome": outcome_name, "what": what});
-        out.print(json, format!("{would_be}{outcome_name} {key}: {what}"))
+        let json = json!({"aggregate": key.to_string(), "outcome": outcome_name, "detail": detail});
+        out.print(json, format!("{would_be}{outcome_name} {key}: {detail}"))
     });
     let (counts, how_to_go_on, file_goes_on) = match imported.await? {
         ImportEnd::WrongLines(errors) => return print_wrong_lines(&options, &mut out, errors),
@@ -121,7 +121,7 @@ pub(super) async fn run_import(options: ImportOptions, Session { stack, mut out 
 
 fn print_wrong_lines(options: &ImportOptions, out: &mut Output<'_>, errors: Vec<LineError>) -> Ended {
     for LineError { line, reason } in &errors {
-        let json = json!({"line": line, "outcome": "wrong", "what": reason});
+        let json = json!({"line": line, "outcome": "wrong", "detail": reason});
         out.print(json, format!("line {line}: {reason}"))?;
     }
     let (wrong, file) = (errors.len(), &options.file);

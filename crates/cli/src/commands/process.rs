@@ -23,8 +23,8 @@ pub enum ProcessCommand {
     Status(OnStack<ProcessStatusArgs>),
     /// List the suspended processes, those first that have been for the longest time.
     ///
-    /// A line contains the aggregate, the process, or the type if all are suspended, the number of the event that cannot be handled, since
-    /// when, and why. The exit status is 1 if there are any.
+    /// A line contains the name that `resume` takes, the number of the event that cannot be handled, since when, and why. The exit
+    /// status is 1 if there are any.
     Suspended(OnStack<RowSelection>),
     /// Resume suspended processes, after the code or the event was corrected and deployed.
     ///
@@ -50,7 +50,7 @@ impl ProcessCommand {
 /// Count what the processes of each type wait for, one type per line.
 ///
 /// A line contains the pending dispatches and since when the first one is, the pending deadlines and when the first one is due, how
-/// many of both have failed, and the suspended positions. The exit status is 1 if something has failed or is suspended.
+/// many of both have failed, and how many suspensions there are. The exit status is 1 if something has failed or is suspended.
 #[derive(Clone, Debug, Args)]
 pub struct ProcessStatusArgs {
     /// Maximum number of rows of a kind that are counted, the earliest ones.
@@ -67,7 +67,7 @@ async fn count(ProcessStatusArgs { limit }: ProcessStatusArgs, Session { stack, 
             status;
         let text = format!(
             "{process}: {dispatches} dispatches are pending{}; {deadlines} deadlines are pending{}; {failed} have failed; \
-             {suspended} positions are suspended",
+             {suspended} are suspended",
             first("the first since", first_dispatch),
             first("the first is due", first_deadline),
         );
@@ -81,25 +81,25 @@ async fn count(ProcessStatusArgs { limit }: ProcessStatusArgs, Session { stack, 
 
 async fn list(selection: RowSelection, Session { stack, mut out }: Session<'_>) -> Ended {
     let found = suspended(&stack, &selection).await?;
-    for process in &found.processes {
+    for process in &found.items {
         let (json, text) = described(process);
         out.print_outcome("suspended", json, &text)?;
     }
     found.unreadable.iter().try_for_each(|row| out.print_unreadable(row))?;
-    let (listed, unreadable, more) = (found.processes.len(), found.unreadable.len(), found.more);
-    let text = format!("{listed} positions are suspended, {unreadable} unreadable{}", more_text(more));
+    let (listed, unreadable, more) = (found.items.len(), found.unreadable.len(), found.more);
+    let text = format!("{listed} suspended processes, {unreadable} unreadable{}", more_text(more));
     let counts = json!({"suspended": listed, "unreadable": unreadable, "more": more});
     out.finish(&text, &counts, None, listed + unreadable == 0)
 }
 
 async fn resume_all(options: ResumeOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let words = if options.skip { ["would-skip", "skipped", "skips"] } else { ["would-resume", "resumed", "resumes"] };
-    let resuming = resume(&stack, &options, |position, marked| {
-        let (json, text) = described(position);
+    let resuming = resume(&stack, &options, |process, marked| {
+        let (json, text) = described(process);
         out.print_outcome(outcome(words, marked), json, &text)
     });
     let counts = resuming.await?;
-    finish(words, ["suspended", "positions"], &counts, Session { stack, out })
+    finish(words, ["suspended", "processes"], &counts, Session { stack, out })
 }
 
 async fn send_all(options: CatchUpOptions, Session { stack, mut out }: Session<'_>) -> Ended {
@@ -110,9 +110,9 @@ async fn send_all(options: CatchUpOptions, Session { stack, mut out }: Session<'
             let json = json!({"aggregate": aggregate, "first": first, "last": last});
             out.print_outcome(outcome, json, &format!("{aggregate}, events {first} to {last}"))
         }
-        Err(why) => {
-            let json = json!({"aggregate": aggregate, "why": why});
-            out.print_outcome("unreadable", json, &format!("{aggregate}: {why}"))
+        Err(reason) => {
+            let json = json!({"aggregate": aggregate, "detail": reason});
+            out.print_outcome("unreadable", json, &format!("{aggregate}: {reason}"))
         }
     });
     let counts = caught_up.await?;
@@ -126,13 +126,13 @@ async fn send_all(options: CatchUpOptions, Session { stack, mut out }: Session<'
     out.finish(&text, &counts, stack.how_to_go_on(), *unreadable == 0)
 }
 
-/// A suspension as JSON, and as text: `order/7 fulfilment/7, event 4 since 2026-11-28T10:10:00.000Z: code panics`.
+/// A suspension as JSON, and as text: `order/7/fulfilment/7, event 4 since 2026-11-28T10:10:00.000Z: code panics`.
 fn described(suspended: &SuspendedProcess) -> (Value, String) {
     let (source, process, Suspension { seq_num, since, error, .. }) =
         (suspended.source(), suspended.name(), &suspended.suspension);
     let event = seq_num + 1;
     let json = json!({
-        "kind": "position", "aggregate": source.to_string(), "process": process, "event": event, "since": since, "error": error,
+        "aggregate": source.to_string(), "process": process, "event": event, "since": since, "error": error,
     });
-    (json, format!("{source} {process}, event {event} since {since}: {error}"))
+    (json, format!("{source}/{process}, event {event} since {since}: {error}"))
 }

@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 
 use clap::{Args, Subcommand};
+use daybook_decider::AggregateKey;
 use daybook_operations::projections::rebuild::{RebuildOptions, RebuildProgress, Rebuilt, rebuild};
 use daybook_operations::projections::{self, Dropped, Switched, VersionStatus};
 use daybook_operations::queues::QueueCounts;
-use daybook_operations::selection::AggregateName;
 use daybook_operations::walk::WalkFinding;
 use daybook_view_store::View;
 use jiff::Timestamp;
@@ -105,14 +105,14 @@ pub struct ProjectionDropArgs {
 pub struct ProjectionResumeArgs {
     /// The aggregates. Default: all that are suspended; finding them reads the whole views table.
     #[arg(value_name = "TYPE/ID")]
-    aggregates: Vec<AggregateName>,
+    aggregates: Vec<AggregateKey>,
 }
 
 async fn run_rebuild(options: RebuildOptions, Session { stack, mut out }: Session<'_>) -> Ended {
     let rebuilt = rebuild(&stack, &options, |view, found| {
         let WalkFinding { kind, name, reason } = found;
         let json = json!({
-            "projection": view.name, "version": view.version, "aggregate": name, "outcome": kind, "reason": reason,
+            "projection": view.name, "version": view.version, "aggregate": name, "outcome": kind, "detail": reason,
         });
         out.print(json, format!("{view} {name} {kind}: {reason}"))
     });
@@ -237,7 +237,7 @@ async fn suspended(_: NoArgs, Session { stack, mut out }: Session<'_>) -> Ended 
         let (view, aggregate, seq_num, reason) = (&found.view, &found.aggregate, found.seq_num, &found.reason);
         let json = json!({
             "projection": view.name, "version": view.version, "aggregate": aggregate.to_string(), "seqNum": seq_num,
-            "reason": reason,
+            "detail": reason,
         });
         out.print(json, format!("{view} {aggregate} suspended after event {seq_num}: {reason}"))?;
     }

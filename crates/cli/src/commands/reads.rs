@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use daybook_decider::{Model, Registry};
+use daybook_decider::{AggregateKey, Model, Registry};
 use daybook_operations::check_shards;
 use daybook_operations::moment::Moment;
 use daybook_operations::reads::{EventPage, ReadProblem, StackReads, event_text};
-use daybook_operations::selection::AggregateName;
 use daybook_operations::stack::SETTINGS_TO_REPUBLISH;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -28,7 +27,7 @@ const PAGE: u64 = 100;
 pub struct GetArgs {
     /// The aggregate.
     #[arg(value_name = "TYPE/ID")]
-    aggregate: AggregateName,
+    aggregate: AggregateKey,
     /// The state after this many events. Default: the current state.
     #[arg(long, value_name = "N")]
     version: Option<u64>,
@@ -46,7 +45,7 @@ pub struct GetArgs {
 pub struct EventsArgs {
     /// The aggregate.
     #[arg(value_name = "TYPE/ID")]
-    aggregate: AggregateName,
+    aggregate: AggregateKey,
     /// Begin after the event with this number.
     #[arg(long, value_name = "N", default_value_t = 0)]
     after: u64,
@@ -79,7 +78,7 @@ pub struct FeedArgs {
 
 pub(super) async fn get(args: GetArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let reads = StackReads::connect(&stack, &[]).await?;
-    let AggregateName(key) = &args.aggregate;
+    let key = &args.aggregate;
     let version = args.version.map(|version| format!("&version={version}")).unwrap_or_default();
     let body = match reads.get(&format!("/{key}?rebuild={}{version}", args.rebuild)).await? {
         Err(problem) => return print_missing(&mut out, &key.to_string(), &problem),
@@ -96,7 +95,7 @@ pub(super) async fn get(args: GetArgs, Session { stack, mut out }: Session<'_>) 
 
 pub(super) async fn events(args: EventsArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let reads = StackReads::connect(&stack, &[]).await?;
-    let AggregateName(key) = &args.aggregate;
+    let key = &args.aggregate;
     let (mut after, mut printed) = (args.after, Printed::default());
     while printed.goes_on(args.limit.unwrap_or(u64::MAX)) && !stack.interrupt.is_cancelled() {
         let limit = PAGE.min(args.limit.unwrap_or(u64::MAX) - printed.events);

@@ -3,8 +3,9 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::{Args, Subcommand};
+use daybook_decider::AggregateKey;
 use daybook_operations::derived::{Corrected, CorrectedClaims, CorrectedCounts, Derived, rebuild};
-use daybook_operations::selection::{AggregateName, Selection};
+use daybook_operations::selection::Selection;
 use daybook_operations::snapshot::{SnapshotCounts, SnapshotResult, rebuild_snapshots};
 use daybook_operations::walk::{WalkOptions, Walked};
 use serde_json::json;
@@ -39,7 +40,7 @@ impl SnapshotCommand {
 pub struct SnapshotRebuildArgs {
     /// Only this aggregate; can be repeated.
     #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
-    aggregates: Vec<AggregateName>,
+    aggregates: Vec<AggregateKey>,
     #[command(flatten)]
     walk: WalkOptions,
     /// Skip aggregates with fewer than N events after their snapshot. Default: SNAPSHOT_EVERY, or 1 for those that --aggregate
@@ -55,7 +56,7 @@ pub struct SnapshotRebuildArgs {
 async fn snapshots(args: SnapshotRebuildArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let options = args.walk.of(args.aggregates);
     let rebuilt = rebuild_snapshots(&stack, &options, args.min_events, args.force, |aggregate, result| {
-        let (outcome, what) = match result {
+        let (outcome, detail) = match result {
             SnapshotResult::Current | SnapshotResult::Short => return Ok(()),
             SnapshotResult::Taken { version } => ("taken", format!("at event {version}")),
             SnapshotResult::TooLarge { bytes } => ("too-large", format!("the snapshot would have {bytes} bytes")),
@@ -63,8 +64,8 @@ async fn snapshots(args: SnapshotRebuildArgs, Session { stack, mut out }: Sessio
             SnapshotResult::Missing => ("missing", "it has no events".to_owned()),
         };
         let colon = if outcome == "taken" { "" } else { ":" };
-        let json = json!({"aggregate": aggregate, "what": what});
-        out.print_outcome(outcome, json, &format!("{aggregate}{colon} {what}"))
+        let json = json!({"aggregate": aggregate, "detail": detail});
+        out.print_outcome(outcome, json, &format!("{aggregate}{colon} {detail}"))
     });
     let Walked { counts, how_to_go_on } = rebuilt.await?;
     let SnapshotCounts { taken, current, short, too_large, missing, failed } = counts;
@@ -121,8 +122,11 @@ pub(super) async fn correct(rows: Derived<'_>, args: RebuildArgs, Session { stac
             Ok(corrected) => lines(corrected, would_be),
             Err(reason) => vec![("failed", reason.clone())],
         };
-        lines.into_iter().try_for_each(|(outcome, what)| {
-            out.print(json!({"aggregate": aggregate, "outcome": outcome, "what": what}), format!("{aggregate}: {what}"))
+        lines.into_iter().try_for_each(|(outcome, detail)| {
+            out.print(
+                json!({"aggregate": aggregate, "outcome": outcome, "detail": detail}),
+                format!("{aggregate}: {detail}"),
+            )
         })
     });
     let Walked { counts, how_to_go_on } = rebuilt.await?;

@@ -1,7 +1,7 @@
 //! `daybook verify`.
 
 use clap::Args;
-use daybook_operations::selection::AggregateName;
+use daybook_decider::AggregateKey;
 use daybook_operations::verify::{VerifyCounts, VerifyFinding, verify};
 use daybook_operations::walk::{WalkOptions, Walked};
 use serde_json::json;
@@ -24,7 +24,7 @@ use crate::operator::{Ended, Session};
 pub struct VerifyArgs {
     /// Aggregates to check. Default: all.
     #[arg(value_name = "TYPE/ID", conflicts_with_all = ["types", "event_types", "after"])]
-    aggregates: Vec<AggregateName>,
+    aggregates: Vec<AggregateKey>,
     #[command(flatten)]
     walk: WalkOptions,
     /// Read the whole table instead of the index: also finds aggregates without their first events, and rows that belong to
@@ -35,9 +35,9 @@ pub struct VerifyArgs {
 
 pub(super) async fn run(args: VerifyArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let options = args.walk.of(args.aggregates);
-    let verified = verify(&stack, &options, args.scan, |aggregate, VerifyFinding { item, kind, what }| {
-        let json = json!({"aggregate": aggregate, "item": item, "kind": kind, "what": what});
-        out.print(json, format!("{aggregate} {item} {kind}: {what}"))
+    let verified = verify(&stack, &options, args.scan, |aggregate, VerifyFinding { item, kind, detail }| {
+        let json = json!({"aggregate": aggregate, "item": item, "kind": kind, "detail": detail});
+        out.print(json, format!("{aggregate} {item} {kind}: {detail}"))
     });
     let Walked { counts, how_to_go_on } = verified.await?;
     out.finish(&text(&counts), &counts, how_to_go_on.as_deref(), counts.findings == 0)

@@ -45,14 +45,14 @@ impl<'a> Output<'a> {
     }
 
     pub(crate) fn print_message(&mut self, outcome: &MessageOutcome, mut json: Value, text: &str) -> io::Result<()> {
-        json["why"] = json!(outcome.reason());
-        let reason = outcome.reason().map(|why| format!(" ({why})")).unwrap_or_default();
+        json["detail"] = json!(outcome.reason());
+        let reason = outcome.reason().map(|reason| format!(" ({reason})")).unwrap_or_default();
         self.print_outcome(outcome.name(), json, &format!("{text}{reason}"))
     }
 
     pub(crate) fn print_unreadable(&mut self, UnreadableRow { pk, sk, reason }: &UnreadableRow) -> io::Result<()> {
         let aggregate = partition_name(pk);
-        let json = json!({"aggregate": aggregate, "item": sk, "why": reason});
+        let json = json!({"aggregate": aggregate, "item": sk, "detail": reason});
         self.print_outcome("unreadable", json, &format!("{aggregate} {sk}: {reason}"))
     }
 

@@ -32,7 +32,7 @@ async fn suspend(setup: &Setup, id: &str) -> String {
         setup.store.move_position(&mut position, PositionMove::Suspend(PositionItem::ALL, 0, "a bug")).await.unwrap()
     );
     let since = position.item.gsi1sk.unwrap();
-    format!("order/{id} fulfilment, event 1 since {since}: a bug")
+    format!("order/{id}/fulfilment, event 1 since {since}: a bug")
 }
 
 /// A stack with a reactor, and two suspended positions, with their lines.
@@ -53,11 +53,11 @@ async fn suspended_lists_those_that_are_selected() {
     let (setup, lines) = stack().await;
     let (first, second) = (format!("suspended {}", lines[0]), format!("suspended {}", lines[1]));
     let listed = setup.daybook("process suspended").await.expect(Exit::Findings);
-    assert_eq!(listed, [&first, &second, "2 positions are suspended, 0 unreadable"]);
+    assert_eq!(listed, [&first, &second, "2 suspended processes, 0 unreadable"]);
     let listed = setup.daybook("process suspended order/2/fulfilment order/1/other").await.expect(Exit::Findings);
-    assert_eq!(listed, [&second, "1 positions are suspended, 0 unreadable"]);
+    assert_eq!(listed, [&second, "1 suspended processes, 0 unreadable"]);
     let listed = setup.daybook("process suspended --limit 1").await.expect(Exit::Findings);
-    assert_eq!(listed, [&first, "1 positions are suspended, 0 unreadable; there are more: raise --limit"]);
+    assert_eq!(listed, [&first, "1 suspended processes, 0 unreadable; there are more: raise --limit"]);
 
     // A process that is suspended alone has a name of its own, and is one of its type.
     let (mut both, alone) = (position(&setup, "2").await, PositionMove::Suspend("2", 4, "another bug"));
@@ -68,14 +68,14 @@ async fn suspended_lists_those_that_are_selected() {
         assert_eq!(listed.len(), lines, "{listed:?}");
     }
     let skipped = setup.daybook("process resume order/2/fulfilment/2 --skip --yes").await.expect(Exit::Clean);
-    assert!(skipped[0].starts_with("skipped order/2 fulfilment/2, event 5 since "), "{skipped:?}");
+    assert!(skipped[0].starts_with("skipped order/2/fulfilment/2, event 5 since "), "{skipped:?}");
     assert!(position(&setup, "2").await.item.is_suspended());
 
     let listed = setup.daybook("process suspended order/1 --json").await.expect(Exit::Findings);
     let found: Value = serde_json::from_str(&listed[0]).unwrap();
     let since = position(&setup, "1").await.item.gsi1sk;
     let expected = json!({
-        "outcome": "suspended", "kind": "position", "aggregate": "order/1", "process": "fulfilment", "event": 1, "since": since,
+        "outcome": "suspended", "aggregate": "order/1", "process": "fulfilment", "event": 1, "since": since,
         "error": "a bug",
     });
     assert_eq!(found, expected);
@@ -98,16 +98,16 @@ async fn position_goes_on_after_the_event_is_repaired_and_it_is_resumed() {
     let mut changed = ChangedAggregates::one(aggregate.clone(), 1);
     assert!(receive(&at(0), changed.to_body()).await && !receive(&at(12), changed.to_body()).await);
     let lines = setup.daybook("process suspended order/3").await.expect(Exit::Findings);
-    assert!(lines[0].starts_with("suspended order/3 fulfilment, event 1 since "), "{lines:?}");
+    assert!(lines[0].starts_with("suspended order/3/fulfilment, event 1 since "), "{lines:?}");
 
     setup.table.tamper(&aggregate, &event, [("data", AttributeValue::S(data))]).await;
     let lines = setup.daybook("process resume order/3").await.expect(Exit::Clean);
-    assert!(lines[0].starts_with("would-resume order/3 fulfilment, event 1 since "), "{lines:?}");
-    assert_eq!(lines[1], "1 suspended positions, 0 unreadable; this was a dry run, --yes resumes them");
+    assert!(lines[0].starts_with("would-resume order/3/fulfilment, event 1 since "), "{lines:?}");
+    assert_eq!(lines[1], "1 suspended processes, 0 unreadable; this was a dry run, --yes resumes them");
     assert!(position(&setup, "3").await.item.is_suspended() && queued(&setup).is_empty());
     let lines = setup.daybook("process resume order/3 --yes").await.expect(Exit::Clean);
-    assert!(lines[0].starts_with("resumed order/3 fulfilment, event 1 since "), "{lines:?}");
-    assert_eq!(lines[1], "1 positions resumed; 0 were changed meanwhile, 0 are unreadable");
+    assert!(lines[0].starts_with("resumed order/3/fulfilment, event 1 since "), "{lines:?}");
+    assert_eq!(lines[1], "1 processes resumed; 0 were changed meanwhile, 0 are unreadable");
     changed.process = Some("fulfilment".to_owned());
     assert_eq!(queued(&setup), [changed.to_body()]);
 
@@ -125,7 +125,7 @@ async fn position_goes_on_after_the_event_is_repaired_and_it_is_resumed() {
     let counted = setup.daybook("process status").await.expect(Exit::Findings);
     let expected = format!(
         "fulfilment: 1 dispatches are pending, the first since {dispatch}; 1 deadlines are pending, the first is due {deadline}; \
-         0 have failed; 2 positions are suspended"
+         0 have failed; 2 are suspended"
     );
     assert!(counted.contains(&expected), "{counted:?}");
     let json = setup.daybook("process status --json --limit 1").await.expect(Exit::Findings);
@@ -143,7 +143,7 @@ async fn position_goes_on_after_the_event_is_repaired_and_it_is_resumed() {
 async fn status_of_processes_that_wait_for_nothing_is_clean() {
     let setup = Setup::with_process().await;
     let lines = setup.daybook("process status").await.expect(Exit::Clean);
-    let nothing = "0 dispatches are pending; 0 deadlines are pending; 0 have failed; 0 positions are suspended";
+    let nothing = "0 dispatches are pending; 0 deadlines are pending; 0 have failed; 0 are suspended";
     assert!(lines.contains(&format!("fulfilment: {nothing}")), "{lines:?}");
 }
 
@@ -160,7 +160,7 @@ async fn skipped_event_is_never_input() {
     let printed = setup.daybook("process resume order/1/fulfilment --skip --yes").await.expect(Exit::Clean);
     assert_eq!(
         printed,
-        [&*format!("skipped {}", lines[0]), "1 positions skipped; 0 were changed meanwhile, 0 are unreadable"]
+        [&*format!("skipped {}", lines[0]), "1 processes skipped; 0 were changed meanwhile, 0 are unreadable"]
     );
     let item = position(&setup, "1").await.item;
     assert_eq!((item.seq_num, item.is_suspended()), (1, false));

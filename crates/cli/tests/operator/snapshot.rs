@@ -51,7 +51,7 @@ async fn rebuild_takes_a_snapshot_where_none_is_current() {
     let lines = setup.daybook(&format!("{REBUILD} --type todo --json")).await.expect(Exit::Clean);
     assert_eq!(lines.len(), 2);
     let line: Value = serde_json::from_str(&lines[0]).unwrap();
-    assert_eq!(line, json!({"aggregate": "todo/3", "outcome": "taken", "what": "at event 5"}));
+    assert_eq!(line, json!({"aggregate": "todo/3", "outcome": "taken", "detail": "at event 5"}));
     assert_eq!(versions(&setup, "3").await, current);
     // A current snapshot costs one read: seven progress queries, one load, and the index.
     let calls = setup.table.proxy.take_calls();

@@ -325,8 +325,7 @@ async fn run_command(environment: Environment, project: Project, line: &str, scr
 }
 
 pub(crate) fn key(aggregate: &str) -> AggregateKey {
-    let (aggregate_type, id) = aggregate.split_once('/').unwrap();
-    AggregateKey::new(aggregate_type, id)
+    aggregate.parse().unwrap()
 }
 
 /// Captured standard output, which can interrupt the command or be closed.

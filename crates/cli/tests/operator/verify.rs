@@ -58,7 +58,7 @@ async fn verify_prints_each_finding_in_a_line() {
     let lines = setup.daybook("verify --json").await.expect(Exit::Findings);
     let finding: Value = serde_json::from_str(&lines[0]).unwrap();
     let expected = json!({
-        "aggregate": "todo/1", "item": "EVENT#000000000003", "kind": "missing", "what": "event 3 is missing",
+        "aggregate": "todo/1", "item": "EVENT#000000000003", "kind": "missing", "detail": "event 3 is missing",
     });
     assert_eq!(finding, expected);
 }

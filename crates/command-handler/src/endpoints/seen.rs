@@ -6,7 +6,7 @@ use std::time::Duration;
 use daybook_decider::Caller;
 use daybook_event_store::StoreError;
 use daybook_table::AggregateKey;
-use daybook_table::keys::{MAX_SEQ_NUM, is_id};
+use daybook_table::keys::MAX_SEQ_NUM;
 use daybook_view_store::Position;
 use tokio::time::{Instant, sleep_until};
 
@@ -71,10 +71,9 @@ pub(super) async fn wait_until_seen(
 /// The aggregate and the number of the event in `account/123@7`.
 fn parse(seen: &str) -> Option<(AggregateKey, u64)> {
     let (aggregate, seq_num) = seen.rsplit_once('@')?;
-    let (aggregate_type, id) = aggregate.split_once('/')?;
     let is_number = !seq_num.starts_with('0') && seq_num.bytes().all(|byte| byte.is_ascii_digit());
     let seq_num = seq_num.parse().ok().filter(|seq_num| is_number && (1..=MAX_SEQ_NUM).contains(seq_num))?;
-    is_id(id).then(|| (AggregateKey::new(aggregate_type, id), seq_num))
+    Some((aggregate.parse().ok()?, seq_num))
 }
 
 /// Whether the event is shown, or waiting does not help.

@@ -1,7 +1,7 @@
 //! Deadlines and dispatches: those of the state of an aggregate, and on page *Stream* the next ones and those that have failed.
 
 use daybook_decider::{DeclaredDeadline, Folded, Model};
-use daybook_event_store::{FoundDeadlines, StoreError, StoredDeadline};
+use daybook_event_store::{Page, StoreError, StoredDeadline};
 use daybook_function_runtime::with_causes;
 use daybook_table::{AggregateKey, DeadlineState};
 use jiff::Timestamp;
@@ -30,7 +30,7 @@ pub(crate) async fn deadlines_of(
 ) -> Result<Vec<ShownDeadline>, StoreError> {
     let declared = model.deadlines(folded).unwrap_or_default();
     let reads = is_latest && !declared.is_empty();
-    let rows = if reads { console.store.deadlines_of(key).await?.deadlines } else { Vec::new() };
+    let rows = if reads { console.store.deadlines_of(key).await?.items } else { Vec::new() };
     let row = |declared: &DeclaredDeadline| {
         let has_row =
             |row: &&StoredDeadline| row.item.name() == declared.name && declared.due.is_none_or(|due| row.due == due);
@@ -73,14 +73,14 @@ pub(crate) async fn section(console: &Console) -> Markup {
     }
 }
 
-fn listed(failed: &FoundDeadlines, pending: &FoundDeadlines, now: Timestamp) -> Markup {
+fn listed(failed: &Page<StoredDeadline>, pending: &Page<StoredDeadline>, now: Timestamp) -> Markup {
     let unreadable = failed.unreadable.len() + pending.unreadable.len();
     html! {
-        @if failed.deadlines.is_empty() && pending.deadlines.is_empty() {
+        @if failed.items.is_empty() && pending.items.is_empty() {
             p.empty { "None is pending, and none has failed." }
         } @else {
             @let columns = ["Aggregate", "Name", "Due", "State"];
-            (table(&columns, &html! { @for deadline in failed.deadlines.iter().chain(&pending.deadlines) {
+            (table(&columns, &html! { @for deadline in failed.items.iter().chain(&pending.items) {
                 tr data-row {
                     td { a href=(paths::aggregate(&deadline.aggregate)) { (deadline.aggregate) } } td { (deadline.item.name()) }
                     td { (time::relative(deadline.due, now)) } td { (state(deadline, now)) }

@@ -114,7 +114,7 @@ impl<'a> Beside<'a> {
             admin.sources_of(key, OTHERS),
             admin.outcomes_with(key, keys::DEADLINE_KEYS, OUTCOMES),
         )?;
-        let declared = declared.deadlines;
+        let declared = declared.items;
         let own = latest(store, key, progress.version).await?;
         let mut others = others(key, &declared, sources, targets(model, &own.items));
         let more = more || others.len() > OTHERS;
@@ -315,7 +315,7 @@ impl<'a> Beside<'a> {
             h2 { "Pending and failed" }
             @if open.is_empty() { p.empty { "No deadline or dispatch is pending, and none has failed." } } @else {
                 (table(&["Name", "To", "Due", "State"], &html! { @for row in open {
-                    @let to = row.item.to.as_deref().and_then(key_of);
+                    @let to = row.item.to.as_deref().and_then(|to| to.parse().ok());
                     tr data-row {
                         td { (row.item.name()) } td { @if let Some(to) = to { a href=(paths::aggregate(&to)) { (to) } } @else { "itself" } }
                         td { (time::relative(row.due, self.now)) } td { (deadlines::state(row, self.now)) }
@@ -337,10 +337,6 @@ fn deadline_of(outcome: &Outcome, number: u64) -> Option<&str> {
     rest.rsplit_once(' ').filter(|(_, set_by)| set_by.parse() == Ok(number)).map(|_| name)
 }
 
-fn key_of(name: &str) -> Option<AggregateKey> {
-    name.split_once('/').filter(|(_, id)| keys::is_id(id)).map(|(of_type, id)| AggregateKey::new(of_type, id))
-}
-
 /// The other aggregates: those first that get the command of a dispatch that is pending or has failed, then the sources.
 fn others(
     process: &AggregateKey,
@@ -350,7 +346,7 @@ fn others(
 ) -> Vec<AggregateKey> {
     let (fired, open): (Vec<_>, Vec<_>) = declared.iter().partition(|row| row.item.state() == DeadlineState::Fired);
     let of_rows = |rows: Vec<&StoredDeadline>| -> Vec<_> {
-        rows.into_iter().filter_map(|row| key_of(row.item.to.as_deref()?)).collect()
+        rows.into_iter().filter_map(|row| row.item.to.as_deref()?.parse().ok()).collect()
     };
     let mut others = Vec::new();
     for other in [of_rows(open), sources, of_rows(fired), targets].into_iter().flatten() {

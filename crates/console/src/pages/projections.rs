@@ -37,8 +37,7 @@ pub(crate) struct Done {
 
 /// Resumes the selected aggregates in all views, as `daybook projection resume` does.
 pub(crate) async fn resume(State(console): State<Arc<Console>>, form: PostedForm) -> Result<Redirect, Failure> {
-    let selected = form.values("aggregate").filter_map(|name| name.split_once('/'));
-    let selected = selected.map(|(aggregate_type, id)| AggregateKey::new(aggregate_type, id)).collect();
+    let selected = form.values("aggregate").filter_map(|name| name.parse().ok()).collect();
     // A task of its own finishes it, even if the browser hangs up.
     let resumed = tokio::spawn(async move { resume_all(&console, selected).await }).await;
     let resumed = resumed.unwrap_or_else(|error| Err(StackError(error.to_string()).into()))?;

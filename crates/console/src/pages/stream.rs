@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use daybook_event_store::{FoundPositions, StoredPosition};
+use daybook_event_store::StoredPosition;
 use daybook_function_runtime::with_causes;
 use daybook_table::{AggregateKey, Suspension};
 use jiff::Timestamp;
@@ -211,13 +211,13 @@ async fn suspended_positions(console: &Console) -> Markup {
     }
 }
 
-fn listed(found: &FoundPositions, now: Timestamp) -> Markup {
+fn listed(found: &daybook_event_store::Page<StoredPosition>, now: Timestamp) -> Markup {
     let unreadable = found.unreadable.len();
-    let all = found.positions.iter().flat_map(|StoredPosition { source, item, .. }| {
+    let all = found.items.iter().flat_map(|StoredPosition { source, item, .. }| {
         item.all_suspended().map(move |(who, suspension)| (source, item.name_of(who), suspension))
     });
     html! {
-        @if found.positions.is_empty() { p.empty { "None is suspended." } } @else { (suspensions(all, now)) }
+        @if found.items.is_empty() { p.empty { "None is suspended." } } @else { (suspensions(all, now)) }
         @if found.more { p.hint { "The first " (LISTED) ". " code { "daybook process suspended" } " lists all." } }
         @if unreadable > 0 { p.notice.bad role="alert" { (unreadable) " rows cannot be read. " code { "daybook process suspended" } " lists them." } }
     }

@@ -7,7 +7,6 @@ use daybook_admin::{AdminCalls, EventMessages, IndexEntry};
 use daybook_decider::{Meta, RecordedEvent, personal};
 use daybook_local_aws::messaging::{FoundMessage, MessageQuery, TargetOutcome, TargetRecord};
 use daybook_stream_relay::DeadLetter;
-use daybook_table::keys::is_id;
 use daybook_table::{AggregateKey, OutboxItem};
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -184,8 +183,7 @@ fn together(event: &RecordedEvent) -> Markup {
 /// The aggregate and the number in `type/id@number`.
 fn event_name(name: &str) -> Option<(AggregateKey, u64)> {
     let (key, number) = name.rsplit_once('@')?;
-    let (of_type, id) = key.split_once('/').filter(|(_, id)| is_id(id))?;
-    Some((AggregateKey::new(of_type, id), number.parse().ok()?))
+    Some((key.parse().ok()?, number.parse().ok()?))
 }
 
 #[derive(Debug)]

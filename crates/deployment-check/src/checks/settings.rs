@@ -85,7 +85,7 @@ async fn alarm_recipients(deployment: &Deployment) -> CheckResult {
     let Some(stack) = deployment.stack.optional("STACK") else { return unknown_stack(deployment) };
     let expected = "somebody gets the alarms, or AlarmEmail is none";
     match gaps_of_alarms(&deployment.stack.environment, &stack).await {
-        Err(error) => CheckResult::NotChecked { reason: error.to_string() },
+        Err(error) => CheckResult::NotChecked { detail: error.to_string() },
         Ok((gaps, _)) if gaps.is_empty() => CheckResult::AsExpected { seen: expected.to_owned() },
         Ok((_, true)) => CheckResult::AsExpected { seen: "AlarmEmail is none, and nobody gets some alarms".to_owned() },
         Ok((gaps, false)) => CheckResult::compare(expected.to_owned(), gaps.join("; ")),

@@ -227,6 +227,15 @@ impl<D: Decide> Transaction<'_, D> {
         let has_events =
             !decided.own.events.is_empty() || decided.others.iter().any(|(_, other)| !other.events.is_empty());
         let mut detail = ResponseDetail::Full;
+        // A stored response may be what exceeds the limit.
+        let less = |detail: ResponseDetail, limit, of| {
+            let is_for_the_response = match limit {
+                TooLarge::Response { .. } => true,
+                TooLarge::Transaction { .. } | TooLarge::Subjects { .. } => idempotency.is_some(),
+                TooLarge::Item { .. } | TooLarge::Items { .. } => false,
+            };
+            detail.less().filter(|_| is_for_the_response).ok_or(TransactError::TooLarge { limit, of })
+        };
         loop {
             let response = commands.respond(before, &decided, detail).map_err(TransactError::Decide)?;
             if !has_events && idempotency.is_none() {
@@ -235,9 +244,8 @@ impl<D: Decide> Transaction<'_, D> {
             let stored = idempotency.map(|_| &*response.body);
             let subjects = subjects(key, &decided, stored);
             if subjects.len() > MAX_SUBJECTS {
-                let source = format!("it is about {} subjects, the maximum is {MAX_SUBJECTS}", subjects.len()).into();
-                let error = StoreError::InvalidRequest { doing: "seal personal data", source };
-                detail = detail.less().filter(|_| stored.is_some()).ok_or(TransactError::Store(error))?;
+                let limit = TooLarge::Subjects { subjects: subjects.len() };
+                detail = less(detail, limit, None)?;
                 continue;
             }
             let (mut keys, missing) = store.sealing.keys(subjects).map_err(TransactError::from)?;
@@ -268,15 +276,7 @@ impl<D: Decide> Transaction<'_, D> {
                     let outcome = Outcome { after: loaded(decided.own), others, forgotten, response };
                     return Ok(ReadyDecision { batch, outcome });
                 }
-                Err(NotBuilt::TooLarge(limit, of)) => {
-                    let is_for_the_response = match limit {
-                        TooLarge::Response { .. } => true,
-                        TooLarge::Transaction { .. } => idempotency.is_some(),
-                        TooLarge::Item { .. } | TooLarge::Items { .. } => false,
-                    };
-                    let less = detail.less().filter(|_| is_for_the_response);
-                    detail = less.ok_or(TransactError::TooLarge { limit, of })?;
-                }
+                Err(NotBuilt::TooLarge(limit, of)) => detail = less(detail, limit, of)?,
                 Err(NotBuilt::ClaimTaken { claim, holder }) => {
                     return Err(TransactError::ClaimTaken { claim, holder }.into());
                 }

@@ -6,6 +6,7 @@ use daybook_table::{AggregateKey, DeadlineItem, PositionItem, keys};
 use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::row::sealed;
 use daybook_test_support::table::TestTable;
+use jiff::Timestamp;
 
 use crate::support::ledger;
 
@@ -17,7 +18,7 @@ fn source(id: &str) -> AggregateKey {
 
 async fn suspended(store: &EventStore, limit: usize) -> (Vec<String>, bool) {
     let found = store.suspended_positions(limit).await.unwrap();
-    (found.positions.iter().map(|position| position.source.id.clone()).collect(), found.more)
+    (found.items.iter().map(|position| position.source.id.clone()).collect(), found.more)
 }
 
 #[tokio::test]
@@ -70,6 +71,22 @@ async fn suspended_positions_are_found_until_they_go_on() {
 }
 
 #[tokio::test]
+async fn suspension_whose_response_was_lost_is_noticed_after_others_have_gone_on() {
+    let table = TestTable::new().await;
+    let at = Timestamp::now();
+    let (store, key) = (table.store().with_clock(move || at), source("1"));
+    let suspend = PositionMove::Suspend("7", 4, "a bug");
+    let mut repeated = store.position(&key, PROCESS).await.unwrap();
+    let mut position = repeated.clone();
+    for to in [suspend, PositionMove::To(9)] {
+        assert!(store.move_position(&mut position, to).await.unwrap());
+    }
+    // As the client repeats the call.
+    assert!(store.move_position(&mut repeated, suspend).await.unwrap());
+    assert_eq!(repeated, position);
+}
+
+#[tokio::test]
 async fn position_that_cannot_be_read_is_corrupt_and_an_outage_is_not() {
     let table = TestTable::new().await;
     let (store, key) = (table.store(), source("1"));
@@ -82,7 +99,7 @@ async fn position_that_cannot_be_read_is_corrupt_and_an_outage_is_not() {
     table.tamper(&key, &keys::position_sk(PROCESS), [("seqNum", AttributeValue::S("x".to_owned()))]).await;
     assert!(matches!(store.position(&key, PROCESS).await, Err(StoreError::Corrupt { .. })));
     let found = store.suspended_positions(9).await.unwrap();
-    assert_eq!((found.positions.len(), found.unreadable.len()), (0, 1));
+    assert_eq!((found.items.len(), found.unreadable.len()), (0, 1));
 }
 
 #[tokio::test]

@@ -249,7 +249,7 @@ async fn found(store: &EventStore, state: DeadlineState, until: &str, limit: usi
     let found = store.deadlines(state, time(until), limit).await.unwrap();
     assert_eq!(found.unreadable, []);
     let name = |of: &StoredDeadline| format!("{}/{}", of.aggregate.id, of.item.name());
-    (found.deadlines.iter().map(name).collect(), found.more)
+    (found.items.iter().map(name).collect(), found.more)
 }
 
 #[tokio::test]
@@ -331,7 +331,7 @@ async fn unreadable_row_hides_no_other() {
     ] {
         let reason = &found.unreadable[0].reason;
         assert!(found.unreadable.len() == 1 && reason.starts_with("its time \"soon\""), "{reason}");
-        assert_eq!(found.deadlines.len(), 1);
+        assert_eq!(found.items.len(), 1);
     }
     let error = store.deadline(&timer.key, "a").await.unwrap_err().to_string();
     assert!(error.contains("the deadline a of timer/1"), "{error}");

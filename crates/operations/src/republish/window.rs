@@ -20,7 +20,7 @@ use ulid::Ulid;
 use crate::error::OperatorError;
 use crate::moment::Moment;
 use crate::pacing::Interrupt;
-use crate::selection::{AggregateName, models};
+use crate::selection::models;
 
 /// Maximum events of all partitions together that are read ahead, at about 200 bytes each.
 const MAX_READ_AHEAD: usize = 16_000;
@@ -45,7 +45,7 @@ pub struct Window {
     pub types: Vec<String>,
     /// Only this aggregate; can be repeated.
     #[arg(long = "aggregate", value_name = "TYPE/ID", conflicts_with = "types")]
-    pub aggregates: Vec<AggregateName>,
+    pub aggregates: Vec<AggregateKey>,
     /// Only messages of this type; can be repeated.
     #[arg(long = "message-type", value_name = "TYPE")]
     pub message_types: Vec<String>,
@@ -58,7 +58,7 @@ impl Window {
     /// The names of all events that may have published messages.
     pub(super) fn event_names<'a>(&'a self, registry: &'a Registry) -> Result<Vec<&'a str>, OperatorError> {
         // `types` and `aggregates` are never both given.
-        let of_aggregates = self.aggregates.iter().map(|AggregateName(key)| key.aggregate_type.clone());
+        let of_aggregates = self.aggregates.iter().map(|key| key.aggregate_type.clone());
         let models = models(registry, &self.types.iter().cloned().chain(of_aggregates).collect::<Vec<_>>())?;
         let mut names: Vec<&str> =
             models.iter().flat_map(|model| model.stored_events()).map(|(name, _)| name).collect();
@@ -69,7 +69,7 @@ impl Window {
     }
 
     fn selects(&self, key: &AggregateKey) -> bool {
-        let by_name = self.aggregates.is_empty() || self.aggregates.iter().any(|name| name.0 == *key);
+        let by_name = self.aggregates.is_empty() || self.aggregates.contains(key);
         by_name && (self.types.is_empty() || self.types.contains(&key.aggregate_type))
     }
 }

@@ -35,7 +35,7 @@ impl Restore<'_> {
         // The table may have messages of a stack with a higher epoch than this one.
         stack.environment = stack.environment.with("EPOCH", (epoch - 1).to_string());
         let verified = verify(&stack, &options, true, |aggregate, finding| {
-            self.report("found", &format!("{aggregate} {} {}: {}", finding.item, finding.kind, finding.what))
+            self.report("found", &format!("{aggregate} {} {}: {}", finding.item, finding.kind, finding.detail))
         });
         let verified = verified.await?;
         match (verified.how_to_go_on, verified.counts.findings) {

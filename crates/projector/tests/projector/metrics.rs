@@ -122,7 +122,7 @@ async fn failures_of_any_kind_are_counted_under_the_version_of_the_function() {
     let messages = [changed("bad"), changed("closed"), "odd".to_owned()];
     assert_eq!(one.handle(batch(&messages), soon()).await.batch_item_failures.len(), 2);
     let [all, of_version] = counted(metrics);
-    assert_eq!((&all["ProjectionsSuspended"], &all["TargetsFailed"]), (&json!(1), &json!(1)), "{all}");
+    assert_eq!((&all["AggregatesSuspended"], &all["TargetsFailed"]), (&json!(1), &json!(1)), "{all}");
     assert_eq!(of_version, json!({"ChangesFailed": 3}));
 
     // A projection that cannot use its table.

@@ -37,4 +37,4 @@ pub(super) const GIVEN_UP: &str = "Daybook/${MonitoredStack} ReactionsGivenUp";
 pub(super) const REACTOR_BEHIND: &str = "AWS/SQS ApproximateAgeOfOldestMessage ReactionsQueueName";
 pub(super) const REACTIONS_UNREAD: &str = "AWS/SQS ApproximateNumberOfMessagesVisible UnreadReactionsName";
 pub(super) const REACTOR_ERRORS: &str = "AWS/Lambda Errors ReactorName";
-pub(super) const SUSPENDED: &str = "Daybook/${MonitoredStack} ProjectionsSuspended";
+pub(super) const SUSPENDED: &str = "Daybook/${MonitoredStack} AggregatesSuspended";
