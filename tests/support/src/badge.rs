@@ -8,43 +8,23 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug)]
 pub struct Badge<const CLAIMS: bool = true>;
 
-/// The state of a badge.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct State {
-    /// Its values, each of which is claimed.
     pub values: Vec<String>,
 }
 
-/// The commands of a badge.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 pub enum Command {
-    /// Creates it with values.
-    Give {
-        /// The values.
-        values: Vec<String>,
-    },
-    /// Replaces its values.
-    GiveAgain {
-        /// The new values.
-        values: Vec<String>,
-    },
-    /// Is rejected, and records the values.
-    Refuse {
-        /// The new values.
-        values: Vec<String>,
-    },
+    Give { values: Vec<String> },
+    GiveAgain { values: Vec<String> },
+    Refuse { values: Vec<String> },
 }
 
-/// The events of a badge.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {
-    /// It has these values alone.
-    Given {
-        /// The values.
-        values: Vec<String>,
-    },
+    Given { values: Vec<String> },
 }
 
 impl<const CLAIMS: bool> Aggregate for Badge<CLAIMS> {

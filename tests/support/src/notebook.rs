@@ -9,43 +9,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug)]
 pub struct Notebook<const STATE_VERSION: u32 = 1, const FULL_HISTORY: bool = false>;
 
-/// The state of a notebook.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct State {
-    /// The lines, in the order in which they were written.
     pub lines: Vec<String>,
 }
 
-/// The commands of a notebook.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 pub enum Command {
-    /// Starts the notebook, with one event per line.
-    Start {
-        /// The first lines.
-        lines: Vec<String>,
-    },
-    /// Adds lines, with one event per line.
-    Write {
-        /// The next lines.
-        lines: Vec<String>,
-    },
-    /// Writes a line with the number of events in its history.
+    Start { lines: Vec<String> },
+    Write { lines: Vec<String> },
     Count {},
-    /// Removes all lines.
     Clear {},
 }
 
-/// The events of a notebook.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {
-    /// A line was added.
-    LineWritten {
-        /// The line.
-        text: String,
-    },
-    /// All lines were removed.
+    LineWritten { text: String },
     LinesCleared {},
 }
 

@@ -13,56 +13,37 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug)]
 pub struct Timer<const DEADLINES: bool = true>;
 
-/// The state of a timer: the time of each name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct State {
-    /// The times, by name.
     pub at: BTreeMap<String, Timestamp>,
-    /// Whether it is deleted.
     pub stopped: bool,
 }
 
-/// The commands of a timer.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 pub enum Command {
-    /// Creates it with these times.
     Start {
-        /// The times, by name.
         at: BTreeMap<String, Timestamp>,
     },
-    /// Replaces its times.
     Set {
-        /// The times, by name.
         at: BTreeMap<String, Timestamp>,
     },
-    /// Replaces its times and those of another one.
     SetBoth {
-        /// The id of the other one.
         other: String,
-        /// The times, by name.
         at: BTreeMap<String, Timestamp>,
     },
     /// Rings at the time of the name, which it then has no more. It has no effect for the name `idle`, is rejected for `refuse` and
     /// for `record`, which is recorded, and panics for `panic`.
     Ring {
-        /// The name.
         name: String,
     },
-    /// Deletes it.
     Stop {},
 }
 
-/// The events of a timer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {
-    /// It has these times alone.
-    TimerSet {
-        /// The times, by name.
-        at: BTreeMap<String, Timestamp>,
-    },
-    /// It was deleted.
+    TimerSet { at: BTreeMap<String, Timestamp> },
     TimerStopped {},
 }
 

@@ -8,50 +8,25 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug)]
 pub struct Visit<const STATE_VERSION: u32 = 1>;
 
-/// The state of a visit.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct State {
-    /// The name of the customer.
     pub host: Personal<String>,
-    /// The name of the guest.
     pub guest: Personal<String>,
 }
 
-/// The commands of a visit.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 pub enum Command {
-    /// Begins it.
-    Visit {
-        /// The id of the customer.
-        customer: String,
-        /// The name of the customer.
-        host: Personal<String>,
-    },
-    /// Adds a guest.
-    Bring {
-        /// The name of the guest.
-        guest: Personal<String>,
-    },
-    /// Records an event without personal values.
+    Visit { customer: String, host: Personal<String> },
+    Bring { guest: Personal<String> },
     Leave {},
 }
 
-/// The events of a visit.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 pub enum Event {
-    /// It has begun.
-    Visited {
-        /// The name of the customer.
-        host: Personal<String>,
-    },
-    /// A guest was added.
-    Brought {
-        /// The name of the guest.
-        guest: Personal<String>,
-    },
-    /// It has ended.
+    Visited { host: Personal<String> },
+    Brought { guest: Personal<String> },
     Left {},
 }
 

@@ -1,6 +1,7 @@
 //! `daybook check-deployment`: the checks that only read settings, of alarms, their recipients and event source mappings.
 
 use axum::Router;
+use axum::http::Uri;
 use daybook_cli::operator::Exit;
 use daybook_local_aws::messaging::Server;
 use serde_json::{Value, json};
@@ -78,6 +79,7 @@ async fn event_source_mappings_must_be_those_of_the_template() {
     let template = include_str!("../../../../template.yaml");
     let patterns: Vec<_> = template.lines().filter_map(|line| line.trim().strip_prefix("- Pattern: ")).collect();
     let [outbox, metadata, soon, due]: [&str; 4] = patterns.try_into().unwrap();
+    let queue_mapping = || json!({"State": "Enabled", "FunctionResponseTypes": ["ReportBatchItemFailures"]});
     let mapping = |patterns: &[&str]| {
         let filters: Vec<_> = patterns.iter().map(|pattern| json!({"Pattern": pattern.trim_matches('\'')})).collect();
         json!({
@@ -90,15 +92,25 @@ async fn event_source_mappings_must_be_those_of_the_template() {
     let mappings = json!([mapping(&[outbox]), mapping(&[due])]);
     let with_views = json!([mapping(&[outbox, metadata]), mapping(&[due])]);
     let with_reactor = json!([mapping(&[outbox, soon]), mapping(&[due])]);
-    let line_with = async |mappings: &Value, others: &[(&'static str, &str)], exit| {
-        let service = returning(json!({ "EventSourceMappings": mappings })).await;
+    let line_of_all = async |of_stream: &Value, of_queues: &Value, others: &[(&'static str, &str)], exit| {
+        let (of_stream, of_queues) = (of_stream.clone(), of_queues.clone());
+        let list = async move |uri: Uri| {
+            let is_of_queue = uri.query().unwrap().starts_with("EventSourceArn=arn%3Aaws%3Asqs%3A");
+            json!({ "EventSourceMappings": if is_of_queue { of_queues } else { of_stream } }).to_string()
+        };
+        let service = Server::start(Router::new().fallback(list)).await.unwrap();
         let settings = [others, &[("AWS_ENDPOINT_URL_LAMBDA", service.url())]].concat();
         line_of(&stack, &settings, "event-source-mappings", exit).await
     };
+    let line_with = async |mappings: &Value, others: &[(&'static str, &str)], exit| {
+        line_of_all(mappings, &json!([queue_mapping()]), others, exit).await
+    };
     let line = async |mappings: &Value, exit| line_with(mappings, &[], exit).await;
-    let views: &[(&str, &str)] = &[("VIEWS_TABLE_NAME", "views")];
-    let reactor: &[(&str, &str)] = &[("REACTIONS_QUEUE_URL", "reactions"), ("REACTOR", "deadlines")];
-    let processes: &[(&str, &str)] = &[("REACTIONS_QUEUE_URL", "reactions"), ("REACTOR", "processes")];
+    // A queue that exists.
+    let queue = &*format!("{}/000000000000/daybook-dlq", stack.bus_url());
+    let views: &[(&str, &str)] = &[("VIEWS_TABLE_NAME", "views"), ("CHANGES_QUEUE_URL", queue)];
+    let reactor: &[(&str, &str)] = &[("REACTIONS_QUEUE_URL", queue), ("REACTOR", "deadlines")];
+    let processes: &[(&str, &str)] = &[("REACTIONS_QUEUE_URL", queue), ("REACTOR", "processes")];
     let with_processes = json!([mapping(&[outbox, metadata, soon]), mapping(&[due])]);
     for (mappings, others) in
         [(&mappings, &[] as &[_]), (&with_views, views), (&with_reactor, reactor), (&with_processes, processes)]
@@ -124,6 +136,17 @@ async fn event_source_mappings_must_be_those_of_the_template() {
         *other.pointer_mut(pointer).unwrap() = value;
         let seen = line(&other, Exit::Findings).await;
         assert!(seen.starts_with("differs event-source-mappings: "), "{pointer}: {seen}");
+    }
+    for of_queue in [
+        json!([]),
+        json!([{"State": "Enabled"}]),
+        json!([{"State": "Disabled", "FunctionResponseTypes": ["ReportBatchItemFailures"]}]),
+        json!([queue_mapping(), queue_mapping()]),
+    ] {
+        for (mappings, others) in [(&with_views, views), (&with_reactor, reactor)] {
+            let seen = line_of_all(mappings, &of_queue, others, Exit::Findings).await;
+            assert!(seen.starts_with("differs event-source-mappings: "), "{of_queue}: {seen}");
+        }
     }
     stack.stop().await;
 }

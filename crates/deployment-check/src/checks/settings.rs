@@ -2,8 +2,8 @@
 //! after it was restored until an operator sets them.
 
 use daybook_operations::health::alarm_names;
-use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA};
-use daybook_operations::stack::REACTIONS_QUEUE;
+use daybook_operations::signed_calls::{CLOUDWATCH, LAMBDA, SQS};
+use daybook_operations::stack::{CHANGES_QUEUE, REACTIONS_QUEUE};
 use daybook_table::attributes::{self, SK, SNAPSHOT_DUE, SOON};
 use daybook_table::keys::{DEADLINE_PREFIX, EVENT_PREFIX, METADATA, OUTBOX_PREFIX};
 use serde_json::{Value, json};
@@ -33,9 +33,10 @@ pub(super) fn checks() -> Vec<Check> {
         Check {
             name: "event-source-mappings",
             relies_on: "the stream has two enabled mappings, with the filters of the template, which report failed records one by one, \
-                    retry for 23 hours without a limit, and write discarded records to the bucket",
+                    retry for 23 hours without a limit, and write discarded records to the bucket; the queues of the projector and of \
+                    the reactor have one, which reports failed messages one by one",
             documented: "Lambda API Reference, EventSourceMappingConfiguration; template.yaml",
-            permissions: &["dynamodb:DescribeTable", "lambda:ListEventSourceMappings"],
+            permissions: &["dynamodb:DescribeTable", "lambda:ListEventSourceMappings", "sqs:GetQueueAttributes"],
             run: |deployment| Box::pin(event_source_mappings(deployment)),
         },
         Check {
@@ -114,25 +115,41 @@ fn of_inserts(prefix: &str) -> String {
 
 async fn event_source_mappings(deployment: &mut Deployment) -> Result<CheckResult, CallError> {
     let table = deployment.dynamodb("DescribeTable", json!({"TableName": deployment.table})).await?;
-    let arn = table["Table"]["LatestStreamArn"].as_str().unwrap_or_default().replace(':', "%3A").replace('/', "%2F");
-    let path = format!("/2015-03-31/event-source-mappings?EventSourceArn={arn}");
-    let response = deployment.calls.send(LAMBDA, "GET", &path, "ListEventSourceMappings", None).await?;
-    let mappings = response["EventSourceMappings"].as_array().cloned().unwrap_or_default();
-    let mut seen: Vec<_> = mappings.iter().map(description).collect();
-    seen.sort();
+    let mappings = mappings_of(deployment, &table["Table"]["LatestStreamArn"]).await?;
+    let mut seen: Vec<_> = mappings.iter().map(of_stream).collect();
     let stack = &deployment.stack;
     let (sends_changes, has_reactor) =
         (stack.has_views() || stack.has_processes(), stack.optional(REACTIONS_QUEUE).is_some());
     let patterns = [relay_patterns(sends_changes, has_reactor).join(" or "), snapshotter_pattern()];
-    let mut expected = patterns.map(|pattern| {
+    let expected = patterns.map(|pattern| {
         format!("Enabled, filter {pattern}, -1 retries for 82800 s, [\"ReportBatchItemFailures\"], on failure to s3")
     });
+    let mut expected = expected.to_vec();
+    seen.sort();
     expected.sort();
+    for setting in [CHANGES_QUEUE, REACTIONS_QUEUE] {
+        let Some(queue) = stack.optional(setting) else { continue };
+        let wanted = json!({"QueueUrl": queue, "AttributeNames": ["QueueArn"]});
+        let attributes = deployment.calls.call(SQS, "GetQueueAttributes", wanted).await?;
+        let mappings = mappings_of(deployment, &attributes["Attributes"]["QueueArn"]).await?;
+        seen.extend(mappings.iter().map(|mapping| {
+            let state = mapping["State"].as_str().unwrap_or_default();
+            format!("{setting} {state}, {}", mapping["FunctionResponseTypes"])
+        }));
+        expected.push(format!("{setting} Enabled, [\"ReportBatchItemFailures\"]"));
+    }
     Ok(CheckResult::compare(expected.join("; "), seen.join("; ")))
 }
 
-/// The settings of a mapping that the code relies on.
-fn description(mapping: &Value) -> String {
+async fn mappings_of(deployment: &Deployment, source: &Value) -> Result<Vec<Value>, CallError> {
+    let arn = source.as_str().unwrap_or_default().replace(':', "%3A").replace('/', "%2F");
+    let path = format!("/2015-03-31/event-source-mappings?EventSourceArn={arn}");
+    let response = deployment.calls.send(LAMBDA, "GET", &path, "ListEventSourceMappings", None).await?;
+    Ok(response["EventSourceMappings"].as_array().cloned().unwrap_or_default())
+}
+
+/// The settings of a mapping of the stream that the code relies on.
+fn of_stream(mapping: &Value) -> String {
     let patterns = mapping["FilterCriteria"]["Filters"].as_array().into_iter().flatten();
     let patterns: Vec<_> = patterns.filter_map(|filter| filter["Pattern"].as_str()).collect();
     let destination = mapping["DestinationConfig"]["OnFailure"]["Destination"].as_str().unwrap_or_default();
