@@ -24,10 +24,6 @@ pub(crate) const URL: &str = "http://in.process/1/hints";
 /// The number of messages from which on the tick of the reactor sends no more.
 const MANY: usize = 1_000;
 
-/// A message that was received so often comes again after a while only: more repetitions would take time, and find nothing.
-const OFTEN: u32 = 10;
-const A_WHILE: Duration = Duration::from_secs(20);
-
 /// The time for which a received message is invisible after the end of the faults: longer than any invocation.
 const LONG_VISIBILITY: Duration = Duration::from_secs(180);
 
@@ -229,7 +225,7 @@ impl HintQueue {
                 self.count("received again");
             }
             message.receives += 1;
-            message.visible_at = now + if message.receives < OFTEN { visibility } else { visibility.max(A_WHILE) };
+            message.visible_at = now + visibility;
             received.push(Received { id, body: message.body.clone() });
         }
         received
@@ -254,7 +250,6 @@ impl HintQueue {
         let at_once = state.dice.chance(0.5);
         if let Some(message) = state.messages.get_mut(&id)
             && at_once
-            && message.receives < OFTEN
         {
             message.visible_at = Instant::now();
         }

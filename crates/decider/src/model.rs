@@ -361,9 +361,7 @@ impl CommandError {
             _ => None,
         }
     }
-}
 
-impl CommandError {
     /// The position of the command that causes the error, counted from 0; `None` when the error is not about one
     /// command.
     pub fn index(&self) -> Option<usize> {

@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_table::{attributes, keys};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::error::Cause;
 use crate::item::{Item, text};
 
 /// The bytes of a checksum: the beginning of a SHA-256.
@@ -20,6 +22,13 @@ pub fn seal(mut row: Item) -> Item {
     let checksum = AttributeValue::B(Blob::new(digest(&row)));
     row.insert(attributes::CHECKSUM.to_owned(), checksum);
     row
+}
+
+/// The row with another item in it, and with its attributes of another release. `optional` are those that an item may lack.
+pub(crate) fn rewritten(mut row: Item, optional: &[&str], item: &impl Serialize) -> Result<Item, Cause> {
+    row.retain(|name, _| !optional.contains(&name.as_str()));
+    row.extend::<Item>(serde_dynamo::to_item(item)?);
+    Ok(seal(row))
 }
 
 /// The condition that a row, of which `#sum` is the checksum, is the one with this checksum, or that there is none; and its values.

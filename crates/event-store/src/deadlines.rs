@@ -1,15 +1,13 @@
 //! The rows of deadlines: one by its name, those of an aggregate, those by time, and their marks.
 
-use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::{ConditionCheck, TransactWriteItem};
 use daybook_table::{AggregateKey, DeadlineItem, DeadlineState, attributes, keys};
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
-use serde::Serialize;
 
-use crate::checksum::{seal, unchanged};
+use crate::checksum::{rewritten, unchanged};
 use crate::error::{Cause, StoreError};
-use crate::item::{Item, row_key, text};
+use crate::item::{Item, row_key};
 use crate::page::{Page, Slice};
 use crate::store::EventStore;
 
@@ -49,7 +47,7 @@ impl EventStore {
         let condition = format!("{} = :pk AND begins_with({}, :deadline)", attributes::PK, attributes::SK);
         let values = [(":pk", keys::pk(key)), (":deadline", keys::DEADLINE_PREFIX.to_owned())];
         let query = self.query(condition, values).consistent_read(true);
-        let found = self.earliest(query, usize::MAX, StoredDeadline::read).await?;
+        let found = Slice::by_time(query, usize::MAX, StoredDeadline::read).await?;
         Ok(Slice::merged(vec![found]).into_page(usize::MAX, String::new(), |_| 0))
     }
 
@@ -72,28 +70,10 @@ impl EventStore {
         let condition = format!("{} = :pk AND {} <= :until", attributes::GSI1PK, attributes::GSI1SK);
         let read = partitions.into_iter().map(|partition| {
             let values = [(":pk", partition), (":until", keys::deadline_gsi1sk(until))];
-            self.earliest(
-                self.query(condition.clone(), values).index_name(attributes::GSI1),
-                share,
-                StoredDeadline::read,
-            )
+            let query = self.query(condition.clone(), values).index_name(attributes::GSI1);
+            Slice::by_time(query, share, StoredDeadline::read)
         });
         Ok(Slice::merged(try_join_all(read).await?).into_page(limit, String::new(), |_| 0))
-    }
-
-    /// The first `limit` rows of a query, each with its time in the index, and whether there are more.
-    pub(crate) async fn earliest<T>(
-        &self,
-        query: QueryFluentBuilder,
-        limit: usize,
-        read: impl Fn(Item) -> Result<T, Cause>,
-    ) -> Result<Slice<T>, StoreError> {
-        let time = |row: &Item| Some(text(row, attributes::GSI1SK).to_owned());
-        let least = limit.saturating_add(1);
-        let mut slice = Slice::read_at_least(least, "read rows of the index", query, limit, time, read).await?;
-        slice.more = slice.rows.len() > limit;
-        slice.rows.truncate(limit);
-        Ok(slice)
     }
 
     /// Marks a deadline, unless its row has changed since it was read; then it returns `false`.
@@ -128,11 +108,4 @@ impl StoredDeadline {
         let check = check.expression_attribute_names("#sum", attributes::CHECKSUM).build();
         TransactWriteItem::builder().condition_check(check.expect("table, key and condition are set above")).build()
     }
-}
-
-/// The row with another item in it, and with its attributes of another release. `optional` are those that an item may lack.
-pub(crate) fn rewritten(mut row: Item, optional: &[&str], item: &impl Serialize) -> Result<Item, Cause> {
-    row.retain(|name, _| !optional.contains(&name.as_str()));
-    row.extend::<Item>(serde_dynamo::to_item(item)?);
-    Ok(seal(row))
 }

@@ -16,7 +16,7 @@ const MAX_PAGE: usize = 2 * 1024 * 1024;
 /// Maximum characters of a reason: it may quote a value of the row.
 const MAX_REASON: usize = 300;
 
-/// `C` is the position of a row in the order: the sort key, or that of the index, unless it is parsed.
+/// Rows in an order, after a position in it. `C` is the type of a position: the sort key of the table or index, unless it is parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page<T, C = String> {
     /// The readable items in order; fewer than requested when items are large.
@@ -45,6 +45,22 @@ pub struct Slice<T, C = String> {
     pub more: bool,
 }
 
+impl<T> Slice<T> {
+    /// The first `limit` rows of a query, each with its time in the index, and whether there are more.
+    pub(crate) async fn by_time(
+        query: QueryFluentBuilder,
+        limit: usize,
+        read: impl Fn(Item) -> Result<T, Cause>,
+    ) -> Result<Self, StoreError> {
+        let time = |row: &Item| Some(text(row, attributes::GSI1SK).to_owned());
+        let least = limit.saturating_add(1);
+        let mut slice = Self::read_at_least(least, "read rows of the index", query, limit, time, read).await?;
+        slice.more = slice.rows.len() > limit;
+        slice.rows.truncate(limit);
+        Ok(slice)
+    }
+}
+
 impl<T, C: Ord + Clone> Slice<T, C> {
     /// The first rows of a query: a maximum of `limit` plus one, or 1 MB. If there is a row with a position, the slice
     /// has one, so that its cursor makes progress. `doing` is the purpose of the query, for errors.
@@ -59,7 +75,7 @@ impl<T, C: Ord + Clone> Slice<T, C> {
     }
 
     /// The same, with so many rows, however many bytes they have, if there are as many.
-    pub(crate) async fn read_at_least(
+    async fn read_at_least(
         least: usize,
         doing: &'static str,
         query: QueryFluentBuilder,

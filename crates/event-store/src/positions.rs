@@ -3,10 +3,10 @@
 use daybook_decider::record::timestamp;
 use daybook_table::{AggregateKey, PositionItem, attributes, keys};
 
-use crate::deadlines::rewritten;
+use crate::checksum::rewritten;
 use crate::error::{Cause, StoreError};
 use crate::item::Item;
-use crate::page::Page;
+use crate::page::{Page, Slice};
 use crate::store::EventStore;
 
 /// A position as it is stored.
@@ -60,11 +60,10 @@ impl EventStore {
         let row = rewritten(before.clone(), &PositionItem::OPTIONAL, &item).map_err(corrupt)?;
         let checksum = before.get(attributes::CHECKSUM);
         let now = self.replace_row("move a position", checksum, row.clone()).await?;
-        let has_row = now == row;
         let Ok(now) = StoredPosition::read(now) else { return Ok(false) };
         // Others go on after a suspension at once, also before its lost response is noticed.
         let is_suspended = |who| now.item.suspended.get(who) == item.suspended.get(who);
-        let is_moved = has_row || matches!(to, PositionMove::Suspend(who, ..) if is_suspended(who));
+        let is_moved = now.row == row || matches!(to, PositionMove::Suspend(who, ..) if is_suspended(who));
         if is_moved {
             *stored = now;
         }
@@ -76,7 +75,7 @@ impl EventStore {
         let condition = format!("{} = :pk", attributes::GSI1PK);
         let query = self.query(condition, [(":pk", keys::SUSPENDED_POSITIONS.to_owned())]);
         let query = query.index_name(attributes::GSI1);
-        Ok(self.earliest(query, limit, StoredPosition::read).await?.into_page(limit, String::new(), |_| 0))
+        Ok(Slice::by_time(query, limit, StoredPosition::read).await?.into_page(limit, String::new(), |_| 0))
     }
 }
 

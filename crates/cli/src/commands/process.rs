@@ -67,7 +67,7 @@ async fn count(ProcessStatusArgs { limit }: ProcessStatusArgs, Session { stack, 
             status;
         let text = format!(
             "{process}: {dispatches} dispatches are pending{}; {deadlines} deadlines are pending{}; {failed} have failed; \
-             {suspended} are suspended",
+             {suspended} suspensions",
             first("the first since", first_dispatch),
             first("the first is due", first_deadline),
         );

@@ -125,7 +125,7 @@ async fn position_goes_on_after_the_event_is_repaired_and_it_is_resumed() {
     let counted = setup.daybook("process status").await.expect(Exit::Findings);
     let expected = format!(
         "fulfilment: 1 dispatches are pending, the first since {dispatch}; 1 deadlines are pending, the first is due {deadline}; \
-         0 have failed; 2 are suspended"
+         0 have failed; 2 suspensions"
     );
     assert!(counted.contains(&expected), "{counted:?}");
     let json = setup.daybook("process status --json --limit 1").await.expect(Exit::Findings);
@@ -143,7 +143,7 @@ async fn position_goes_on_after_the_event_is_repaired_and_it_is_resumed() {
 async fn status_of_processes_that_wait_for_nothing_is_clean() {
     let setup = Setup::with_process().await;
     let lines = setup.daybook("process status").await.expect(Exit::Clean);
-    let nothing = "0 dispatches are pending; 0 deadlines are pending; 0 have failed; 0 are suspended";
+    let nothing = "0 dispatches are pending; 0 deadlines are pending; 0 have failed; 0 suspensions";
     assert!(lines.contains(&format!("fulfilment: {nothing}")), "{lines:?}");
 }
 

@@ -64,8 +64,13 @@ impl Setup {
     }
 
     pub(crate) fn reactor_of(&self, registry: Registry) -> Reactor {
+        self.reactor_ahead(registry, Duration::ZERO)
+    }
+
+    /// An instance whose clock is ahead.
+    pub(crate) fn reactor_ahead(&self, registry: Registry, ahead: Duration) -> Reactor {
         let clock = self.clock.clone();
-        let store = self.table.store().with_clock(move || clock.timestamp());
+        let store = self.table.store().with_clock(move || clock.timestamp() + ahead);
         Reactor::new(registry, store, self.queue())
     }
 
