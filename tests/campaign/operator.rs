@@ -143,7 +143,7 @@ impl Operator {
         let config = self.services.operator_config(Arc::clone(&process));
         let config = config.to_builder().retry_config(RetryConfig::disabled()).build();
         let queue = StackQueue::new(aws_sdk_sqs::Client::new(&config), DLQ_URL.to_owned());
-        let options = RedriveOptions { filter: MessageFilter::default(), sends: true, rate: RATE, limit: None };
+        let options = RedriveOptions { filter: MessageFilter::default(), yes: true, rate: RATE, limit: None };
         let stack = stack();
         let running = redrive_queue(&stack, &options, queue, sender(&config), |_, _| Ok(()));
         let ended = until_crash(running, &process).await;
@@ -220,7 +220,7 @@ pub(crate) async fn run_republish(
         message_types: Vec::new(),
         event_types: Vec::new(),
     };
-    let options = RepublishOptions { window, sends: true, rate: RATE, concurrency: CONCURRENCY };
+    let options = RepublishOptions { window, yes: true, rate: RATE, concurrency: CONCURRENCY };
     let stack = stack();
     let ended = until_crash(republish_from(&stack, &options, &store, resend, |_| Ok(())), process).await;
     ended.map(|ended| ended.and_then(|ended| exit(ended.failure, ended.counts.is_clean())))

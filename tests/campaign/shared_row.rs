@@ -8,7 +8,7 @@ use aggregates::Account;
 use aggregates::account::Event;
 use daybook_admin::AdminCalls;
 use daybook_event_store::{EventStore, StoreSettings};
-use daybook_projection::{FollowedEvent, Follows, Projection, Projections, Shards, Source};
+use daybook_projection::{FollowedEvent, Follows, Parts, Projection, Projections, Source};
 use daybook_projector::{Projector, QueueBatch, QueueRecord};
 use daybook_table::{AggregateKey, ChangedAggregates};
 use daybook_test_support::commands::execute;
@@ -25,13 +25,13 @@ use crate::queue_kinds::CountedTables;
 /// The time for which a transaction holds the row.
 const HELD: Duration = Duration::from_millis(10);
 
-/// The number of all accounts, in one row of `PARTS` parts.
-struct Total<const PARTS: u32>;
+/// The number of all accounts, in one row of `N` parts.
+struct Total<const N: u32>;
 
-impl<const PARTS: u32> Projection for Total<PARTS> {
+impl<const N: u32> Projection for Total<N> {
     const NAME: &'static str = "total";
     const VERSION: u32 = 1;
-    const SHARDS: Shards<u64> = Shards::merged(PARTS, |one, other| one + other);
+    const PARTS: Parts<u64> = Parts::merged(N, |one, other| one + other);
 
     type Row = u64;
     type Change = ();
@@ -45,7 +45,7 @@ impl<const PARTS: u32> Projection for Total<PARTS> {
     }
 }
 
-impl<const PARTS: u32> Follows<Account> for Total<PARTS> {
+impl<const N: u32> Follows<Account> for Total<N> {
     type State = ();
 
     fn advance((): (), _: &FollowedEvent<'_, Event>) {}
@@ -78,23 +78,23 @@ impl Setup {
 
     /// Folds all events some times, in batches of so many accounts that all wait at the beginning. Returns the events per
     /// second.
-    async fn measure<const PARTS: u32>(&self, instances: usize, batch_size: usize, runs: u32) -> f64 {
+    async fn measure<const N: u32>(&self, instances: usize, batch_size: usize, runs: u32) -> f64 {
         let (mut elapsed, conflicts_before) = (Duration::ZERO, self.tables.conflicts());
         for _ in 0..runs {
-            elapsed += self.run::<PARTS>(instances, batch_size).await;
+            elapsed += self.run::<N>(instances, batch_size).await;
         }
         let events = self.keys.len() as f64 * f64::from(runs);
         let rate = events / elapsed.as_secs_f64();
         let conflicts = (self.tables.conflicts() - conflicts_before) as f64 * batch_size as f64 / events;
         eprintln!(
-            "{PARTS} parts, {instances} instances, batches of {batch_size}: {rate:.0} events a second, {conflicts:.1} \
+            "{N} parts, {instances} instances, batches of {batch_size}: {rate:.0} events a second, {conflicts:.1} \
              conflicts a batch"
         );
         rate
     }
 
     /// The time until the row of a new view shows all accounts.
-    async fn run<const PARTS: u32>(&self, instances: usize, batch_size: usize) -> Duration {
+    async fn run<const N: u32>(&self, instances: usize, batch_size: usize) -> Duration {
         let config = network::config(self.tables.clone());
         let views = ViewStore::new(&config, format!("views-{}", fastrand::u64(..)));
         views.create_table().await.unwrap();
@@ -102,7 +102,7 @@ impl Setup {
         let began = Instant::now();
         let instance = async |_| {
             let events = EventStore::new(&config, StoreSettings::new(TABLE));
-            let projector = Projector::new(Projections::new().with::<Total<PARTS>>().unwrap(), events, views.clone());
+            let projector = Projector::new(Projections::new().with::<Total<N>>().unwrap(), events, views.clone());
             loop {
                 let Some(keys) = batches.lock().unwrap().pop_front() else { return };
                 let records = keys
@@ -115,7 +115,7 @@ impl Setup {
         };
         join_all((0..instances).map(instance)).await;
         let elapsed = began.elapsed();
-        let row = views.row(&View::new("total", 1), PARTS, "total").await.unwrap().unwrap();
+        let row = views.row(&View::new("total", 1), N, "total").await.unwrap().unwrap();
         let total: usize = row.parts.iter().map(|part| part.read::<usize>().unwrap()).sum();
         assert_eq!(total, self.keys.len());
         elapsed

@@ -13,7 +13,7 @@ use self::imports::Imported;
 
 /// Which crates of the workspace each crate may use. Crates that only serve development and tests are listed only for
 /// other such crates, because no deployed crate may use them.
-const ARROWS: [(&str, &[&str]); 39] = [
+const ARROWS: [(&str, &[&str]); 40] = [
     ("daybook-decider", &[]),
     ("daybook-settings", &[]),
     // A team downstream uses it without the rest of the suite.
@@ -118,6 +118,7 @@ const ARROWS: [(&str, &[&str]); 39] = [
     ("daybook-event-pattern", &[]),
     ("daybook-event-source-mapping", &["daybook-event-pattern", "daybook-stream-batch"]),
     ("daybook-local-aws", &["daybook-event-pattern"]),
+    ("daybook-aws-calls", &["daybook-function-runtime", "daybook-settings"]),
     // It reaches what is around the tables over the HTTP interface of the stack alone, in the forms of the local bus.
     (
         "daybook-console",
@@ -139,6 +140,7 @@ const ARROWS: [(&str, &[&str]); 39] = [
         "daybook-local-stack",
         &[
             "daybook-admin",
+            "daybook-aws-calls",
             "daybook-command-handler",
             "daybook-console",
             "daybook-consumer",
@@ -164,13 +166,13 @@ const ARROWS: [(&str, &[&str]); 39] = [
         "daybook-operations",
         &[
             "daybook-admin",
+            "daybook-aws-calls",
             "daybook-command-handler",
             "daybook-console",
             "daybook-decider",
             "daybook-event-store",
             "daybook-function-runtime",
             "daybook-history",
-            "daybook-local-stack",
             "daybook-projection",
             "daybook-settings",
             "daybook-stream-relay",
@@ -193,6 +195,7 @@ const ARROWS: [(&str, &[&str]); 39] = [
         "daybook-cli",
         &[
             "daybook-api-documents",
+            "daybook-aws-calls",
             "daybook-command-handler",
             "daybook-console",
             "daybook-decider",

@@ -2,7 +2,7 @@
 
 use aggregates::Account;
 use aggregates::account::Event;
-use daybook::projection::{FollowedEvent, Follows, Projection, Shards};
+use daybook::projection::{FollowedEvent, Follows, Parts, Projection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ pub struct Added {
 #[daybook::projection("account-balances", of = [Account])]
 impl Projection for AccountBalances {
     // Every transaction of every account changes the sum.
-    const SHARDS: Shards<Row> = Shards::merged(8, add);
+    const PARTS: Parts<Row> = Parts::merged(8, add);
 
     type Change = Added;
 

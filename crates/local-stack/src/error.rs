@@ -9,7 +9,7 @@ use daybook_event_source_mapping::template::TemplateError;
 use daybook_event_store::StoreError;
 use daybook_settings::SettingError;
 
-use crate::http::DYNAMODB_ENDPOINT;
+use daybook_aws_calls::DYNAMODB_ENDPOINT;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DevError {

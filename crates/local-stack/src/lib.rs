@@ -16,13 +16,12 @@
 //!   `queue_worker`: the event source mapping of a queue, in front of the projector, the reactor and the functions
 //!   of rules.
 //! - `rule_option`: the rules of the bus that the command line gives. `rules`: their queues. `rule_function`: their functions.
-//! - `usage`: the calls of the stack, and the units of the table that they use; clients that send no tokens with transactions.
+//! - `usage`: the calls of the stack, and the units of the table that they use.
 //! - `endpoints`: HTTP endpoints that only the local stack has, under `/_dev/`. `console`: those for the console,
 //!   which `functions` calls.
 //! - [`fixtures`]: the events of a project and their responses.
 //!
-//! What operator commands also use: [`http`], the configuration of AWS clients, and requests to an API, signed if needed;
-//! [`CallMeter`], which counts calls and units; [`termination`], Ctrl-C and SIGTERM.
+//! Operator commands also use [`termination`]: Ctrl-C and SIGTERM.
 
 mod args;
 mod console;
@@ -30,7 +29,6 @@ mod endpoints;
 mod error;
 pub mod fixtures;
 mod functions;
-pub mod http;
 mod local_api;
 mod mapping_worker;
 mod queue_worker;
@@ -49,4 +47,4 @@ pub use error::DevError;
 pub use restart::{RestartArgs, Restarts, serve};
 pub use rule_option::{RuleOption, rule_warnings};
 pub use stack::LocalStack;
-pub use usage::{CallMeter, CallUsage, Usage};
+pub use usage::Usage;

@@ -12,9 +12,9 @@ use daybook_local_aws::lambda::{FunctionProgram, LocalFunction};
 use daybook_local_aws::messaging::{Bus, ReceivedMessage};
 use serde_json::{Value, json};
 
-use crate::http::HttpClient;
 use crate::rule_option::{FunctionCode, FunctionOption, RuleOption};
 use crate::services::Services;
+use daybook_aws_calls::http::HttpClient;
 
 /// The rules, for the endpoint that shows them. Clones share them.
 #[derive(Clone)]

@@ -10,11 +10,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::DevError;
-use crate::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
 use crate::queue_worker::{QueueFunction, QueueWorker};
 use crate::rule_function::{RuleFunction, RuleStates};
 use crate::rule_option::RuleOption;
 use crate::services::Services;
+use daybook_aws_calls::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
 
 /// Creates the table of each function, unless it exists: a consumer needs one.
 pub(crate) async fn create_tables(rules: &[RuleOption], services: &Services) -> Result<(), DevError> {

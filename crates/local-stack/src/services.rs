@@ -15,8 +15,8 @@ use serde_json::Value;
 
 use crate::args::DevArgs;
 use crate::error::DevError;
-use crate::http::DYNAMODB_ENDPOINT;
 use crate::servers::listen;
+use daybook_aws_calls::DYNAMODB_ENDPOINT;
 
 /// How long calls may continue after the stop. The API and the functions have ended by then.
 const GRACE: Duration = Duration::from_millis(200);

@@ -46,8 +46,8 @@ pub struct RedriveOptions {
     #[command(flatten)]
     pub filter: MessageFilter,
     /// Send the messages; without this option, the command is a dry run.
-    #[arg(long = "yes")]
-    pub sends: bool,
+    #[arg(long)]
+    pub yes: bool,
     /// Maximum messages per second.
     #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
@@ -192,7 +192,7 @@ pub async fn redrive(
     options: &RedriveOptions,
     report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
 ) -> Result<(RedriveCounts, Option<OperatorError>), OperatorError> {
-    let resend = stack.bus(options.rate, options.sends).await?;
+    let resend = stack.bus(options.rate, options.yes).await?;
     redrive_queue(stack, options, stack.queue(DEAD_LETTERS).await?, resend, report).await
 }
 
@@ -204,12 +204,12 @@ pub async fn redrive_queue(
     resend: Resend,
     report: impl FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>,
 ) -> Result<(RedriveCounts, Option<OperatorError>), OperatorError> {
-    let counts = RedriveCounts { dry_run: !options.sends, ..RedriveCounts::default() };
+    let counts = RedriveCounts { dry_run: !options.yes, ..RedriveCounts::default() };
     let (rows, unsent) = (BTreeMap::new(), UnsentMessages::default());
     let mut redrive = Redrive { stack, queue, resend, counts, rows, unsent, report, report_error: None };
     let messages = redrive.receive(options).await?;
     let messages: Vec<_> = messages.chunk_by(DeadLetterMessage::is_copy_of).collect();
-    let failure = match options.sends {
+    let failure = match options.yes {
         true => redrive.send(&messages).await,
         false => {
             redrive.queue.put_back(&messages.concat()).await;
@@ -240,11 +240,11 @@ impl<R: FnMut(&DeadLetterMessage, &MessageOutcome) -> io::Result<()>> Redrive<'_
     /// back.
     async fn receive(&mut self, options: &RedriveOptions) -> Result<Vec<DeadLetterMessage>, OperatorError> {
         let (rows, filter) = (&mut self.rows, &options.filter);
-        let sending_rate = options.sends.then_some(options.rate);
+        let sending_rate = options.yes.then_some(options.rate);
         let reader = QueueReader { sending_rate, ..QueueReader::new(&self.queue, options.limit, self.stack) };
         let mut bytes = 0;
         let read = reader.read(|digest, message| {
-            let body = message.body.as_deref().filter(|_| options.sends && filter.selects(digest));
+            let body = message.body.as_deref().filter(|_| options.yes && filter.selects(digest));
             if let Some(row) = body.and_then(|body| DeadLetter::read(body).ok()?.message) {
                 bytes += row.detail.len();
                 rows.insert(digest.sqs_id.clone(), row);

@@ -91,8 +91,8 @@ pub struct MarkOptions {
     #[command(flatten)]
     pub selection: RowSelection,
     /// Write it; without this option, the command is a dry run.
-    #[arg(long = "yes")]
-    pub writes: bool,
+    #[arg(long)]
+    pub yes: bool,
     /// Maximum number per second.
     #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
@@ -173,7 +173,7 @@ pub(crate) async fn mark_each<T>(
     mark: impl AsyncFn(&T) -> Result<bool, OperatorError>,
     mut report: impl FnMut(&T, Marked) -> io::Result<()>,
 ) -> Result<MarkCounts, OperatorError> {
-    (counts.dry_run, counts.selected) = (!options.writes, rows.len());
+    (counts.dry_run, counts.selected) = (!options.yes, rows.len());
     let pacer = Pacer::new(options.rate, stack.interrupt.clone());
     for row in rows {
         if counts.dry_run {

@@ -31,11 +31,11 @@ pub struct DiscardedOptions {
     #[arg(long = "object", value_name = "KEY")]
     pub objects: Vec<String>,
     /// Send the messages; without this option, the command is a dry run.
-    #[arg(long = "yes")]
-    pub sends: bool,
+    #[arg(long)]
+    pub yes: bool,
     /// Delete no object.
-    #[arg(long = "keep")]
-    pub keeps: bool,
+    #[arg(long)]
+    pub keep: bool,
     /// Maximum messages per second.
     #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
@@ -88,9 +88,9 @@ pub async fn redrive(
     options: &DiscardedOptions,
     report: impl FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>,
 ) -> Result<(DiscardedCounts, Option<OperatorError>), OperatorError> {
-    let resend = stack.bus(options.rate, options.sends).await?;
+    let resend = stack.bus(options.rate, options.yes).await?;
     let objects = stack.discarded().await?;
-    let counts = DiscardedCounts { dry_run: !options.sends, ..DiscardedCounts::default() };
+    let counts = DiscardedCounts { dry_run: !options.yes, ..DiscardedCounts::default() };
     let mut changes_queues = Vec::from_iter(stack.queue_if_set(CHANGES_QUEUE).await?);
     if stack.has_processes() {
         changes_queues.push(stack.queue(REACTIONS_QUEUE).await?);
@@ -153,7 +153,7 @@ impl<R: FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>> Redrive<'_, R>
         if !self.changes_queues.is_empty() {
             self.counts.changed += object.changed().len();
         }
-        if !self.options.sends {
+        if !self.options.yes {
             let would_send = |row| Redriving::Message(MessageLabel::of(row), MessageOutcome::WouldSend);
             return Ok(rows.iter().map(would_send).try_for_each(|found| (self.report)(object, found))?);
         }
@@ -173,7 +173,7 @@ impl<R: FnMut(&DiscardedObject, Redriving<'_>) -> io::Result<()>> Redrive<'_, R>
         for queue in &self.changes_queues {
             queue.send_changed(object.changed()).await?;
         }
-        if are_all_sent && reason_to_stay.is_none() && !self.options.keeps {
+        if are_all_sent && reason_to_stay.is_none() && !self.options.keep {
             self.objects.delete(&object.key).await?;
             self.counts.deleted += 1;
             reported = reported.and_then(|()| (self.report)(object, Redriving::Deleted));

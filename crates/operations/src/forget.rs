@@ -34,11 +34,11 @@ pub struct ForgetOptions {
     #[arg(value_name = "TYPE/ID")]
     pub aggregate: AggregateKey,
     /// Forget; without this option, the command is a dry run.
-    #[arg(long = "yes")]
-    pub forgets: bool,
+    #[arg(long)]
+    pub yes: bool,
     /// Then check all rows of the aggregate, also that no event has a value in plain text.
-    #[arg(long = "verify")]
-    pub verifies: bool,
+    #[arg(long)]
+    pub verify: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -78,7 +78,7 @@ pub async fn forget(stack: &Stack, options: &ForgetOptions) -> Result<ForgottenA
     }
     if let Some(command) = command.filter(|_| !was_forgotten) {
         let commands = [CommandRequest { command: command.to_owned(), data: Json::empty_object() }];
-        let forgetting = Forgetting { registry, store: &store, key, commands: &commands, appends: options.forgets };
+        let forgetting = Forgetting { registry, store: &store, key, commands: &commands, appends: options.yes };
         let options = TransactOptions {
             policy: LoadPolicy::Incremental,
             creates: false,
@@ -92,20 +92,20 @@ pub async fn forget(stack: &Stack, options: &ForgetOptions) -> Result<ForgottenA
         }
     }
     let mut findings = Vec::new();
-    if options.forgets {
+    if options.yes {
         let after = store.load(model, key).await.map_err(&unavailable)?;
         if !is_forgotten(&after.folded)? {
             return Err(failed("is_forgotten is false after the command; its key is still there".to_owned()));
         }
         version = after.version();
         store.end_key(key).await.map_err(&unavailable)?;
-        if options.verifies {
+        if options.verify {
             let verified = store.admin().verify(model, key, Timestamp::now()).await.map_err(&unavailable)?;
             let found = verified.findings.iter().chain(&verified.warnings);
             findings.extend(found.map(|finding| VerifyFinding::new(finding, stack.is_local())));
         }
     }
-    let (aggregate, dry_run) = (key.to_string(), !options.forgets);
+    let (aggregate, dry_run) = (key.to_string(), !options.yes);
     Ok(ForgottenAggregate { aggregate, dry_run, command, version, was_forgotten, findings })
 }
 

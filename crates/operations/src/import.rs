@@ -43,14 +43,14 @@ pub struct ImportOptions {
     /// The file, or `-` for standard input.
     pub file: String,
     /// Publish the messages of the events, as if the events had just been appended.
-    #[arg(long = "publish", required_unless_present = "no_publish", conflicts_with = "no_publish")]
-    pub publishes: bool,
+    #[arg(long, required_unless_present = "no_publish", conflicts_with = "no_publish")]
+    pub publish: bool,
     /// Publish no messages: consumers have received them already, or must not receive them.
     #[arg(long)]
     pub no_publish: bool,
     /// Write the events; without this option, the command is a dry run.
-    #[arg(long = "yes")]
-    pub writes: bool,
+    #[arg(long)]
+    pub yes: bool,
     /// Maximum transactions per second, each of up to 100 rows and 4 MB.
     #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
@@ -91,7 +91,7 @@ pub async fn import(
     options: &ImportOptions,
     report: impl FnMut(&AggregateKey, u64, &ImportOutcome) -> io::Result<()>,
 ) -> Result<ImportEnd, OperatorError> {
-    let required = if options.publishes { SETTINGS_TO_IMPORT_MESSAGES } else { SETTINGS_TO_IMPORT };
+    let required = if options.publish { SETTINGS_TO_IMPORT_MESSAGES } else { SETTINGS_TO_IMPORT };
     let store = stack.store(required).await?;
     check_shards(&store, &stack.first_events()).await?;
     let file = match HistoryFile::open(&options.file, || stack.interrupt.is_cancelled()) {
@@ -107,8 +107,8 @@ pub async fn import(
     let importer = Importer {
         store,
         file: &file,
-        options: ImportWrite { publish: options.publishes, now: Timestamp::now() },
-        writes: options.writes,
+        options: ImportWrite { publish: options.publish, now: Timestamp::now() },
+        writes: options.yes,
         turn: async || {
             pacer.turn().await;
         },
@@ -163,7 +163,7 @@ async fn import_file(
     });
     let mut visits = pin!(visits.buffered(options.concurrency.get()));
     let skipped = incomplete.len() as u64;
-    let mut counts = ImportCounts { dry_run: !options.writes, skipped, ..ImportCounts::default() };
+    let mut counts = ImportCounts { dry_run: !options.yes, skipped, ..ImportCounts::default() };
     let (mut is_left, mut failure) = (false, None);
     while let Some(visit) = visits.next().await {
         let Some((aggregate, outcome)) = visit else {

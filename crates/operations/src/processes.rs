@@ -148,7 +148,7 @@ pub async fn resume(
     if *skip {
         marks.selection.check_each_named("skip an event of")?;
     }
-    let queue = if marks.writes { Some(stack.queue(REACTIONS_QUEUE).await?) } else { None };
+    let queue = if marks.yes { Some(stack.queue(REACTIONS_QUEUE).await?) } else { None };
     let store = stack.store(&[]).await?;
     let Page { items: mut processes, unreadable, more, .. } = suspended(stack, &marks.selection).await?;
     if *skip {
@@ -217,8 +217,8 @@ pub struct CatchUpOptions {
     #[arg(long, value_name = "TIME", default_value = "1d")]
     pub since: Moment,
     /// Send them; without this option, the command is a dry run.
-    #[arg(long = "yes")]
-    pub sends: bool,
+    #[arg(long)]
+    pub yes: bool,
     /// Maximum aggregates per second that are sent. Ten times as many are compared.
     #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
@@ -251,15 +251,15 @@ pub async fn catch_up(
     if types.is_empty() {
         return Err(OperatorError::Usage(format!("{} is no process: it has no sources", options.process_type)));
     }
-    if let Some(other) = stack.optional("REACTOR").filter(|_| options.sends && !stack.has_processes()) {
+    if let Some(other) = stack.optional("REACTOR").filter(|_| options.yes && !stack.has_processes()) {
         return Err(OperatorError::Usage(format!("the stack has Reactor={other}: deploy it with Reactor=processes")));
     }
-    let queue = if options.sends { Some(stack.queue(REACTIONS_QUEUE).await?) } else { None };
+    let queue = if options.yes { Some(stack.queue(REACTIONS_QUEUE).await?) } else { None };
     let store = stack.store(SETTINGS_TO_FIND).await?;
     let selection = Selection { types, ..Selection::default() };
     selection.check(&store, &stack.registry).await?;
     let since = options.since.resolve(Timestamp::now());
-    let mut counts = CatchUpCounts { dry_run: !options.sends, since: timestamp(since), ..CatchUpCounts::default() };
+    let mut counts = CatchUpCounts { dry_run: !options.yes, since: timestamp(since), ..CatchUpCounts::default() };
     let pacer = Pacer::new(options.rate, stack.interrupt.clone());
     let stopped_early = OperatorError::store(STOPPED_EARLY);
     let mut pages = selection.list(&stack.registry, &stack.interrupt, &store, None)?.chunks(ChangedAggregates::MAX);

@@ -48,8 +48,8 @@ pub struct RepublishOptions {
     #[command(flatten)]
     pub window: Window,
     /// Send the messages; without this option, the command is a dry run.
-    #[arg(long = "yes")]
-    pub sends: bool,
+    #[arg(long)]
+    pub yes: bool,
     /// Maximum messages per second.
     #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
@@ -105,7 +105,7 @@ pub async fn republish(
     report: impl FnMut(Republishing<'_>) -> io::Result<()>,
 ) -> Result<Republished, OperatorError> {
     let store = stack.store(SETTINGS_TO_REPUBLISH).await?;
-    let resend = stack.bus(options.rate, options.sends).await?;
+    let resend = stack.bus(options.rate, options.yes).await?;
     republish_from(stack, options, &store, resend, report).await
 }
 
@@ -122,7 +122,7 @@ pub async fn republish_from(
     let (from, to) = (options.window.from.resolve(now), options.window.to.resolve(now));
     let (window, settled_up_to) = (ids_between(from, to)?, store.settled_up_to(now));
     let counts = RepublishCounts {
-        dry_run: !options.sends,
+        dry_run: !options.yes,
         from: timestamp(from),
         to: timestamp(to),
         incomplete_from: (settled_up_to < to).then(|| timestamp(settled_up_to.max(from))),
@@ -177,7 +177,7 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
             let labels: Vec<_> = rows[selected..].iter().map(MessageLabel::of).collect();
             events.push((event, messages, labels, gone));
         }
-        let outcomes = if !self.options.sends {
+        let outcomes = if !self.options.yes {
             rows.iter().map(|_| None).collect()
         } else if self.stack.interrupt.is_cancelled() {
             return Ok(());
@@ -229,7 +229,7 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
 
     fn end(self, read_error: Option<StoreError>) -> Result<Republished, OperatorError> {
         let next = match self.done.and_then(time_of) {
-            Some(done) if self.options.sends => format!("go on with --from {done} --to {}", self.counts.to),
+            Some(done) if self.options.yes => format!("go on with --from {done} --to {}", self.counts.to),
             _ => "run it again".to_owned(),
         };
         let interrupted = self.stack.interrupt.is_cancelled() && self.done != Some(self.window.1);

@@ -54,11 +54,11 @@ pub struct RestoreOptions {
     #[arg(long, value_name = "N", default_value = "100")]
     pub rate: NonZeroU32,
     /// Also take the steps that open the API again.
-    #[arg(long = "open")]
-    pub opens: bool,
+    #[arg(long)]
+    pub open: bool,
     /// Take the steps; without this option, the command only prints them.
-    #[arg(long = "yes")]
-    pub executes: bool,
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// Why no further step is taken.
@@ -174,7 +174,7 @@ impl Restore<'_> {
         if self.begins("list-lost-events", &format!("list the events that {into} does not contain"), is_open)? {
             self.list_lost_events().await?;
         }
-        if !self.options.opens {
+        if !self.options.open {
             let text =
                 "decide what to do about the lost events, as docs/restore.md describes, and run this with --open";
             return Ok(self.report("left", text)?);
@@ -222,7 +222,7 @@ impl Restore<'_> {
     /// Reports a step. Returns whether it must be taken.
     fn begins(&mut self, step: &'static str, text: &str, is_done: bool) -> Result<bool, Stop> {
         self.step = step;
-        let (state, takes) = match (is_done, self.options.executes) {
+        let (state, takes) = match (is_done, self.options.yes) {
             (true, _) => ("done", false),
             (false, true) => ("doing", true),
             (false, false) => ("would-do", false),

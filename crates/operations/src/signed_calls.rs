@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use aws_sdk_sqs::config::ProvideCredentials;
 use aws_smithy_xml::decode::{Document, XmlDecodeError, try_data};
+use daybook_aws_calls::http::{HttpClient, HttpError, Signer, TextResponse};
+use daybook_aws_calls::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 use daybook_function_runtime::{SdkConfig, shortened, with_causes};
-use daybook_local_stack::http::{
-    DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, HttpClient, HttpError, SQS_ENDPOINT, Signer, TextResponse, service_config,
-};
 use daybook_settings::Environment;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;

@@ -8,12 +8,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use daybook_aws_calls::{
+    CallMeter, DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT, service_config,
+};
 use daybook_console::is_of_this_machine;
 use daybook_decider::{Model, Registry};
 use daybook_event_store::{EventStore, Sealing, StoreSettings};
 use daybook_function_runtime::SdkConfig;
-use daybook_local_stack::CallMeter;
-use daybook_local_stack::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT, service_config};
 use daybook_projection::{ProjectionRegistrationError, Projections};
 use daybook_settings::{Environment, SettingError};
 use daybook_stream_relay::{BusCheck, RelaySettings, Resend};

@@ -5,7 +5,7 @@
 //!
 //! In reading order:
 //! - [`projection`]: the [`Projection`] and [`Follows`] traits, which are all that a new projection implements, and
-//!   [`Shards`], for rows that many aggregates change.
+//!   [`Parts`], for rows that many aggregates change.
 //! - [`model`]: a projection with its Rust types erased, so that [`Projections`] can hold several; reads the events of a followed
 //!   aggregate type and computes their changes.
 //! - [`registry`]: the registration of projections by hand, and its checks.
@@ -20,5 +20,5 @@ pub mod registry;
 
 pub use daybook_decider::FollowedEvent;
 pub use model::{Advanced, ApplyError, ErasedChange, EventStep, ProjectionModel, RowError};
-pub use projection::{Follows, MAX_KEY, MAX_KEY_BYTES, Projection, Shards, Source, Stopped, ViewAccess};
+pub use projection::{Follows, MAX_KEY, MAX_KEY_BYTES, Parts, Projection, Source, Stopped, ViewAccess};
 pub use registry::{ProjectionRegistrationError, Projections};

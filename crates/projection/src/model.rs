@@ -25,7 +25,7 @@ pub trait ProjectionModel: Send + Sync {
     fn version(&self) -> u32;
 
     /// The number of parts of each row.
-    fn shards(&self) -> u32;
+    fn parts(&self) -> u32;
 
     /// The aggregate types that the projection follows.
     fn follows(&self) -> &[&'static str];
@@ -125,8 +125,8 @@ impl<P: Projection> ProjectionModel for ProjectionModelOf<P> {
         P::VERSION
     }
 
-    fn shards(&self) -> u32 {
-        P::SHARDS.count
+    fn parts(&self) -> u32 {
+        P::PARTS.count
     }
 
     fn follows(&self) -> &[&'static str] {
@@ -172,7 +172,7 @@ impl<P: Projection> ProjectionModel for ProjectionModelOf<P> {
         let [first, others @ ..] = parts else { return Ok(None) };
         let mut merged = read::<P>(first)?;
         // Most rows have one part, which is not written again.
-        let Some(merge) = P::SHARDS.merge.filter(|_| !others.is_empty()) else { return Ok(Some(first.clone())) };
+        let Some(merge) = P::PARTS.merge.filter(|_| !others.is_empty()) else { return Ok(Some(first.clone())) };
         for part in others {
             let part = read::<P>(part)?;
             merged = catch(P::NAME, || calling("merge", || merge(merged, part)))?;

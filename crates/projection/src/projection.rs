@@ -25,7 +25,7 @@ pub trait Projection: Sized + Send + Sync + 'static {
 
     /// The number of parts of each row. A row that very many aggregates change, such as a total over all of them, is
     /// spread over several parts, which a read merges.
-    const SHARDS: Shards<Self::Row> = Shards::one();
+    const PARTS: Parts<Self::Row> = Parts::one();
 
     /// A row, in the form that readers get.
     type Row: Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static;
@@ -68,12 +68,12 @@ pub trait Follows<A: Aggregate>: Projection {
 
 /// The parts of each row of a view, and how a read merges them.
 #[derive(Debug)]
-pub struct Shards<R> {
+pub struct Parts<R> {
     pub(crate) count: u32,
     pub(crate) merge: Option<fn(R, R) -> R>,
 }
 
-impl<R> Shards<R> {
+impl<R> Parts<R> {
     /// Each row has one part.
     pub const fn one() -> Self {
         Self { count: 1, merge: None }

@@ -10,7 +10,7 @@ use crate::projection::Projection;
 const MAX_NAME: usize = 64;
 
 /// Maximum parts of a row. A read of a row reads all of its parts.
-const MAX_SHARDS: u32 = 64;
+const MAX_PARTS: u32 = 64;
 
 /// The projections that the functions serve. A name may be registered with several versions, so that the view of the
 /// next version can be filled while readers get the previous one.
@@ -87,8 +87,8 @@ impl Projections {
         if model.version() == 0 {
             return Err("VERSION counts from 1".to_owned());
         }
-        if !(1..=MAX_SHARDS).contains(&model.shards()) {
-            return Err(format!("SHARDS has {} parts, expected 1 to {MAX_SHARDS}", model.shards()));
+        if !(1..=MAX_PARTS).contains(&model.parts()) {
+            return Err(format!("PARTS has {} parts, expected 1 to {MAX_PARTS}", model.parts()));
         }
         let mut follows = model.follows().to_vec();
         follows.sort_unstable();

@@ -11,7 +11,7 @@ use daybook_decider::{
 };
 use daybook_projection::given::given;
 use daybook_projection::{
-    ErasedChange, FollowedEvent, Follows, MAX_KEY, MAX_KEY_BYTES, Projection, ProjectionModel, Projections, Shards,
+    ErasedChange, FollowedEvent, Follows, MAX_KEY, MAX_KEY_BYTES, Parts, Projection, ProjectionModel, Projections,
     Source, Stopped, ViewAccess,
 };
 use jiff::Timestamp;
@@ -66,7 +66,7 @@ struct Keys<D>(PhantomData<D>);
 impl<D: Declared> Projection for Keys<D> {
     const NAME: &'static str = D::NAME;
     const VERSION: u32 = D::VERSION;
-    const SHARDS: Shards<Vec<u64>> = Shards::merged(D::PARTS, |one, other| [one, other].concat());
+    const PARTS: Parts<Vec<u64>> = Parts::merged(D::PARTS, |one, other| [one, other].concat());
 
     type Row = Vec<u64>;
     type Change = u64;
@@ -272,7 +272,7 @@ fn rows_of_given_events_are_compared() {
 fn registered_projection_is_found_by_its_name_and_by_what_it_follows() {
     let projections = usual();
     let model = projections.get("keys-2", 1).unwrap();
-    assert_eq!((model.name(), model.version(), model.shards(), model.follows()), ("keys-2", 1, 2, &["note"][..]));
+    assert_eq!((model.name(), model.version(), model.parts(), model.follows()), ("keys-2", 1, 2, &["note"][..]));
     assert_eq!(model.row_schema().get("type"), Some(&json!("array")));
     assert_eq!(projections.following("note").count(), 1);
     assert_eq!(projections.following("other").count(), 0);
@@ -311,8 +311,8 @@ fn projection_that_cannot_be_registered_is_an_error_that_says_why() {
         (registration_error::<Longest>(usual()), ""),
         (registration_error::<Usual>(usual()), "NAME is registered already with VERSION 1"),
         (registration_error::<Zero>(usual()), "VERSION counts from 1"),
-        (registration_error::<NoPart>(Projections::new()), "SHARDS has 0 parts, expected 1 to 64"),
-        (registration_error::<TooManyParts>(Projections::new()), "SHARDS has 65 parts, expected 1 to 64"),
+        (registration_error::<NoPart>(Projections::new()), "PARTS has 0 parts, expected 1 to 64"),
+        (registration_error::<TooManyParts>(Projections::new()), "PARTS has 65 parts, expected 1 to 64"),
         (registration_error::<MostParts>(Projections::new()), ""),
         (registration_error::<Twice>(Projections::new()), "sources() contains \"note\" twice"),
         (registration_error::<NoSource>(Projections::new()), "sources() is empty, so the view would stay empty"),

@@ -6,7 +6,7 @@ use daybook_decider::{Json, RecordedEvent};
 use daybook_event_store::limits::MAX_TRANSACTION_ITEMS;
 use daybook_projection::{Advanced, ErasedChange, EventStep, ProjectionModel, Stopped};
 use daybook_table::AggregateKey;
-use daybook_view_store::{PartKey, Position, PositionWrite, RowWrite, StoredPart, ViewWrite, shard_of};
+use daybook_view_store::{PartKey, Position, PositionWrite, RowWrite, StoredPart, ViewWrite, part_of};
 
 /// An aggregate with events that a view does not show yet.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Unfolded {
 pub(crate) struct Planned<'a> {
     pub(crate) aggregate: &'a Unfolded,
     pub(crate) through: u64,
-    pub(crate) shard: u32,
+    pub(crate) part: u32,
     pub(crate) steps: Vec<EventStep>,
     pub(crate) state: Json,
     /// Why the event after the part cannot be folded.
@@ -76,8 +76,8 @@ impl<'a> Plan<'a> {
         let state_before = position.as_ref().map(|position| &position.state);
         let advance = |events| model.advance(&key.aggregate_type, &key.id, state_before, events);
         let advanced = advance(offered);
-        let shard = shard_of(key, model.shards());
-        let fitting = self.fitting(&advanced.steps, shard);
+        let part = part_of(key, model.parts());
+        let fitting = self.fitting(&advanced.steps, part);
         let Advanced { steps, state, stopped } =
             if fitting < advanced.steps.len() { advance(&offered[..fitting]) } else { advanced };
         let cut = steps.len() < readable.len();
@@ -101,21 +101,21 @@ impl<'a> Plan<'a> {
         }
         let state = state.or_else(|| state_before.cloned()).unwrap_or_else(Json::empty_object);
         let left = max_events - steps.len();
-        let keys = steps.iter().flat_map(|step| &step.changes).map(|(key, _)| PartKey { key: key.clone(), shard });
+        let keys = steps.iter().flat_map(|step| &step.changes).map(|(key, _)| PartKey { key: key.clone(), part });
         self.rows.extend(keys);
         let through = steps.last().map_or(aggregate.shown(), |step| step.seq_num);
         let more = suspended.is_none()
             && (cut || *more)
             && stopped.as_ref().is_none_or(|stopped: &Stopped| !stopped.is_newer());
-        self.aggregates.push(Planned { aggregate, through, shard, steps, state, suspended, more });
+        self.aggregates.push(Planned { aggregate, through, part, steps, state, suspended, more });
         left
     }
 
     /// The number of events whose rows still fit, together with the position.
-    fn fitting(&self, steps: &[EventStep], shard: u32) -> usize {
+    fn fitting(&self, steps: &[EventStep], part: u32) -> usize {
         let mut rows = BTreeSet::new();
         for (count, step) in steps.iter().enumerate() {
-            let keys = step.changes.iter().map(|(key, _)| PartKey { key: key.clone(), shard });
+            let keys = step.changes.iter().map(|(key, _)| PartKey { key: key.clone(), part });
             rows.extend(keys.filter(|key| !self.rows.contains(key)));
             if self.items() + 1 + rows.len() > MAX_TRANSACTION_ITEMS {
                 return count;
@@ -134,11 +134,11 @@ pub(crate) fn fold(
 ) -> Result<ViewWrite, (AggregateKey, (u64, String))> {
     let mut changes: BTreeMap<&PartKey, Vec<(&ErasedChange, &AggregateKey, u64)>> = BTreeMap::new();
     let rows: BTreeMap<(&str, u32), &PartKey> =
-        plan.rows.iter().map(|key| ((key.key.as_str(), key.shard), key)).collect();
+        plan.rows.iter().map(|key| ((key.key.as_str(), key.part), key)).collect();
     for planned in &plan.aggregates {
         for step in &planned.steps {
             for (key, change) in &step.changes {
-                let row = rows[&(key.as_str(), planned.shard)];
+                let row = rows[&(key.as_str(), planned.part)];
                 changes.entry(row).or_default().push((change, &planned.aggregate.key, step.seq_num));
             }
         }

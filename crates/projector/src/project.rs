@@ -7,7 +7,7 @@ use std::time::Duration;
 use daybook_event_store::{EventStore, StoreError};
 use daybook_projection::ProjectionModel;
 use daybook_table::AggregateKey;
-use daybook_view_store::{View, ViewStore, WriteError, WriteOutcome, shard_of};
+use daybook_view_store::{View, ViewStore, WriteError, WriteOutcome, part_of};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::time::{Instant, sleep};
 
@@ -88,7 +88,7 @@ impl Projecting<'_> {
         let mut pending: Vec<_> = aggregates.keys().cloned().collect();
         // Aggregates that change the same part of a row share a transaction, so that it writes fewer parts, and others
         // that are written at the same time change other parts.
-        pending.sort_by_cached_key(|key| shard_of(key, self.model.shards()));
+        pending.sort_by_cached_key(|key| part_of(key, self.model.parts()));
         while !pending.is_empty() {
             let rest = pending.split_off(pending.len().min(MAX_AGGREGATES));
             let group = std::mem::replace(&mut pending, rest).into_iter().collect();

@@ -88,7 +88,7 @@ pub struct PartKey {
     /// The key that readers use.
     pub key: String,
     /// The number of the part, counted from 0.
-    pub shard: u32,
+    pub part: u32,
 }
 
 impl fmt::Display for View {
@@ -104,8 +104,8 @@ impl View {
     }
 
     /// The partition of the parts with that number.
-    pub(crate) fn rows_pk(&self, shard: u32) -> String {
-        format!("{}{shard}", self.rows_prefix())
+    pub(crate) fn rows_pk(&self, part: u32) -> String {
+        format!("{}{part}", self.rows_prefix())
     }
 
     pub(crate) fn rows_prefix(&self) -> String {
@@ -130,7 +130,7 @@ impl View {
 }
 
 /// The number of the part that an aggregate changes, in each row. Stored format: the function never changes.
-pub fn shard_of(aggregate: &AggregateKey, shards: u32) -> u32 {
-    let hash = daybook_table::keys::stable_hash(&aggregate.to_string()) % u64::from(shards.max(1));
+pub fn part_of(aggregate: &AggregateKey, parts: u32) -> u32 {
+    let hash = daybook_table::keys::stable_hash(&aggregate.to_string()) % u64::from(parts.max(1));
     u32::try_from(hash).expect("the remainder is smaller than the number of parts")
 }

@@ -20,7 +20,7 @@ mod store;
 mod versions;
 mod write;
 
-pub use items::{PartKey, Position, View, shard_of};
+pub use items::{PartKey, Position, View, part_of};
 pub use show::{RowRange, ShownRow};
 pub use store::{StoredPart, ViewStore};
 pub use versions::{DroppedItems, Pointer, ProjectionVersions, VersionMark};

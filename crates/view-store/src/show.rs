@@ -12,7 +12,7 @@ use daybook_table::{AggregateKey, attributes};
 use futures_util::future::{try_join, try_join_all};
 use tokio::time::Instant;
 
-use crate::items::{RowItem, View, is_conflict, json, read, shard_of};
+use crate::items::{RowItem, View, is_conflict, json, part_of, read};
 use crate::store::ViewStore;
 
 /// Maximum bytes of a sort key. Longer texts in requests match no row, and DynamoDB rejects them.
@@ -80,11 +80,11 @@ impl RowRange<'_> {
 
 impl ViewStore {
     /// The row with this key, if it exists, strongly consistent.
-    pub async fn row(&self, view: &View, shards: u32, key: &str) -> Result<Option<ShownRow>, StoreError> {
+    pub async fn row(&self, view: &View, parts: u32, key: &str) -> Result<Option<ShownRow>, StoreError> {
         if key.len() > MAX_SORT_KEY {
             return Ok(None);
         }
-        let keys = (0..shards).map(|shard| row_key(view.rows_pk(shard), key.to_owned())).collect();
+        let keys = (0..parts).map(|part| row_key(view.rows_pk(part), key.to_owned())).collect();
         let items = self.batch_get(keys).await?.into_iter().map(read).collect::<Result<_, _>>()?;
         Ok(self.shown(items).await?.pop())
     }
@@ -97,16 +97,16 @@ impl ViewStore {
     pub async fn row_after(
         &self,
         view: &View,
-        shards: u32,
+        parts: u32,
         key: &str,
         aggregate: &AggregateKey,
     ) -> Result<Option<ShownRow>, StoreError> {
         if key.len() > MAX_SORT_KEY {
             return Ok(None);
         }
-        let item_key = |shard| row_key(view.rows_pk(shard), key.to_owned());
-        let own = shard_of(aggregate, shards);
-        let others = (0..shards).filter(|&shard| shard != own).map(item_key).collect();
+        let item_key = |part| row_key(view.rows_pk(part), key.to_owned());
+        let own = part_of(aggregate, parts);
+        let others = (0..parts).filter(|&part| part != own).map(item_key).collect();
         let (own, others) = try_join(self.transact_get(item_key(own)), self.batch_get(others)).await?;
         let items = own.into_iter().chain(others).map(read).collect::<Result<_, _>>()?;
         Ok(self.shown(items).await?.pop())
@@ -140,15 +140,15 @@ impl ViewStore {
     pub async fn list(
         &self,
         view: &View,
-        shards: u32,
+        parts: u32,
         range: RowRange<'_>,
         limit: usize,
     ) -> Result<(Vec<ShownRow>, bool), StoreError> {
         let Some(ends) = range.ends() else { return Ok((Vec::new(), false)) };
         // Downwards, a slice may begin with the row of the cursor.
         let most = limit + 1 + usize::from(range.descending);
-        let slice = |shard| self.list_shard(view.rows_pk(shard), ends.clone(), range.descending, most);
-        let slices = try_join_all((0..shards).map(slice)).await?;
+        let slice = |part| self.list_part(view.rows_pk(part), ends.clone(), range.descending, most);
+        let slices = try_join_all((0..parts).map(slice)).await?;
         // After the last row of a slice that has more rows, a part of a row may be missing.
         let ends =
             slices.iter().filter(|(_, more)| *more).filter_map(|(rows, _)| rows.last()).map(|row| row.sk.clone());
@@ -168,7 +168,7 @@ impl ViewStore {
         Ok((rows, more))
     }
 
-    async fn list_shard(
+    async fn list_part(
         &self,
         partition: String,
         (first, last): (String, String),

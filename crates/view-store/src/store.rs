@@ -85,7 +85,7 @@ impl ViewStore {
 
     /// The parts of rows with these keys, without those that do not exist.
     pub async fn rows(&self, view: &View, of: &BTreeSet<PartKey>) -> Result<BTreeMap<PartKey, StoredPart>, StoreError> {
-        let by_key: BTreeMap<_, _> = of.iter().map(|of| ((view.rows_pk(of.shard), of.key.as_str()), of)).collect();
+        let by_key: BTreeMap<_, _> = of.iter().map(|of| ((view.rows_pk(of.part), of.key.as_str()), of)).collect();
         let keys = by_key.keys().map(|(pk, sk)| row_key(pk.clone(), (*sk).to_owned())).collect();
         let mut rows = BTreeMap::new();
         for item in self.batch_get(keys).await? {
@@ -94,7 +94,7 @@ impl ViewStore {
                 rows.insert(key.clone(), StoredPart { row: json(&sk, row)?, write_id });
             }
         }
-        self.sealing.open(rows.iter_mut().map(|(key, row)| (view.rows_pk(key.shard), &mut row.row))).await?;
+        self.sealing.open(rows.iter_mut().map(|(key, row)| (view.rows_pk(key.part), &mut row.row))).await?;
         Ok(rows)
     }
 

@@ -111,7 +111,7 @@ impl ViewStore {
         }
         for (key, row) in &mut write.rows {
             if let Some(row) = &mut row.after {
-                self.sealing.seal(row, &view.rows_pk(key.shard)).await?;
+                self.sealing.seal(row, &view.rows_pk(key.part)).await?;
             }
         }
         Ok(Cow::Owned(write))
@@ -164,7 +164,7 @@ impl ViewStore {
     }
 
     fn row_item(&self, view: &View, key: &PartKey, write: &RowWrite) -> (TransactWriteItem, usize) {
-        let (pk, sk) = (view.rows_pk(key.shard), key.key.clone());
+        let (pk, sk) = (view.rows_pk(key.part), key.key.clone());
         let (condition, values) = is_unchanged(WRITE_ID, write.before.clone().map(AttributeValue::S));
         if let Some(row) = &write.after {
             let write_id = format!("{:016x}", fastrand::u64(..));

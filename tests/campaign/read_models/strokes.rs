@@ -2,7 +2,7 @@
 //! code that was deployed first cannot fold some events.
 
 use aggregates::{Order, order};
-use daybook_projection::{FollowedEvent, Follows, Projection, Projections, Shards, Source};
+use daybook_projection::{FollowedEvent, Follows, Parts, Projection, Projections, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ pub(crate) struct Added {
 impl<const IS_REPAIRED: bool> Projection for Strokes<IS_REPAIRED> {
     const NAME: &'static str = "strokes";
     const VERSION: u32 = 1;
-    const SHARDS: Shards<Row> = Shards::merged(3, add);
+    const PARTS: Parts<Row> = Parts::merged(3, add);
 
     type Row = Row;
     type Change = Added;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::log::Log;
 use crate::read_models::strokes::projections;
 
-/// A part of a row: the name of its view, its shard and its key.
+/// A part of a row: the name of its view, its number and its key.
 pub(crate) type PartKey = (String, u32, String);
 
 /// The events that were committed, and the views.
@@ -94,8 +94,8 @@ impl ViewLedger {
         for item in items {
             let (pk, key) = keys_of(item);
             let Some(pk) = pk.strip_prefix("VIEW#") else { continue };
-            let (view, shard) = pk.rsplit_once('#').unwrap();
-            let part = (view.to_owned(), shard.parse().unwrap(), key.to_owned());
+            let (view, number) = pk.rsplit_once('#').unwrap();
+            let part = (view.to_owned(), number.parse().unwrap(), key.to_owned());
             let image = &item["Put"]["Item"];
             let text = |name: &str| image[name]["S"].as_str();
             let expected = state.row(&part).map(|row| row.text().to_owned());
@@ -141,11 +141,11 @@ impl ViewLedger {
         self.log.expect(text == item["state"]["S"].as_str() || from == to, || {
             format!("{view}: the state of {key} after event {seq_num} is {}, expected {text:?}", item["state"])
         });
-        let shard = part_of(&key, model.shards());
+        let number = part_of(&key, model.parts());
         let commit = state.commits;
         let mut changed = Vec::new();
         for (row_key, change) in advanced.steps.iter().flat_map(|step| &step.changes) {
-            let part = (view.to_owned(), shard, row_key.clone());
+            let part = (view.to_owned(), number, row_key.clone());
             let row = model.apply(state.row(&part).as_ref(), &[change]).unwrap();
             let versions = state.parts.entry(part.clone()).or_default();
             versions.retain(|version| version.commit < commit);
@@ -260,7 +260,7 @@ impl ViewLedger {
     pub(crate) fn check_seen(&self, view: &str, key: &str, write_ids: &[&str], seen: (&AggregateKey, u64)) {
         let (aggregate, seq_num) = seen;
         let model = self.projections.read_version(view.split('@').next().unwrap(), None).unwrap();
-        let part = (view.to_owned(), part_of(aggregate, model.shards()), key.to_owned());
+        let part = (view.to_owned(), part_of(aggregate, model.parts()), key.to_owned());
         let state = self.state.lock().unwrap();
         let Some(versions) = state.parts.get(&part) else { return };
         let position = &state.positions[&(view.to_owned(), aggregate.clone())];
@@ -294,9 +294,9 @@ pub(crate) fn view_of(model: &dyn ProjectionModel) -> String {
 }
 
 /// The part of each row that an aggregate changes.
-fn part_of(key: &AggregateKey, shards: u32) -> u32 {
+fn part_of(key: &AggregateKey, parts: u32) -> u32 {
     let text = format!("{}/{}", key.aggregate_type, key.id);
-    u32::try_from(keys::stable_hash(&text) % u64::from(shards)).unwrap()
+    u32::try_from(keys::stable_hash(&text) % u64::from(parts)).unwrap()
 }
 
 /// The partition and sort key of a part of a transaction.

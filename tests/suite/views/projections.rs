@@ -2,7 +2,7 @@
 
 use aggregates::{Account, Todo};
 use daybook_decider::{Authorization, Caller};
-use daybook_projection::{FollowedEvent, Follows, Projection, Shards, Source, ViewAccess};
+use daybook_projection::{FollowedEvent, Follows, Parts, Projection, Source, ViewAccess};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub(crate) struct Transactions {
 impl Projection for ByDescription {
     const NAME: &'static str = "by-description";
     const VERSION: u32 = 1;
-    const SHARDS: Shards<Transactions> = Shards::merged(2, add);
+    const PARTS: Parts<Transactions> = Parts::merged(2, add);
 
     type Row = Transactions;
     type Change = &'static str;

@@ -59,7 +59,7 @@ async fn redrive(options: DiscardedOptions, Session { stack, mut out }: Session<
     });
     let (counts, failure) = redriven.await?;
     let DiscardedCounts { messages, sent, rejected, unsent, deleted, changed, without_messages, left, .. } = counts;
-    let text = if options.sends {
+    let text = if options.yes {
         format!(
             "{sent} messages sent, {deleted} objects deleted; in the bucket: {rejected} messages that the bus rejects, \
              {unsent} not sent, {left} objects that cannot be sent whole, {without_messages} without messages; {changed} \

@@ -230,7 +230,7 @@ async fn redrive(options: RedriveOptions, Session { stack, mut out }: Session<'_
     let (counts, failure) = redriven.await?;
     let RedriveCounts { would_send, sent, rejected, not_deleted, unsendable, unsent, not_seen, .. } = counts;
     let not_seen_text = not_seen_text(not_seen);
-    let text = if options.sends {
+    let text = if options.yes {
         let except =
             if not_deleted > 0 { format!(", except {not_deleted} that SQS did not delete") } else { String::new() };
         format!(

@@ -78,7 +78,7 @@ pub(super) async fn run_export(args: ExportArgs, Session { stack, mut out }: Ses
 }
 
 pub(super) async fn run_import(options: ImportOptions, Session { stack, mut out }: Session<'_>) -> Ended {
-    let (publishes, writes) = (options.publishes, options.writes);
+    let (publishes, writes) = (options.publish, options.yes);
     let imported = import(&stack, &options, |key, events, outcome| {
         let (outcome_name, detail) = match outcome {
             ImportOutcome::Done(Imported { new: 0, .. }) => return Ok(()),
@@ -126,7 +126,7 @@ fn print_wrong_lines(options: &ImportOptions, out: &mut Output<'_>, errors: Vec<
     }
     let (wrong, file) = (errors.len(), &options.file);
     let more = if wrong == MAX_ERRORS { " or more" } else { "" };
-    let counts = json!({"dryRun": !options.writes, "wrongLines": wrong});
+    let counts = json!({"dryRun": !options.yes, "wrongLines": wrong});
     let text = format!("{wrong}{more} lines of {file} are wrong; nothing was written");
     out.finish(&text, &counts, None, false)
 }

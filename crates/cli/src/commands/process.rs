@@ -103,7 +103,7 @@ async fn resume_all(options: ResumeOptions, Session { stack, mut out }: Session<
 }
 
 async fn send_all(options: CatchUpOptions, Session { stack, mut out }: Session<'_>) -> Ended {
-    let outcome = if options.sends { "sent" } else { "would-send" };
+    let outcome = if options.yes { "sent" } else { "would-send" };
     let caught_up = catch_up(&stack, &options, |aggregate, events| match events {
         Ok(events) => {
             let (first, last) = events.into_inner();

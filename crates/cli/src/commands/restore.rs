@@ -28,7 +28,7 @@ pub(super) async fn run_republish(options: RepublishOptions, Session { stack, mu
     });
     let Republished { counts, how_to_go_on, failure } = republished.await?;
     let RepublishCounts { from, to, events, messages, sent, rejected, unreadable, gone, incomplete_from, .. } = &counts;
-    let (sending, end) = if options.sends {
+    let (sending, end) = if options.yes {
         (format!("{sent} messages sent, {rejected} rejected by the bus"), "")
     } else {
         (format!("{messages} messages would be sent"), "; this was a dry run, --yes sends them")

@@ -11,9 +11,7 @@ use aws_sdk_sqs::types::Message;
 use daybook_command_handler::{Api, ApiSettings, router};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::messaging::Server;
-use daybook_projection::{
-    FollowedEvent, Follows, Projection, ProjectionRegistrationError, Projections, Shards, Source,
-};
+use daybook_projection::{FollowedEvent, Follows, Parts, Projection, ProjectionRegistrationError, Projections, Source};
 use daybook_projector::{Projector, QueueBatch, QueueRecord};
 use daybook_settings::Environment;
 use daybook_table::{AggregateKey, ChangedAggregates};
@@ -41,7 +39,7 @@ pub(crate) struct Total {
 impl<const VERSION: u32> Projection for Totals<VERSION> {
     const NAME: &'static str = "totals";
     const VERSION: u32 = VERSION;
-    const SHARDS: Shards<Total> = Shards::merged(8, |one, other| Total {
+    const PARTS: Parts<Total> = Parts::merged(8, |one, other| Total {
         version: VERSION,
         events: one.events + other.events,
         balance: one.balance + other.balance,
@@ -82,7 +80,7 @@ pub(crate) struct RepairedTotals;
 impl Projection for RepairedTotals {
     const NAME: &'static str = "totals";
     const VERSION: u32 = 4;
-    const SHARDS: Shards<Total> = Totals::<4>::SHARDS;
+    const PARTS: Parts<Total> = Totals::<4>::PARTS;
 
     type Row = Total;
     type Change = i64;
@@ -230,7 +228,7 @@ impl Setup {
         let (mut rows, mut after) = (BTreeMap::new(), None);
         loop {
             let range = RowRange { after: after.as_deref(), ..RowRange::default() };
-            let (page, more) = views.list(&view, model.shards(), range, 1000).await.unwrap();
+            let (page, more) = views.list(&view, model.parts(), range, 1000).await.unwrap();
             after = page.last().map(|row| row.key.clone()).or(after);
             rows.extend(page.into_iter().map(|row| {
                 let merged = model.merge(&row.parts).unwrap().unwrap();

@@ -35,11 +35,11 @@ use crate::args::Project;
 use crate::error::DevError;
 use crate::functions::FunctionsVersion;
 use crate::functions::handlers::{self, Handler};
-use crate::http::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT};
 use crate::local_api::{explain, identify};
 use crate::servers::{call, forwarding_to};
 use crate::services::{DISCARDED_BUCKET, Services};
-use crate::usage::{UsageMeter, count_request, without_tokens};
+use crate::usage::{UsageMeter, count_request};
+use daybook_aws_calls::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT, without_tokens};
 
 const SEND_ATTEMPTS: u32 = 3;
 

@@ -13,8 +13,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
+use daybook_aws_calls::{CallMeter, CallUsage};
 use daybook_event_store::StoreError;
-use daybook_local_stack::{CallMeter, CallUsage};
 use daybook_table::ChangedAggregates;
 use daybook_view_store::{View, ViewStore};
 use futures_util::StreamExt;
@@ -106,7 +106,7 @@ pub async fn rebuild(
     let mut progress = begin(options.restart, &views, &view).await?;
     let visitor = Visitor {
         view: &view,
-        shards: model.shards(),
+        parts: model.parts(),
         store: &store,
         views: &views,
         queue: &queue,

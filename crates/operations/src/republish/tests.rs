@@ -146,7 +146,7 @@ async fn send_all(services: Services) -> (Duration, Seen) {
         event_types: Vec::new(),
     };
     let concurrency = NonZeroUsize::new(64).unwrap();
-    let options = RepublishOptions { window, sends: true, rate, concurrency };
+    let options = RepublishOptions { window, yes: true, rate, concurrency };
     let settings = RelaySettings {
         event_bus_name: "main".to_owned(),
         event_source: "daybook".to_owned(),

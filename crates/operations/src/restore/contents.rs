@@ -90,7 +90,7 @@ impl Restore<'_> {
             message_types: Vec::new(),
             event_types: Vec::new(),
         };
-        let options = RepublishOptions { window, sends: true, rate, concurrency: CONCURRENCY };
+        let options = RepublishOptions { window, yes: true, rate, concurrency: CONCURRENCY };
         let republished = republish(&self.stack, &options, |_| Ok(())).await?;
         let RepublishCounts { sent, rejected, unreadable, gone, .. } = republished.counts;
         let listed = format!("`daybook republish --from {from} --to {to}` lists them");

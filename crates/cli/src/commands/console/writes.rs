@@ -57,7 +57,7 @@ impl Writes {
 
     async fn redrive(&self, ids: Vec<String>) -> Vec<DeadLetterOutcome> {
         let mut outcomes = Outcomes::default();
-        let options = RedriveOptions { filter: of_ids(&ids), sends: true, rate: RATE, limit: None };
+        let options = RedriveOptions { filter: of_ids(&ids), yes: true, rate: RATE, limit: None };
         let report = |message: &DeadLetterMessage, outcome: &MessageOutcome| outcomes.add(message, outcome);
         let redriven = dead_letters::redrive(&self.stack, &options, report).await;
         outcomes.of_all(ids, redriven.and_then(|(_, failure)| failure.map_or(Ok(()), Err)))

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use axum::http::Uri;
 use clap::Args;
+use daybook_aws_calls::http::{HttpClient, HttpError, TextResponse};
 use daybook_command_handler::openapi::execute;
 use daybook_decider::{Decided, Model, Registry, samples};
 use daybook_function_runtime::with_causes;
-use daybook_local_stack::http::{HttpClient, HttpError, TextResponse};
 use daybook_operations::selection::models;
 use daybook_operations::signed_calls::{aws_config, signer};
 use daybook_operations::stack::is_loopback;

@@ -1,5 +1,4 @@
-//! The configuration of AWS clients, and HTTP requests to an API or to a service without an SDK client, signed with the
-//! operator's credentials if needed.
+//! HTTP requests to an API or to a service without an SDK client, signed with the operator's credentials if needed.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,8 +16,6 @@ use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorSettings}
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
-use daybook_function_runtime::{SdkConfig, aws_config, aws_config_at};
-use daybook_settings::Environment;
 use tokio::sync::Mutex;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -134,22 +131,5 @@ impl Signer {
             return Ok(credentials.clone());
         }
         Ok(latest.insert(self.credentials.provide_credentials().await?).clone())
-    }
-}
-
-/// The variables that name an endpoint, as AWS's own tools read them.
-pub const DYNAMODB_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
-pub const EVENTBRIDGE_ENDPOINT: &str = "AWS_ENDPOINT_URL_EVENTBRIDGE";
-pub const KMS_ENDPOINT: &str = "AWS_ENDPOINT_URL_KMS";
-pub const SQS_ENDPOINT: &str = "AWS_ENDPOINT_URL_SQS";
-
-/// The configuration of a service. The endpoint is the value of `variable`, or else the service's own in the account that the
-/// environment names. If the environment names no credentials, an endpoint of plain HTTP is assumed to accept any.
-pub async fn service_config(environment: &Environment, variable: &str) -> SdkConfig {
-    let has_credentials = ["AWS_ACCESS_KEY_ID", "AWS_PROFILE"].iter().any(|name| environment.optional(name).is_some());
-    match environment.optional(variable) {
-        Some(url) if !has_credentials && url.starts_with("http://") => aws_config_at(&url),
-        Some(url) => aws_config(environment).await.to_builder().endpoint_url(url).build(),
-        None => aws_config(environment).await,
     }
 }
