@@ -169,7 +169,7 @@ impl Schedule {
         let store = self.store();
         for model in projections(true).iter() {
             let view = View::new(model.name(), model.version());
-            let (rows, _) = store.list(&view, model.parts(), RowRange::default(), 1_000).await.unwrap();
+            let (rows, _) = store.list(&view, model.part_count(), RowRange::default(), 1_000).await.unwrap();
             let shown = rows.into_iter().map(|row| (row.key, model.merge(&row.parts).unwrap().unwrap()));
             let shown: BTreeMap<_, Json> = shown.collect();
             let expected = self.ledger.folded_anew(model);

@@ -118,7 +118,7 @@ const ARROWS: [(&str, &[&str]); 40] = [
     ("daybook-event-pattern", &[]),
     ("daybook-event-source-mapping", &["daybook-event-pattern", "daybook-stream-batch"]),
     ("daybook-local-aws", &["daybook-event-pattern"]),
-    ("daybook-aws-calls", &["daybook-function-runtime", "daybook-settings"]),
+    ("daybook-aws-clients", &["daybook-function-runtime", "daybook-settings"]),
     // It reaches what is around the tables over the HTTP interface of the stack alone, in the forms of the local bus.
     (
         "daybook-console",
@@ -140,7 +140,7 @@ const ARROWS: [(&str, &[&str]); 40] = [
         "daybook-local-stack",
         &[
             "daybook-admin",
-            "daybook-aws-calls",
+            "daybook-aws-clients",
             "daybook-command-handler",
             "daybook-console",
             "daybook-consumer",
@@ -166,7 +166,7 @@ const ARROWS: [(&str, &[&str]); 40] = [
         "daybook-operations",
         &[
             "daybook-admin",
-            "daybook-aws-calls",
+            "daybook-aws-clients",
             "daybook-command-handler",
             "daybook-console",
             "daybook-decider",
@@ -195,7 +195,7 @@ const ARROWS: [(&str, &[&str]); 40] = [
         "daybook-cli",
         &[
             "daybook-api-documents",
-            "daybook-aws-calls",
+            "daybook-aws-clients",
             "daybook-command-handler",
             "daybook-console",
             "daybook-decider",

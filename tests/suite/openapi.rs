@@ -48,6 +48,19 @@ fn copy_in_the_docs_equals_the_generated_document() {
     );
 }
 
+/// The id of an operation on a type ends with the name of the type. If one beginning started another, two types could have the
+/// same id, such as `getSummaryX` for `get` and the type `summary-x`.
+#[test]
+fn ids_of_operations_are_unique_for_all_names_of_types() {
+    let ids: Vec<_> = operations().map(|(_, _, operation)| operation["operationId"].as_str().unwrap()).collect();
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
+    let beginnings: Vec<_> = ids.iter().filter_map(|id| id.strip_suffix("Todo")).collect();
+    assert!(beginnings.len() > 5, "{beginnings:?}");
+    for (one, other) in beginnings.iter().flat_map(|one| beginnings.iter().map(move |other| (one, other))) {
+        assert!(one == other || !one.starts_with(other), "{one} begins with {other}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn api_returns_the_document() {
     let suite = Suite::start().await;

@@ -323,7 +323,7 @@ async fn page_of_large_rows_has_fewer_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn page_that_is_cut_in_one_shard_ends_before_rows_that_have_a_part_there() {
+async fn page_that_is_cut_in_one_part_ends_before_rows_that_have_a_part_there() {
     let instance = instance().await;
     let keys = ["large-1", "large-2", "large-3", "large-4", "large-5", "sum"];
     transact(&instance, "1", &keys).await;

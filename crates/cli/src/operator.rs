@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::pin::Pin;
 
 use clap::Args;
-use daybook_aws_calls::DYNAMODB_ENDPOINT;
+use daybook_aws_clients::DYNAMODB_ENDPOINT;
 use daybook_local_stack::Project;
 use daybook_local_stack::termination::TerminationSignals;
 pub use daybook_operations::{Interrupt, OperatorError, Stack, StackQueue};

@@ -3,13 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
+use daybook_aws_clients::DYNAMODB_ENDPOINT;
 use daybook_consumer::TableError;
 use daybook_decider::RegistrationError;
 use daybook_event_source_mapping::template::TemplateError;
 use daybook_event_store::StoreError;
 use daybook_settings::SettingError;
-
-use daybook_aws_calls::DYNAMODB_ENDPOINT;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DevError {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use daybook_aws_clients::http::HttpClient;
 use daybook_console::stack::{Rule, RuleInvocations};
 use daybook_function_runtime::with_causes;
 use daybook_local_aws::lambda::{FunctionProgram, LocalFunction};
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 
 use crate::rule_option::{FunctionCode, FunctionOption, RuleOption};
 use crate::services::Services;
-use daybook_aws_calls::http::HttpClient;
 
 /// The rules, for the endpoint that shows them. Clones share them.
 #[derive(Clone)]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use daybook_aws_clients::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
 use daybook_function_runtime::aws_config_at;
 use daybook_local_aws::messaging::QueueTarget;
 use tokio::task::JoinSet;
@@ -14,7 +15,6 @@ use crate::queue_worker::{QueueFunction, QueueWorker};
 use crate::rule_function::{RuleFunction, RuleStates};
 use crate::rule_option::RuleOption;
 use crate::services::Services;
-use daybook_aws_calls::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT};
 
 /// Creates the table of each function, unless it exists: a consumer needs one.
 pub(crate) async fn create_tables(rules: &[RuleOption], services: &Services) -> Result<(), DevError> {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use daybook_aws_clients::DYNAMODB_ENDPOINT;
 use daybook_function_runtime::with_causes;
 use daybook_local_aws::bucket::Bucket;
 use daybook_local_aws::clock::LocalClock;
@@ -16,7 +17,6 @@ use serde_json::Value;
 use crate::args::DevArgs;
 use crate::error::DevError;
 use crate::servers::listen;
-use daybook_aws_calls::DYNAMODB_ENDPOINT;
 
 /// How long calls may continue after the stop. The API and the functions have ended by then.
 const GRACE: Duration = Duration::from_millis(200);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use daybook_aws_calls::{CallMeter, CallUsage};
+use daybook_aws_clients::{CallMeter, CallUsage};
 use daybook_console::stack::Minute;
 use daybook_function_runtime::SdkConfig;
 use serde::{Deserialize, Serialize};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use aws_sdk_sqs::config::ProvideCredentials;
 use aws_smithy_xml::decode::{Document, XmlDecodeError, try_data};
-use daybook_aws_calls::http::{HttpClient, HttpError, Signer, TextResponse};
-use daybook_aws_calls::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
+use daybook_aws_clients::http::{HttpClient, HttpError, Signer, TextResponse};
+use daybook_aws_clients::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, SQS_ENDPOINT, service_config};
 use daybook_function_runtime::{SdkConfig, shortened, with_causes};
 use daybook_settings::Environment;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};

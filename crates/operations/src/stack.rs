@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daybook_aws_calls::{
+use daybook_aws_clients::{
     CallMeter, DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT, service_config,
 };
 use daybook_console::is_of_this_machine;

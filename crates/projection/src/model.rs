@@ -25,7 +25,7 @@ pub trait ProjectionModel: Send + Sync {
     fn version(&self) -> u32;
 
     /// The number of parts of each row.
-    fn parts(&self) -> u32;
+    fn part_count(&self) -> u32;
 
     /// The aggregate types that the projection follows.
     fn follows(&self) -> &[&'static str];
@@ -125,7 +125,7 @@ impl<P: Projection> ProjectionModel for ProjectionModelOf<P> {
         P::VERSION
     }
 
-    fn parts(&self) -> u32 {
+    fn part_count(&self) -> u32 {
         P::PARTS.count
     }
 

@@ -87,8 +87,8 @@ impl Projections {
         if model.version() == 0 {
             return Err("VERSION counts from 1".to_owned());
         }
-        if !(1..=MAX_PARTS).contains(&model.parts()) {
-            return Err(format!("PARTS has {} parts, expected 1 to {MAX_PARTS}", model.parts()));
+        if !(1..=MAX_PARTS).contains(&model.part_count()) {
+            return Err(format!("PARTS has {} parts, expected 1 to {MAX_PARTS}", model.part_count()));
         }
         let mut follows = model.follows().to_vec();
         follows.sort_unstable();

@@ -272,7 +272,7 @@ fn rows_of_given_events_are_compared() {
 fn registered_projection_is_found_by_its_name_and_by_what_it_follows() {
     let projections = usual();
     let model = projections.get("keys-2", 1).unwrap();
-    assert_eq!((model.name(), model.version(), model.parts(), model.follows()), ("keys-2", 1, 2, &["note"][..]));
+    assert_eq!((model.name(), model.version(), model.part_count(), model.follows()), ("keys-2", 1, 2, &["note"][..]));
     assert_eq!(model.row_schema().get("type"), Some(&json!("array")));
     assert_eq!(projections.following("note").count(), 1);
     assert_eq!(projections.following("other").count(), 0);

@@ -76,7 +76,7 @@ impl<'a> Plan<'a> {
         let state_before = position.as_ref().map(|position| &position.state);
         let advance = |events| model.advance(&key.aggregate_type, &key.id, state_before, events);
         let advanced = advance(offered);
-        let part = part_of(key, model.parts());
+        let part = part_of(key, model.part_count());
         let fitting = self.fitting(&advanced.steps, part);
         let Advanced { steps, state, stopped } =
             if fitting < advanced.steps.len() { advance(&offered[..fitting]) } else { advanced };

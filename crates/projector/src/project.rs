@@ -88,7 +88,7 @@ impl Projecting<'_> {
         let mut pending: Vec<_> = aggregates.keys().cloned().collect();
         // Aggregates that change the same part of a row share a transaction, so that it writes fewer parts, and others
         // that are written at the same time change other parts.
-        pending.sort_by_cached_key(|key| part_of(key, self.model.parts()));
+        pending.sort_by_cached_key(|key| part_of(key, self.model.part_count()));
         while !pending.is_empty() {
             let rest = pending.split_off(pending.len().min(MAX_AGGREGATES));
             let group = std::mem::replace(&mut pending, rest).into_iter().collect();

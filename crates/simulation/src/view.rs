@@ -38,7 +38,7 @@ impl View {
         let state = self.positions.get(of).and_then(|(_, state)| state.as_ref());
         let advanced = model.advance(&of.aggregate_type, &of.id, state, std::slice::from_ref(event));
         advanced.stopped.map_or(Ok(()), |stopped| Err(failed(stopped.to_string())))?;
-        let number = hash(&[&of.aggregate_type, &of.id]) % u64::from(model.parts());
+        let number = hash(&[&of.aggregate_type, &of.id]) % u64::from(model.part_count());
         let changes: Vec<_> = advanced.steps.iter().flat_map(|step| &step.changes).collect();
         for (key, change) in &changes {
             let part = (key.clone(), number);

@@ -130,7 +130,7 @@ impl View {
 }
 
 /// The number of the part that an aggregate changes, in each row. Stored format: the function never changes.
-pub fn part_of(aggregate: &AggregateKey, parts: u32) -> u32 {
-    let hash = daybook_table::keys::stable_hash(&aggregate.to_string()) % u64::from(parts.max(1));
+pub fn part_of(aggregate: &AggregateKey, part_count: u32) -> u32 {
+    let hash = daybook_table::keys::stable_hash(&aggregate.to_string()) % u64::from(part_count.max(1));
     u32::try_from(hash).expect("the remainder is smaller than the number of parts")
 }

@@ -80,11 +80,11 @@ impl RowRange<'_> {
 
 impl ViewStore {
     /// The row with this key, if it exists, strongly consistent.
-    pub async fn row(&self, view: &View, parts: u32, key: &str) -> Result<Option<ShownRow>, StoreError> {
+    pub async fn row(&self, view: &View, part_count: u32, key: &str) -> Result<Option<ShownRow>, StoreError> {
         if key.len() > MAX_SORT_KEY {
             return Ok(None);
         }
-        let keys = (0..parts).map(|part| row_key(view.rows_pk(part), key.to_owned())).collect();
+        let keys = (0..part_count).map(|part| row_key(view.rows_pk(part), key.to_owned())).collect();
         let items = self.batch_get(keys).await?.into_iter().map(read).collect::<Result<_, _>>()?;
         Ok(self.shown(items).await?.pop())
     }
@@ -97,7 +97,7 @@ impl ViewStore {
     pub async fn row_after(
         &self,
         view: &View,
-        parts: u32,
+        part_count: u32,
         key: &str,
         aggregate: &AggregateKey,
     ) -> Result<Option<ShownRow>, StoreError> {
@@ -105,8 +105,8 @@ impl ViewStore {
             return Ok(None);
         }
         let item_key = |part| row_key(view.rows_pk(part), key.to_owned());
-        let own = part_of(aggregate, parts);
-        let others = (0..parts).filter(|&part| part != own).map(item_key).collect();
+        let own = part_of(aggregate, part_count);
+        let others = (0..part_count).filter(|&part| part != own).map(item_key).collect();
         let (own, others) = try_join(self.transact_get(item_key(own)), self.batch_get(others)).await?;
         let items = own.into_iter().chain(others).map(read).collect::<Result<_, _>>()?;
         Ok(self.shown(items).await?.pop())
@@ -140,7 +140,7 @@ impl ViewStore {
     pub async fn list(
         &self,
         view: &View,
-        parts: u32,
+        part_count: u32,
         range: RowRange<'_>,
         limit: usize,
     ) -> Result<(Vec<ShownRow>, bool), StoreError> {
@@ -148,7 +148,7 @@ impl ViewStore {
         // Downwards, a slice may begin with the row of the cursor.
         let most = limit + 1 + usize::from(range.descending);
         let slice = |part| self.list_part(view.rows_pk(part), ends.clone(), range.descending, most);
-        let slices = try_join_all((0..parts).map(slice)).await?;
+        let slices = try_join_all((0..part_count).map(slice)).await?;
         // After the last row of a slice that has more rows, a part of a row may be missing.
         let ends =
             slices.iter().filter(|(_, more)| *more).filter_map(|(rows, _)| rows.last()).map(|row| row.sk.clone());

@@ -30,7 +30,7 @@ pub(crate) async fn read_views(work: Arc<Work>, ledger: Arc<ViewLedger>, number:
         let view = View::new(model.name(), model.version());
         if dice.chance(0.5) {
             work.log.count("row read");
-            if let Ok(row) = store.row(&view, model.parts(), &key).await {
+            if let Ok(row) = store.row(&view, model.part_count(), &key).await {
                 ledger.check_read(&name, &key, &write_ids(row.as_ref()), &mut read);
             }
             continue;
@@ -44,7 +44,7 @@ pub(crate) async fn read_views(work: Arc<Work>, ledger: Arc<ViewLedger>, number:
         }
         let (aggregate, position) = dice.one_of(&seen);
         work.log.count("row read after a position");
-        if let Ok(row) = store.row_after(&view, model.parts(), &key, &aggregate).await {
+        if let Ok(row) = store.row_after(&view, model.part_count(), &key, &aggregate).await {
             let write_ids = write_ids(row.as_ref());
             ledger.check_seen(&name, &key, &write_ids, (&aggregate, position.seq_num));
             ledger.check_read(&name, &key, &write_ids, &mut read);

@@ -141,7 +141,7 @@ impl ViewLedger {
         self.log.expect(text == item["state"]["S"].as_str() || from == to, || {
             format!("{view}: the state of {key} after event {seq_num} is {}, expected {text:?}", item["state"])
         });
-        let number = part_of(&key, model.parts());
+        let number = part_of(&key, model.part_count());
         let commit = state.commits;
         let mut changed = Vec::new();
         for (row_key, change) in advanced.steps.iter().flat_map(|step| &step.changes) {
@@ -260,7 +260,7 @@ impl ViewLedger {
     pub(crate) fn check_seen(&self, view: &str, key: &str, write_ids: &[&str], seen: (&AggregateKey, u64)) {
         let (aggregate, seq_num) = seen;
         let model = self.projections.read_version(view.split('@').next().unwrap(), None).unwrap();
-        let part = (view.to_owned(), part_of(aggregate, model.parts()), key.to_owned());
+        let part = (view.to_owned(), part_of(aggregate, model.part_count()), key.to_owned());
         let state = self.state.lock().unwrap();
         let Some(versions) = state.parts.get(&part) else { return };
         let position = &state.positions[&(view.to_owned(), aggregate.clone())];
@@ -294,9 +294,9 @@ pub(crate) fn view_of(model: &dyn ProjectionModel) -> String {
 }
 
 /// The part of each row that an aggregate changes.
-fn part_of(key: &AggregateKey, parts: u32) -> u32 {
+fn part_of(key: &AggregateKey, part_count: u32) -> u32 {
     let text = format!("{}/{}", key.aggregate_type, key.id);
-    u32::try_from(keys::stable_hash(&text) % u64::from(parts)).unwrap()
+    u32::try_from(keys::stable_hash(&text) % u64::from(part_count)).unwrap()
 }
 
 /// The partition and sort key of a part of a transaction.

@@ -46,7 +46,7 @@ fn documented(command: &str) -> BTreeSet<String> {
     found
 }
 
-const READ: [&str; 10] = [
+const READ: [&str; 11] = [
     "get",
     "feed",
     "console",
@@ -57,6 +57,7 @@ const READ: [&str; 10] = [
     "export",
     "projection status",
     "projection suspended",
+    "process status",
 ];
 const SEND: [&str; 4] = ["discarded redrive", "republish", "dlq redrive", "dlq delete"];
 

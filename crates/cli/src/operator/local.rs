@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use daybook_aws_calls::http::HttpClient;
+use daybook_aws_clients::http::HttpClient;
 use daybook_function_runtime::with_causes;
 use daybook_operations::OperatorError;
 use daybook_scaffold::find_project;

@@ -228,7 +228,7 @@ impl Setup {
         let (mut rows, mut after) = (BTreeMap::new(), None);
         loop {
             let range = RowRange { after: after.as_deref(), ..RowRange::default() };
-            let (page, more) = views.list(&view, model.parts(), range, 1000).await.unwrap();
+            let (page, more) = views.list(&view, model.part_count(), range, 1000).await.unwrap();
             after = page.last().map(|row| row.key.clone()).or(after);
             rows.extend(page.into_iter().map(|row| {
                 let merged = model.merge(&row.parts).unwrap().unwrap();

@@ -86,10 +86,10 @@ async fn read_row(
     // A key is a text, which this path does not encode.
     let Ok(Path((name, key))) = path else { return Err(Problem::of(&problem::NO_SUCH_ROW)) };
     let view = api.view(&name).await?;
-    let (rows, parts) = (view.rows(), view.model.parts());
+    let (rows, part_count) = (view.rows(), view.model.part_count());
     let found = match wait_until_seen(&api, view, query.seen.as_deref(), &caller, &bounds).await? {
-        Some(aggregate) => view.store.row_after(&rows, parts, &key, &aggregate).await?,
-        None => view.store.row(&rows, parts, &key).await?,
+        Some(aggregate) => view.store.row_after(&rows, part_count, &key, &aggregate).await?,
+        None => view.store.row(&rows, part_count, &key).await?,
     };
     let row = found.as_ref().map(|found| view.merge(&found.parts)).transpose()?.flatten();
     view.require(&caller, ViewAccess::Read(&key), row.as_ref())?;

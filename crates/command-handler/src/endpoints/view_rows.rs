@@ -102,7 +102,7 @@ async fn list_rows(
     check(range)?;
     view.require(&caller, ViewAccess::List(&prefix), None)?;
     wait_until_seen(&api, view, seen.as_deref(), &caller, &bounds).await?;
-    let (found, mut more) = view.store.list(&view.rows(), view.model.parts(), range, limit).await?;
+    let (found, mut more) = view.store.list(&view.rows(), view.model.part_count(), range, limit).await?;
     let mut rows = Vec::with_capacity(found.len());
     let mut bytes = 0;
     for found in &found {

@@ -90,7 +90,7 @@ pub(crate) async fn page(
 ) -> Result<Page, Failure> {
     let shown = Shown::of(&console, path)?;
     let range = RowRange { prefix: &prefix, after: after.as_deref(), ..RowRange::default() };
-    let (found, more) = shown.store.list(&shown.view, shown.model.parts(), range, PAGE).await?;
+    let (found, more) = shown.store.list(&shown.view, shown.model.part_count(), range, PAGE).await?;
     let address = paths::view(&shown.view.name, shown.view.version);
     let next = found.last().filter(|_| more);
     let next = next.map(|last| paths::with_query(&address, &[("prefix", &prefix), ("after", &last.key)]));
@@ -118,7 +118,7 @@ pub(crate) async fn row(
     PageQuery(RowQuery { key }): PageQuery<RowQuery>,
 ) -> Result<Page, Failure> {
     let shown = Shown::of(&console, path)?;
-    let found = shown.store.row(&shown.view, shown.model.parts(), &key).await?;
+    let found = shown.store.row(&shown.view, shown.model.part_count(), &key).await?;
     let stored = shown.row(&found.map_or_else(Vec::new, |found| found.parts))?;
     let history = RowHistory::of(&shown, &key).await?;
     Ok(shown.page(&html! {
@@ -208,7 +208,7 @@ impl RowHistory {
         let (mut parts, mut causes): (BTreeMap<u32, Json>, _) = (BTreeMap::new(), Vec::new());
         for (aggregate, event, changes) in changed {
             let changes: Vec<&ErasedChange> = changes.iter().map(|(_, change)| change).collect();
-            let part = part_of(&aggregate, shown.model.parts());
+            let part = part_of(&aggregate, shown.model.part_count());
             let row = shown.model.apply(parts.get(&part), &changes);
             match row.map_err(|error| Failure::invalid(format!("{aggregate} event {}: {error}", event.seq_num)))? {
                 Some(row) => parts.insert(part, row),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use axum::http::Method;
 use axum::{Router, middleware};
+use daybook_aws_clients::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT, without_tokens};
 use daybook_command_handler::{Api, ApiSettings};
 use daybook_console::stack::{
     ControlAction, Controls, DeadLetterAction, DeadLetters, Reply, StackError, StackSource, StreamState,
@@ -39,7 +40,6 @@ use crate::local_api::{explain, identify};
 use crate::servers::{call, forwarding_to};
 use crate::services::{DISCARDED_BUCKET, Services};
 use crate::usage::{UsageMeter, count_request};
-use daybook_aws_calls::{DYNAMODB_ENDPOINT, EVENTBRIDGE_ENDPOINT, KMS_ENDPOINT, SQS_ENDPOINT, without_tokens};
 
 const SEND_ATTEMPTS: u32 = 3;
 

@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
-use daybook_aws_calls::{CallMeter, CallUsage};
+use daybook_aws_clients::{CallMeter, CallUsage};
 use daybook_event_store::StoreError;
 use daybook_table::ChangedAggregates;
 use daybook_view_store::{View, ViewStore};
@@ -106,7 +106,7 @@ pub async fn rebuild(
     let mut progress = begin(options.restart, &views, &view).await?;
     let visitor = Visitor {
         view: &view,
-        parts: model.parts(),
+        part_count: model.part_count(),
         store: &store,
         views: &views,
         queue: &queue,

@@ -25,7 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Visitor<'a> {
     pub(super) view: &'a View,
     /// The number of parts of each row of the view.
-    pub(super) parts: u32,
+    pub(super) part_count: u32,
     pub(super) store: &'a EventStore,
     pub(super) views: &'a ViewStore,
     pub(super) queue: &'a StackQueue,
@@ -91,7 +91,7 @@ impl Visitor<'_> {
         let (until, mut pause) = (Instant::now() + self.send_again_after, FIRST_PAUSE);
         while Instant::now() < until {
             // The aggregate that the projector folds last shows whether it is worth reading the positions of all.
-            let last = to_reach.keys().max_by_key(|key| (part_of(key, self.parts), *key));
+            let last = to_reach.keys().max_by_key(|key| (part_of(key, self.part_count), *key));
             let Some(last) = last.cloned() else { break };
             if self.interrupt.run_until_cancelled(sleep(pause)).await.is_none() {
                 return Ok(None);

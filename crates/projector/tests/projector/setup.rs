@@ -75,7 +75,8 @@ impl Setup {
     pub(crate) async fn rows(&self, name: &str) -> BTreeMap<String, Value> {
         let model = self.model(name);
         let view = View::new(name, model.version());
-        let (rows, more) = self.direct_views().list(&view, model.parts(), RowRange::default(), 1000).await.unwrap();
+        let (rows, more) =
+            self.direct_views().list(&view, model.part_count(), RowRange::default(), 1000).await.unwrap();
         assert!(!more);
         let shown = rows.into_iter().map(|row| (row.key, model.merge(&row.parts).unwrap().unwrap()));
         shown.map(|(key, row)| (key, row.read().unwrap())).collect()

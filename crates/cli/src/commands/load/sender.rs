@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use axum::http::Uri;
 use clap::Args;
-use daybook_aws_calls::http::{HttpClient, HttpError, TextResponse};
+use daybook_aws_clients::http::{HttpClient, HttpError, TextResponse};
 use daybook_command_handler::openapi::execute;
 use daybook_decider::{Decided, Model, Registry, samples};
 use daybook_function_runtime::with_causes;

@@ -1,6 +1,7 @@
-//! How tools call AWS: the local stack, and the commands of an operator. No Lambda function depends on it.
+//! Clients for tools: for the local stack, and for the commands of an operator. No Lambda function depends on it.
 //!
-//! - This file: the configuration of a client, from the environment.
+//! In reading order:
+//! - This file: the endpoints and the configuration of AWS clients, from the environment.
 //! - [`http`]: requests to an API, or to a service without an SDK client, signed if needed.
 //! - `calls`: [`CallMeter`], which counts the calls of a client and their units; clients that send no tokens with transactions.
 

@@ -65,7 +65,8 @@ impl CallMeter {
         self.counted(config, false)
     }
 
-    /// The configuration of a DynamoDB client whose calls are counted. Its requests are changed so that they ask for their units.
+    /// The configuration of a client of the local DynamoDB, which checks no signatures: its requests are changed so that they ask
+    /// for their units, and its calls are counted.
     pub fn metered_with_units(&self, dynamodb: &SdkConfig) -> SdkConfig {
         self.counted(dynamodb, true)
     }
@@ -81,7 +82,8 @@ impl CallMeter {
                 let mut response: HttpResponse = connector.call(request).await?;
                 let body = ByteStream::new(mem::replace(response.body_mut(), SdkBody::taken()));
                 let body = body.collect().await.map_err(|error| ConnectorError::io(error.into()))?.into_bytes();
-                meter.counts().count(&operation, consumed_units(&body));
+                let units = consumed_units(&body);
+                meter.counts().count(&operation, units);
                 *response.body_mut() = SdkBody::from(body);
                 Ok(response)
             })
@@ -89,9 +91,10 @@ impl CallMeter {
     }
 }
 
-/// The configuration of a DynamoDB client that sends no tokens with its transactions. The engine stores the tokens of ten minutes
-/// and reads all of them for each new one, so that a command would take longer after many others. A token only has an effect if
-/// its transaction is sent again. The stores send each append and each fold once; their conditions keep a second one out.
+/// The configuration of a client of the local DynamoDB, which checks no signatures, that sends no tokens with its transactions. The
+/// engine of the local table stores the tokens of ten minutes and reads all of them for each new one, so that a command would take
+/// longer after many others. A token only has an effect if its transaction is sent again. Daybook sends each append and each fold
+/// once; their conditions keep a second one out.
 pub fn without_tokens(dynamodb: &SdkConfig) -> SdkConfig {
     intercepted(dynamodb, |operation, mut request, connector| {
         let body = request.body().bytes().filter(|_| operation == "TransactWriteItems");
