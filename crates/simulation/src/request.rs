@@ -81,8 +81,8 @@ pub(crate) struct Cause {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Row {
-    /// Its name and time.
-    Deadline(String, Timestamp),
+    /// Its name and time, and the number of the event that set it.
+    Deadline(String, Timestamp, u64),
     /// Its name, and the number of the event that set it.
     Dispatch(String, u64),
     /// The answer to this dispatch, which has no row of its own.
@@ -95,7 +95,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = &self.of;
         match &self.row {
-            Row::Deadline(name, _) => write!(f, "the deadline {name} of {of}"),
+            Row::Deadline(name, ..) => write!(f, "the deadline {name} of {of}"),
             Row::Dispatch(name, seq) => write!(f, "the dispatch {name} of {of} since event {seq}"),
             Row::Answer(name, seq) => write!(f, "the answer to {name} of {of} since event {seq}"),
             Row::Input(process, seq) => write!(f, "event {seq} of {of}, input of a {process},"),
@@ -149,16 +149,22 @@ impl Pending {
         let before = std::mem::take(self);
         self.inputs = before.inputs;
         let mut added = Vec::new();
+        let since = |request: &Request| match request.row() {
+            Some(Row::Deadline(.., seq) | Row::Dispatch(_, seq)) => *seq,
+            _ => 0,
+        };
         for DeclaredDeadline { name, due, to, command } in declared {
             let is_set = set.iter().any(|(set, _)| *set == name);
             let request = |to, row| Request::of_row(vec![(to, command)], Cause { of: of.clone(), row });
             match due {
-                Some(due) if is_set || before.deadlines.contains_key(&name) => {
-                    let request = request(of.clone(), Row::Deadline(name.clone(), due));
-                    self.deadlines.insert(name, (due, request));
+                Some(due) => {
+                    let seq = before.deadlines.get(&name).map(|(_, request)| since(request));
+                    if let Some(seq) = is_set.then_some(version).or(seq) {
+                        let request = request(of.clone(), Row::Deadline(name.clone(), due, seq));
+                        self.deadlines.insert(name, (due, request));
+                    }
                 }
                 None if is_set => added.extend(to.map(|to| request(to, Row::Dispatch(name, version)))),
-                Some(_) => {}
                 // The command stays that of the state which has set it.
                 None => {
                     let is_it = |old: &&Request| matches!(old.row(), Some(Row::Dispatch(old, _)) if *old == name);
@@ -166,10 +172,6 @@ impl Pending {
                 }
             }
         }
-        let since = |request: &Request| match request.row() {
-            Some(Row::Dispatch(_, seq)) => *seq,
-            _ => 0,
-        };
         self.dispatches.sort_by_key(since);
         self.dispatches.extend(added);
     }

@@ -1,11 +1,11 @@
 //! The actions of a schedule, and their execution. The invariants are checked after each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use daybook_decider::record::timestamp;
 use daybook_decider::{AggregateKey, Json};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::consumer::Message;
 use crate::fault::Fault;
@@ -15,7 +15,7 @@ use crate::simulation::Simulation;
 use crate::table::{ACCEPTED, Answer, NotAppended, ReadyDecision, Table};
 use crate::world::World;
 
-/// Maximum actions until a schedule must have come to rest.
+/// Maximum actions at the end of a schedule until it must have come to rest, or waits for a deadline.
 const MAX_ACTIONS: usize = 2_000;
 
 /// Maximum deadlines that it waits for at the end, because each may set the next one.
@@ -57,8 +57,10 @@ struct InFlight {
     key: Option<String>,
     /// The number of its decisions.
     decided: u64,
-    /// The decision whose append comes later.
-    delayed: Option<ReadyDecision>,
+    /// The decision whose append comes later, and its time.
+    delayed: Option<(ReadyDecision, Timestamp)>,
+    /// The aggregates on which its decisions have lost a race.
+    raced: BTreeSet<AggregateKey>,
 }
 
 pub(crate) struct Run<'p> {
@@ -112,10 +114,14 @@ impl<'p> Run<'p> {
                 let Some(duration) = duration.or_else(|| self.until_deadline()) else { return Ok(()) };
                 self.world.now += duration;
                 self.step(format!("{duration:#} pass, it is {}", timestamp(self.world.now)));
-                if duration > LONGEST_REQUEST {
-                    self.in_flight.retain(|_, flight| flight.request.cause.is_none());
-                    self.in_flight.values_mut().for_each(|flight| flight.delayed = None);
-                }
+                let oldest = self.world.now - LONGEST_REQUEST;
+                self.in_flight.retain(|_, flight| {
+                    let is_given_up = flight.delayed.take_if(|(_, decided)| *decided < oldest).is_some();
+                    // What the system sends comes again as long as its row is there.
+                    flight.request.cause.is_none() || !is_given_up && duration <= LONGEST_REQUEST
+                });
+                // A deadline may fire in the very moment of its time.
+                return self.check();
             }
         }
         self.world.now += SignedDuration::from_millis(1);
@@ -130,7 +136,8 @@ impl<'p> Run<'p> {
     pub(crate) fn come_to_rest(&mut self) -> Result<(), Fault> {
         self.log.push("     from here on, nothing fails, and everything is completed".to_owned());
         let mut waits = 0;
-        for _ in 0..MAX_ACTIONS {
+        let mut actions = 0;
+        while actions < MAX_ACTIONS {
             let attempt = |id| Action::Attempt { id, attempt: Attempt::Whole };
             let next = self.requests().into_iter().next().map(attempt);
             let next = next.or_else(|| self.deliveries(false).into_iter().next());
@@ -139,7 +146,7 @@ impl<'p> Run<'p> {
             let Some(next) = next.or_else(wait) else {
                 return self.simulation.finally.iter().try_for_each(|invariant| invariant.check(&self.world));
             };
-            waits += usize::from(matches!(next, Action::Wait(_)));
+            (waits, actions) = if matches!(next, Action::Wait(_)) { (waits + 1, 0) } else { (waits, actions + 1) };
             self.perform(next)?;
         }
         Err(Fault::new("the project does not come to rest", format!("It was stopped after {MAX_ACTIONS} actions.\n")))
@@ -194,7 +201,8 @@ impl<'p> Run<'p> {
 
     fn put_in_flight(&mut self, id: &str, request: Request, key: &str) {
         let key = request.has_key.then(|| key.to_owned());
-        self.in_flight.insert(id.to_owned(), InFlight { request, key, decided: 0, delayed: None });
+        self.in_flight
+            .insert(id.to_owned(), InFlight { request, key, decided: 0, delayed: None, raced: BTreeSet::new() });
     }
 
     /// Puts a request of the system in flight, unless it is.
@@ -235,7 +243,8 @@ impl<'p> Run<'p> {
                     return Ok(Some(answer.text));
                 }
                 Err(NotAppended::Fault(fault)) => return Err(fault),
-                Err(NotAppended::LostRace(changed)) => {
+                Err(NotAppended::LostRace(changed, of)) => {
+                    flight.raced.extend(of);
                     self.detail(format!("{changed}: the append fails, and it is decided again"));
                 }
             }
@@ -245,7 +254,9 @@ impl<'p> Run<'p> {
     /// Decides and appends, as far as the attempt gets.
     fn advance(&mut self, id: &str, flight: &mut InFlight, attempt: Attempt) -> Result<(), NotAppended> {
         let key = flight.key.as_deref();
-        if let Some(Answer { text, rejection }) = key.and_then(|key| self.world.table.answers.get(key)).cloned() {
+        let stored = key.map(|key| (flight.request.commands[0].0.clone(), key.to_owned()));
+        let stored = stored.and_then(|stored| self.world.table.answers.get(&stored));
+        if let Some(Answer { text, rejection }) = stored.cloned() {
             let text = format!("it was executed before, and gets the stored answer: {text}");
             return Err(NotAppended::Answered(Answer { text, rejection }));
         }
@@ -253,13 +264,14 @@ impl<'p> Run<'p> {
         if is_new {
             flight.decided += 1;
             let random = hash(&[&self.seed.to_string(), id, &flight.decided.to_string()]);
-            flight.delayed = Some(self.world.table.decide(&flight.request, self.world.now, random)?);
+            let (now, table) = (self.world.now, &self.world.table);
+            flight.delayed = Some((table.decide(&flight.request, &flight.raced, now, random)?, now));
         }
         if attempt == Attempt::Delay && is_new {
             self.detail("it is decided, and the append comes later");
             return Ok(());
         }
-        let Some(decision) = flight.delayed.take().filter(|_| attempt != Attempt::Crash) else {
+        let Some((decision, _)) = flight.delayed.take().filter(|_| attempt != Attempt::Crash) else {
             self.detail("the function crashes before the append");
             return Ok(());
         };

@@ -32,6 +32,7 @@ impl Simulation {
     /// each event was appended, which `cargo test -- --nocapture` shows.
     #[track_caller]
     pub fn seeds(self, count: u64) {
+        assert!(count > 0, "`.seeds(0)` tests nothing");
         let mut found = Found::default();
         if let Some(failure) = self.failure_of(count, &mut found) {
             panic!("{failure}");
@@ -115,29 +116,37 @@ impl Simulation {
             trials += 1;
             trials <= MAX_TRIALS && self.replay(seed, actions).0.is_some_and(|fault| fault.what == what)
         };
-        let mut chunk = actions.len().div_ceil(2);
-        while chunk > 0 {
-            let (before, mut at) = (actions.len(), 0);
-            while at < actions.len() {
-                let shorter = [&actions[..at], &actions[(at + chunk).min(actions.len())..]].concat();
-                if fails(&shorter) { actions = shorter } else { at += chunk }
+        loop {
+            let mut chunk = actions.len().div_ceil(2);
+            while chunk > 0 {
+                let (before, mut at) = (actions.len(), 0);
+                while at < actions.len() {
+                    let shorter = [&actions[..at], &actions[(at + chunk).min(actions.len())..]].concat();
+                    if fails(&shorter) { actions = shorter } else { at += chunk }
+                }
+                if chunk > 1 || actions.len() == before {
+                    chunk /= 2;
+                }
             }
-            if chunk > 1 || actions.len() == before {
-                chunk /= 2;
+            // An action that fails no more may make others superfluous.
+            let mut is_calmer = false;
+            for index in 0..actions.len() {
+                let mut calmer = actions.clone();
+                match &mut calmer[index] {
+                    Action::Send { attempt, .. } | Action::Attempt { attempt, .. } if *attempt != Attempt::Whole => {
+                        *attempt = Attempt::Whole;
+                    }
+                    Action::Deliver { crash: crash @ true, .. } => *crash = false,
+                    _ => continue,
+                }
+                if fails(&calmer) {
+                    (actions, is_calmer) = (calmer, true);
+                }
+            }
+            if !is_calmer {
+                return actions;
             }
         }
-        for index in 0..actions.len() {
-            let mut calmer = actions.clone();
-            match &mut calmer[index] {
-                Action::Send { attempt, .. } | Action::Attempt { attempt, .. } => *attempt = Attempt::Whole,
-                Action::Deliver { crash, .. } => *crash = false,
-                Action::Fold { .. } | Action::Wait(_) => continue,
-            }
-            if fails(&calmer) {
-                actions = calmer;
-            }
-        }
-        actions
     }
 }
 

@@ -50,24 +50,32 @@ impl Simulation {
     }
 
     /// Adds a consumer that applies each message once and those of an aggregate in order, as the crate `daybook-consumer` does.
-    /// `handle` changes the rows, and returns the requests to send, each of which is repeated until it is answered.
+    /// `handle` changes the rows, and returns the requests to send, each of which is repeated until it is answered. Panics if another consumer has
+    /// this name.
+    #[track_caller]
     pub fn consumer<R: Default + Debug + 'static>(
-        mut self,
+        self,
         name: &'static str,
         handle: impl Fn(&mut R, &Message<'_>) -> Vec<Request> + 'static,
     ) -> Self {
-        self.consumers.push(ConsumerCode::new(name, true, handle));
-        self
+        self.add(ConsumerCode::new(name, true, handle))
     }
 
     /// Adds a consumer with code of its own behind the bus: messages arrive at least once and in any order, and it may crash after
     /// it has changed its rows and before it sends.
+    #[track_caller]
     pub fn consumer_at_least_once<R: Default + Debug + 'static>(
-        mut self,
+        self,
         name: &'static str,
         handle: impl Fn(&mut R, &Message<'_>) -> Vec<Request> + 'static,
     ) -> Self {
-        self.consumers.push(ConsumerCode::new(name, false, handle));
+        self.add(ConsumerCode::new(name, false, handle))
+    }
+
+    #[track_caller]
+    fn add(mut self, code: ConsumerCode) -> Self {
+        assert!(self.consumers.iter().all(|other| other.name != code.name), "two consumers are named {:?}", code.name);
+        self.consumers.push(code);
         self
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an append is stored as a whole, and only if all that its decision has looked at is as it was.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::iter::once;
 
 use daybook_decider::record::FIRST_EPOCH;
@@ -37,11 +37,11 @@ pub(crate) struct Stream {
 
 #[derive(Default)]
 pub(crate) struct Table {
-    registry: Registry,
+    pub(crate) registry: Registry,
     pub(crate) streams: BTreeMap<AggregateKey, Stream>,
     claims: BTreeMap<Claim, AggregateKey>,
-    /// The answers by `Idempotency-Key`.
-    pub(crate) answers: BTreeMap<String, Answer>,
+    /// The answers by the first aggregate of their request and its `Idempotency-Key`.
+    pub(crate) answers: BTreeMap<(AggregateKey, String), Answer>,
     /// The subjects of personal values that were forgotten, in this order.
     pub(crate) forgotten: Vec<String>,
 }
@@ -63,8 +63,8 @@ pub(crate) struct ReadyDecision {
 
 /// Why nothing is appended.
 pub(crate) enum NotAppended {
-    /// This has changed since the decision.
-    LostRace(String),
+    /// This has changed since the decision, and the aggregate, if it is one.
+    LostRace(String, Option<AggregateKey>),
     /// This is the answer.
     Answered(Answer),
     Fault(Fault),
@@ -105,8 +105,15 @@ impl Table {
         fold(model, restored, after)
     }
 
-    /// Decides a request on the aggregates as they are now.
-    pub(crate) fn decide(&self, request: &Request, now: Timestamp, random: u64) -> Result<ReadyDecision, NotAppended> {
+    /// Decides a request on the aggregates as they are now. It reads those that earlier decisions have lost a race on, because a
+    /// decision takes one that it creates for new.
+    pub(crate) fn decide(
+        &self,
+        request: &Request,
+        raced: &BTreeSet<AggregateKey>,
+        now: Timestamp,
+        random: u64,
+    ) -> Result<ReadyDecision, NotAppended> {
         let own = &request.commands[0].0;
         let before = self.load(own)?;
         let mut commands = request.commands.clone();
@@ -120,8 +127,10 @@ impl Table {
         let seed = Ulid::from_parts(now.as_millisecond() as u64, u128::from(random) << 16);
         let meta = Meta { actor: request.caller.actor().map(str::to_owned), ..Meta::default() };
         let mut input = DecisionInput::new(now, seed, meta, request.caller.clone(), FIRST_EPOCH);
+        let raced = raced.iter().filter(|key| *key != own).cloned().map(Need::Aggregate);
+        self.read(raced.collect(), &mut input.involved)?;
         let decide = |before: &Folded, input: &DecisionInput| match &request.cause {
-            Some(Cause { row: Row::Deadline(name, due), .. }) => {
+            Some(Cause { row: Row::Deadline(name, due, _), .. }) => {
                 joint::decide_due(&self.registry, own, before, (name, *due), input)
             }
             _ => Some(joint::decide(&self.registry, before, &commands, input)),
@@ -184,8 +193,8 @@ impl Table {
         let mut done = cause.clone();
         match &cause.row {
             Row::Dispatch(name, seq) => {
-                self.answers.entry(format!("{cause:?}")).or_insert_with(|| answer.clone());
                 let (to, command) = &request.commands[0];
+                self.answers.entry((to.clone(), format!("{cause:?}"))).or_insert_with(|| answer.clone());
                 let source = self.model(&cause.of)?.source(&to.aggregate_type);
                 let command =
                     source.map(|source| source.answered(&to.id, command, answer.rejection.as_ref())).transpose();
@@ -223,6 +232,7 @@ impl Table {
     ) -> Result<(Answer, Vec<String>), NotAppended> {
         self.require_unchanged(&decision)?;
         let answer = answer(&decision.decisions);
+        let own = decision.own.clone();
         let parts: Vec<_> = once((decision.own, decision.decisions.own)).chain(decision.decisions.others).collect();
         let mut claims = self.claims.clone();
         for (key, part) in &parts {
@@ -241,7 +251,7 @@ impl Table {
         for (key, part) in parts.into_iter().filter(|(_, part)| !part.events.is_empty()) {
             changes.extend(self.store(key, part)?);
         }
-        key.map(|key| self.answers.insert(key.to_owned(), answer.clone()));
+        key.map(|key| self.answers.insert((own, key.to_owned()), answer.clone()));
         Ok((answer, changes))
     }
 
@@ -252,11 +262,12 @@ impl Table {
         for (key, version) in once((own, *version)).chain(others).chain(involved_aggregates) {
             let now = self.streams.get(key).map_or(0, |stream| stream.folded.version());
             if now != version {
-                return Err(NotAppended::LostRace(format!("{key} is at version {now} now, and was at {version}")));
+                let changed = format!("{key} is at version {now} now, and was at {version}");
+                return Err(NotAppended::LostRace(changed, Some(key.clone())));
             }
         }
         match involved.holders.iter().find(|(claim, holder)| self.claims.get(claim) != holder.as_ref()) {
-            Some((claim, _)) => Err(NotAppended::LostRace(format!("the claim {claim} has moved"))),
+            Some((claim, _)) => Err(NotAppended::LostRace(format!("the claim {claim} has moved"), None)),
             None => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
 //! What an invariant sees: the states of the aggregates, the rows of the views and of the consumers.
 
-use std::any::Any;
+use std::any::{Any, type_name};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -40,19 +40,21 @@ impl<'p> World<'p> {
         self.now
     }
 
-    /// The states of all aggregates of type `A`, also of deleted ones.
+    /// The states of all aggregates of type `A`, also of deleted ones. Panics if `A` is not simulated.
     pub fn states<A: Aggregate>(&self) -> impl Iterator<Item = &A::State> {
         self.aggregates::<A>().map(|(_, state)| state)
     }
 
-    /// The ids and states of all aggregates of type `A`, also of deleted ones.
+    /// The ids and states of all aggregates of type `A`, also of deleted ones. Panics if `A` is not simulated.
     pub fn aggregates<A: Aggregate>(&self) -> impl Iterator<Item = (&str, &A::State)> {
+        self.require::<A>();
         let keys = self.table.streams.keys().filter(|key| key.aggregate_type == A::TYPE);
         keys.filter_map(|key| Some((key.id.as_str(), self.state::<A>(&key.id)?)))
     }
 
-    /// The state of an aggregate, also of a deleted one; `None` if it never existed.
+    /// The state of an aggregate, also of a deleted one; `None` if it never existed. Panics if `A` is not simulated.
     pub fn state<A: Aggregate>(&self, id: &str) -> Option<&A::State> {
+        self.require::<A>();
         let key = AggregateKey::new(A::TYPE, id);
         let stream = self.table.streams.get(&key)?;
         self.saw(format!("{key} at version {}", stream.folded.version()), stream.state.text());
@@ -97,6 +99,13 @@ impl<'p> World<'p> {
             }
             rows == others
         })
+    }
+
+    #[track_caller]
+    fn require<A: Aggregate>(&self) {
+        let model = self.table.registry.get(A::TYPE);
+        let is_it = model.is_some_and(|model| model.rust_type() == type_name::<A>());
+        assert!(is_it, "`simulate(…)` has no {}", type_name::<A>());
     }
 
     fn saw(&self, name: String, value: &str) {

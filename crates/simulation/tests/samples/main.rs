@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod box_office;
+mod doors;
 mod errors;
 mod fulfilments;
 mod greetings;
