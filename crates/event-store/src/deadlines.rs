@@ -54,7 +54,8 @@ impl EventStore {
     /// The earliest deadlines in a state up to a time, in their order, from all shards of the index: a maximum of `limit`, and a few
     /// less if they are not spread evenly. The index has none that have fired.
     ///
-    /// It costs a query for each shard, and the capacity of the rows, of which at most two times `limit` are read.
+    /// It costs a query for each shard, and the capacity of the rows, of which at most three times `limit` are read: each numbered
+    /// shard gets its share, and that without a number all, because it has the rows of a time with fewer shards.
     pub async fn deadlines(
         &self,
         state: DeadlineState,
@@ -68,7 +69,8 @@ impl EventStore {
         };
         let share = limit.min(limit.saturating_mul(2).div_ceil(partitions.len().max(1)));
         let condition = format!("{} = :pk AND {} <= :until", attributes::GSI1PK, attributes::GSI1SK);
-        let read = partitions.into_iter().map(|partition| {
+        let read = partitions.into_iter().enumerate().map(|(number, partition)| {
+            let share = if number == 0 { limit } else { share };
             let values = [(":pk", partition), (":until", keys::deadline_gsi1sk(until))];
             let query = self.query(condition.clone(), values).index_name(attributes::GSI1);
             Slice::by_time(query, share, StoredDeadline::read)

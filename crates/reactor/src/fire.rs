@@ -22,8 +22,8 @@ const MAX_EARLY: Duration = Duration::from_secs(2);
 /// The time for which a firing is known by its idempotency key. Until then, its row is marked.
 const KEY_TTL: Duration = Duration::from_hours(14 * 24);
 
-/// Maximum time for which two releases run side by side. For as long, a row that the state does not declare waits for the release
-/// that has set it.
+/// Maximum time for which two releases run side by side. For as long, a row that the state does not declare, or whose type is
+/// unknown, waits for the release that has set it.
 const SIDE_BY_SIDE: Duration = Duration::from_hours(1);
 
 /// The digest of all firings: a key is used for one deadline alone.
@@ -48,7 +48,7 @@ impl Reactor {
     /// cannot be executed begins anew with the next failure.
     pub(crate) async fn unmark_failing(&self, stored: &StoredDeadline, result: &Result<(), Failure>) {
         if stored.item.failing_since.is_some()
-            && matches!(result, Err(Failure::Transient(_)))
+            && matches!(result, Err(Failure::Transient(_) | Failure::OtherRelease(_)))
             && let Err(error) = self.store.mark_deadline(stored, DeadlineMark::Pending).await
         {
             let (aggregate, error) = (&stored.aggregate, with_causes(&error));
@@ -64,11 +64,13 @@ impl Reactor {
         result: Result<(), Failure>,
     ) -> bool {
         let Err(failure) = result else { return true };
-        self.count_failed();
+        if !matches!(failure, Failure::OtherRelease(_)) {
+            self.count_failed();
+        }
         let to = to.map(display);
         let DueDeadline { due, key, name } = deadline;
         let error = match failure {
-            Failure::Transient(error) => {
+            Failure::Transient(error) | Failure::OtherRelease(error) => {
                 tracing::warn!(aggregate = %key, name, %due, to, error, "the deadline or dispatch is executed later");
                 return false;
             }
@@ -121,7 +123,10 @@ impl Reactor {
             return Ok(());
         }
         sleep(early).await;
-        let model = self.model(key)?;
+        let Some(model) = self.registry.get(&key.aggregate_type) else {
+            let unknown = format!("no aggregate type {} is registered", key.aggregate_type);
+            return Err(self.of_other_release(stored, &unknown, "deploy the release that has it"));
+        };
         let (registry, store, meta) = (&self.registry, &self.store, meta_of(stored));
         let reaction =
             Reaction { registry, store, to: key, asked: Asked::Due(*due), row: Some(name), dispatch: None, meta };
@@ -160,16 +165,18 @@ impl Reactor {
         if self.pending(deadline).await?.as_ref() != Some(stored) {
             return Ok(());
         }
+        let cure = "run `daybook deadlines rebuild`, or deploy the release that does";
+        Err(self.of_other_release(stored, "the state does not declare it", cure))
+    }
+
+    /// The failure of a row that another release has set. It cannot be executed if that release does not run any more.
+    fn of_other_release(&self, stored: &StoredDeadline, error: &str, cure: &str) -> Failure {
         let set = stored.item.event_id.parse().ok().and_then(|id: Ulid| Timestamp::try_from(id.datetime()).ok());
         let age = set.and_then(|set| Duration::try_from(self.store.now().duration_since(set)).ok());
-        Err(match age {
-            Some(age) if age > SIDE_BY_SIDE => {
-                let text =
-                    "the state does not declare it: run `daybook deadlines rebuild`, or deploy the release that does";
-                Failure::Permanent(text.to_owned())
-            }
-            _ => Failure::Transient("the state does not declare it: another release has set it".to_owned()),
-        })
+        match age {
+            Some(age) if age > SIDE_BY_SIDE => Failure::Permanent(format!("{error}: {cure}")),
+            _ => Failure::OtherRelease(format!("{error}: another release has set it")),
+        }
     }
 
     /// The row of a deadline, while it is pending and has this time.

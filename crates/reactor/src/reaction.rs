@@ -162,8 +162,11 @@ pub(crate) fn rejection_of(response: &CommandResponse) -> Result<Option<CommandR
 /// Why something could not be done.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// It may be done later: the table is not available, other writers are faster, or a deployment is in progress.
+    /// It may be done later: the table is not available, or other writers are faster.
     Transient(String),
+    /// Another release can do it, which runs beside this one. It does not count as failed: it would end the deployment of the new
+    /// release, if that lacks what the other one has set.
+    OtherRelease(String),
     /// It cannot be done while the code and the data are as they are.
     Permanent(String),
 }

@@ -64,7 +64,10 @@ impl<D: Decide> Transaction<'_, D> {
     pub(super) async fn stored_response_or(&mut self, end: End<D::Error>) -> End<D::Error> {
         let is_undecided = matches!(
             end,
-            Err(TransactError::Decide(_) | TransactError::Conflict { .. } | TransactError::Forgotten { .. })
+            Err(TransactError::Decide(_)
+                | TransactError::Conflict { .. }
+                | TransactError::Forgotten { .. }
+                | TransactError::TooLarge { .. })
         );
         let Some(idempotency) = self.options.idempotency.filter(|_| is_undecided) else { return end };
         let is_forbidden = matches!(&end, Err(TransactError::Decide(error)) if D::is_forbidden(error));

@@ -279,6 +279,19 @@ async fn deadlines_of_all_shards_are_found_in_the_order_of_their_times() {
     assert_eq!(table.operations(), ["Query"]);
 }
 
+/// Otherwise, the deadlines of a moment would take many ticks after more shards were set.
+#[tokio::test]
+async fn deadlines_from_before_sharding_fill_a_page() {
+    let table = TestTable::new().await;
+    let store = |event_type_shards| table.store_with(StoreSettings { event_type_shards, ..settings() });
+    let (before, after) = (store(1), store(64));
+    for number in 0..30 {
+        set(&before, &timer(&number.to_string()), json!({"a": ONE})).await;
+    }
+    let (first, more) = found(&after, DeadlineState::Pending, ONE, 20).await;
+    assert_eq!((first.len(), more), (20, true));
+}
+
 #[tokio::test]
 async fn marked_deadlines_are_found_by_their_state_until_they_are_set_again() {
     let table = TestTable::new().await;

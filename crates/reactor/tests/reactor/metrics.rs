@@ -6,6 +6,7 @@
 mod setup;
 mod timer;
 
+use daybook_decider::Registry;
 use daybook_function_runtime::Metrics;
 use daybook_reactor::{Reactor, ReactorEvent};
 use daybook_settings::Environment;
@@ -56,6 +57,11 @@ async fn each_tick_has_the_age_of_the_oldest_deadline_and_failures_are_counted_b
         lines.sort_by_key(|line| line.get("FunctionVersion").is_some());
         lines
     };
+    // A row of another release does not end the deployment of this one.
+    let other = setup.reactor_of(Registry::new()).with_function_version(Some("8".to_owned()));
+    assert!(message(&other, &[("1", "boom", due)]).await);
+    assert_eq!(lines(metrics), Vec::<Value>::new());
+
     let of_version = json!({"FunctionVersion": "7", "ReactionAttemptsFailed": 1});
     assert!(message(&reactor, &[("1", "boom", due)]).await);
     assert_eq!(sorted(), [json!({"ReactionAttemptsFailed": 1}), of_version.clone()]);
