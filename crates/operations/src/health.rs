@@ -118,6 +118,11 @@ pub fn alarm_names() -> impl Iterator<Item = &'static str> {
     ALARMS.split_whitespace()
 }
 
+/// The same, and those of the projector and the reactor, which only stacks with these have.
+pub fn all_alarm_names() -> impl Iterator<Item = &'static str> {
+    alarm_names().chain(ALARMS_OF_PARTS.split_whitespace())
+}
+
 /// How far back the figures of alarms are read.
 const ALARM_WINDOW: SignedDuration = SignedDuration::from_hours(3);
 
@@ -126,7 +131,7 @@ const CONCURRENCY: usize = 8;
 /// The alarms of the stack that exist, each with its figures, and the requests to its API. It makes one call, one for each alarm,
 /// and one for the requests.
 pub async fn health(cloudwatch: &SignedCalls, stack_name: &str) -> Result<Health, OperatorError> {
-    let names = alarm_names().chain(ALARMS_OF_PARTS.split_whitespace()).map(|name| format!("{stack_name}-{name}"));
+    let names = all_alarm_names().map(|name| format!("{stack_name}-{name}"));
     let request = json!({"AlarmNames": names.collect::<Vec<_>>(), "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100});
     let response = cloudwatch.post("DescribeAlarms", &request).await?;
     let alarms = response["MetricAlarms"].as_array().map_or(&[][..], Vec::as_slice);
@@ -262,7 +267,7 @@ mod tests {
 
     #[test]
     fn alarms_are_those_of_the_templates() {
-        let mut all: Vec<_> = alarm_names().chain(ALARMS_OF_PARTS.split_whitespace()).collect();
+        let mut all: Vec<_> = all_alarm_names().collect();
         all.sort_unstable();
         assert_eq!(names(&["template.yaml", "deploy/monitoring.yaml"]), all);
     }

@@ -43,8 +43,9 @@ pub(crate) fn options(creates: bool, key: IdempotencyKey<'_>, cutoff: Instant) -
 }
 
 impl Reactor {
-    pub(crate) fn model(&self, key: &AggregateKey) -> Result<&dyn Model, Failure> {
-        let unknown = || Failure::Permanent(format!("no aggregate type {} is registered", key.aggregate_type));
+    /// The code of an aggregate; the error if its type is unknown.
+    pub(crate) fn model(&self, key: &AggregateKey) -> Result<&dyn Model, String> {
+        let unknown = || format!("no aggregate type {} is registered", key.aggregate_type);
         self.registry.get(&key.aggregate_type).ok_or_else(unknown)
     }
 
@@ -69,7 +70,7 @@ impl Reactor {
         cutoff: Instant,
     ) -> Result<Option<(CommandResponse, Option<CommandRejection>)>, Failure> {
         let Delivery { to, commands, key, digest, row, dispatch, meta } = delivery;
-        let model = self.model(to)?;
+        let model = self.model(to).map_err(Failure::Permanent)?;
         let (registry, store) = (&self.registry, &self.store);
         let mut reaction = Reaction { registry, store, to, asked: Asked::Commands(commands), row, dispatch, meta };
         let creates = commands.first().is_some_and(|first| first.command == model.commands().create);

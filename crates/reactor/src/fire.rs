@@ -123,10 +123,8 @@ impl Reactor {
             return Ok(());
         }
         sleep(early).await;
-        let Some(model) = self.registry.get(&key.aggregate_type) else {
-            let unknown = format!("no aggregate type {} is registered", key.aggregate_type);
-            return Err(self.of_other_release(stored, &unknown, "deploy the release that has it"));
-        };
+        let other_release = |unknown: String| self.of_other_release(stored, &unknown, "deploy the release that has it");
+        let model = self.model(key).map_err(other_release)?;
         let (registry, store, meta) = (&self.registry, &self.store, meta_of(stored));
         let reaction =
             Reaction { registry, store, to: key, asked: Asked::Due(*due), row: Some(name), dispatch: None, meta };

@@ -109,45 +109,55 @@ impl Simulation {
         (result.and_then(|()| run.come_to_rest()).err(), run.log)
     }
 
-    /// Leaves out actions, many at once at first, and then faults of the actions, as long as the same fault is found.
+    /// Leaves out actions, and faults of the actions, as long as the same fault is found.
     fn shorten(&self, seed: u64, what: &str, mut actions: Vec<Action>) -> Vec<Action> {
         let mut trials = 0;
         let mut fails = |actions: &[Action]| {
             trials += 1;
             trials <= MAX_TRIALS && self.replay(seed, actions).0.is_some_and(|fault| fault.what == what)
         };
+        // An action that fails no more may make others superfluous.
         loop {
-            let mut chunk = actions.len().div_ceil(2);
-            while chunk > 0 {
-                let (before, mut at) = (actions.len(), 0);
-                while at < actions.len() {
-                    let shorter = [&actions[..at], &actions[(at + chunk).min(actions.len())..]].concat();
-                    if fails(&shorter) { actions = shorter } else { at += chunk }
-                }
-                if chunk > 1 || actions.len() == before {
-                    chunk /= 2;
-                }
-            }
-            // An action that fails no more may make others superfluous.
-            let mut is_calmer = false;
-            for index in 0..actions.len() {
-                let mut calmer = actions.clone();
-                match &mut calmer[index] {
-                    Action::Send { attempt, .. } | Action::Attempt { attempt, .. } if *attempt != Attempt::Whole => {
-                        *attempt = Attempt::Whole;
-                    }
-                    Action::Deliver { crash: crash @ true, .. } => *crash = false,
-                    _ => continue,
-                }
-                if fails(&calmer) {
-                    (actions, is_calmer) = (calmer, true);
-                }
-            }
-            if !is_calmer {
+            leave_out(&mut actions, &mut fails);
+            if !calm(&mut actions, &mut fails) {
                 return actions;
             }
         }
     }
+}
+
+/// Leaves out actions, many at once at first.
+fn leave_out(actions: &mut Vec<Action>, fails: &mut impl FnMut(&[Action]) -> bool) {
+    let mut chunk = actions.len().div_ceil(2);
+    while chunk > 0 {
+        let (before, mut at) = (actions.len(), 0);
+        while at < actions.len() {
+            let shorter = [&actions[..at], &actions[(at + chunk).min(actions.len())..]].concat();
+            if fails(&shorter) { *actions = shorter } else { at += chunk }
+        }
+        if chunk > 1 || actions.len() == before {
+            chunk /= 2;
+        }
+    }
+}
+
+/// Takes faults out of actions. Returns whether one was.
+fn calm(actions: &mut Vec<Action>, fails: &mut impl FnMut(&[Action]) -> bool) -> bool {
+    let mut is_calmer = false;
+    for index in 0..actions.len() {
+        let mut calmer = actions.clone();
+        match &mut calmer[index] {
+            Action::Send { attempt, .. } | Action::Attempt { attempt, .. } if *attempt != Attempt::Whole => {
+                *attempt = Attempt::Whole;
+            }
+            Action::Deliver { crash: crash @ true, .. } => *crash = false,
+            _ => continue,
+        }
+        if fails(&calmer) {
+            (*actions, is_calmer) = (calmer, true);
+        }
+    }
+    is_calmer
 }
 
 /// The choices of one seed. Each has likings of its own, so that some schedules have many races, and others late messages.

@@ -50,8 +50,8 @@ impl Simulation {
     }
 
     /// Adds a consumer that applies each message once and those of an aggregate in order, as the crate `daybook-consumer` does.
-    /// `handle` changes the rows, and returns the requests to send, each of which is repeated until it is answered. Panics if another consumer has
-    /// this name.
+    /// `handle` changes the rows, and returns the requests to send, each of which is repeated until it is answered. Panics if
+    /// another consumer has this name.
     #[track_caller]
     pub fn consumer<R: Default + Debug + 'static>(
         self,
@@ -62,7 +62,7 @@ impl Simulation {
     }
 
     /// Adds a consumer with code of its own behind the bus: messages arrive at least once and in any order, and it may crash after
-    /// it has changed its rows and before it sends.
+    /// it has changed its rows and before it sends. Panics if another consumer has this name.
     #[track_caller]
     pub fn consumer_at_least_once<R: Default + Debug + 'static>(
         self,

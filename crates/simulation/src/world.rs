@@ -49,14 +49,17 @@ impl<'p> World<'p> {
     pub fn aggregates<A: Aggregate>(&self) -> impl Iterator<Item = (&str, &A::State)> {
         self.require::<A>();
         let keys = self.table.streams.keys().filter(|key| key.aggregate_type == A::TYPE);
-        keys.filter_map(|key| Some((key.id.as_str(), self.state::<A>(&key.id)?)))
+        keys.filter_map(|key| Some((key.id.as_str(), self.read::<A>(key)?)))
     }
 
     /// The state of an aggregate, also of a deleted one; `None` if it never existed. Panics if `A` is not simulated.
     pub fn state<A: Aggregate>(&self, id: &str) -> Option<&A::State> {
         self.require::<A>();
-        let key = AggregateKey::new(A::TYPE, id);
-        let stream = self.table.streams.get(&key)?;
+        self.read::<A>(&AggregateKey::new(A::TYPE, id))
+    }
+
+    fn read<A: Aggregate>(&self, key: &AggregateKey) -> Option<&A::State> {
+        let stream = self.table.streams.get(key)?;
         self.saw(format!("{key} at version {}", stream.folded.version()), stream.state.text());
         stream.folded.state::<A>()
     }

@@ -8,6 +8,7 @@ use reqwest::{Client, Response, StatusCode};
 use serde_json::json;
 
 use daybook_cli::operator::Exit;
+use daybook_operations::health::all_alarm_names;
 
 use crate::dlq;
 use crate::projection::{REBUILD, five_accounts};
@@ -282,8 +283,9 @@ async fn health_shows_what_the_alarms_watch_and_those_that_are_raised_first_and_
 
     let calls: Vec<_> = aws.calls.lock().unwrap().iter().map(|(_, _, request)| request.clone()).collect();
     let names = calls[0]["AlarmNames"].as_array().unwrap();
-    // An alarm of each stack, and one of the reactor.
-    assert!(["prod-messages-late", "prod-reactions-late"].iter().all(|name| names.contains(&json!(name))), "{names:?}");
+    let expected: Vec<_> = all_alarm_names().map(|name| json!(format!("prod-{name}"))).collect();
+    assert_eq!(names, &expected);
+    assert!(names.contains(&json!("prod-messages-late")), "{names:?}");
     let mut queries: Vec<_> = calls[1..].iter().map(|request| request["MetricDataQueries"].clone()).collect();
     let of_requests = queries.pop().unwrap();
     for (query, name, statistic) in [(&of_requests[0], "Count", "Sum"), (&of_requests[1], "Latency", "p50")] {

@@ -1,4 +1,4 @@
-//! Doors that close at a fixed time, also if they are opened again later. All have one bell, which the first of them installs.
+//! Doors that close at a fixed time, also if they are opened again later. All have one lamp, which the first of them installs.
 
 use daybook_decider::{
     Aggregate, Commands, Context, Deadline, Decision, EventType, RegistrationError, Registry, Rejection,
@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::find;
+use crate::switches::{Lamp, LampCommand};
 
 /// A minute after the begin of each simulation.
 fn closing_time() -> Timestamp {
@@ -21,7 +22,7 @@ struct Door<const CLOSES_LATE: bool>;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
 enum Command {
-    Build { rings: bool },
+    Build { is_lit: bool },
     Open {},
     Close {},
 }
@@ -48,9 +49,9 @@ impl<const CLOSES_LATE: bool> Aggregate for Door<CLOSES_LATE> {
 
     fn decide(is_open: &bool, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
         match command {
-            Command::Build { rings } => {
-                if rings {
-                    context.send::<Bell>("1", &BellCommand::Install {});
+            Command::Build { is_lit } => {
+                if is_lit {
+                    context.send::<Lamp>("1", &LampCommand::Install {});
                 }
                 Ok(vec![Event::Opened {}])
             }
@@ -70,45 +71,14 @@ impl<const CLOSES_LATE: bool> Aggregate for Door<CLOSES_LATE> {
     }
 }
 
-struct Bell;
-
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "command", content = "data", deny_unknown_fields)]
-enum BellCommand {
-    Install {},
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", content = "data")]
-enum BellEvent {
-    Installed {},
-}
-
-impl Aggregate for Bell {
-    const TYPE: &'static str = "bell";
-    const STATE_VERSION: u32 = 1;
-    const COMMANDS: Commands = Commands { create: "Install", update: None, delete: None };
-    const EVENTS: &'static [EventType] = &[EventType::new("Installed", 1)];
-
-    type State = ();
-    type Command = BellCommand;
-    type Event = BellEvent;
-
-    fn decide((): &(), _: BellCommand, _: &Context<'_, BellEvent>) -> Decision<BellEvent> {
-        Ok(vec![BellEvent::Installed {}])
-    }
-
-    fn evolve((): (), _: &BellEvent) {}
-}
-
 fn registry<const CLOSES_LATE: bool>() -> Result<Registry, RegistrationError> {
-    Registry::new().with::<Door<CLOSES_LATE>>()?.with::<Bell>()
+    Registry::new().with::<Door<CLOSES_LATE>>()?.with::<Lamp>()
 }
 
 fn any_request<const CLOSES_LATE: bool>(random: &mut Random) -> Request {
     // With the bug, a door is opened only once, so only the very time of its deadline shows it.
     let command = match random.below(2) {
-        number if CLOSES_LATE || number == 0 => Command::Build { rings: random.below(2) == 0 },
+        number if CLOSES_LATE || number == 0 => Command::Build { is_lit: random.below(2) == 0 },
         _ => Command::Open {},
     };
     Request::to::<Door<CLOSES_LATE>>(*random.one_of(&["a", "b", "c"]), &command)
@@ -121,7 +91,7 @@ fn simulation<const CLOSES_LATE: bool>() -> Simulation {
 }
 
 /// Also a door that is opened after its closing time is closed, by a deadline of the same name and time. Of two doors that install
-/// the bell at once, one is not built.
+/// the lamp at once, one is not built.
 #[test]
 fn all_doors_are_closed_in_the_end() {
     simulation::<false>().seeds(1_000);
@@ -136,7 +106,7 @@ fn deadline_that_has_no_effect_at_its_very_time_is_found() {
 #[should_panic(expected = "`simulate(…)` has no")]
 fn invariant_over_another_type_of_the_same_name_panics() {
     simulate(registry::<false>())
-        .starting_with([Request::to::<Door<false>>("a", &Command::Build { rings: false })])
+        .starting_with([Request::to::<Door<false>>("a", &Command::Build { is_lit: false })])
         .clients(1, any_request::<false>)
         .always(|world| world.states::<Door<true>>().all(|is_open| *is_open))
         .seeds(1);

@@ -8,18 +8,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A lamp, which shows the last light that it was switched to.
-struct Lamp;
+pub(crate) struct Lamp;
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "command", content = "data", deny_unknown_fields)]
-enum LampCommand {
+pub(crate) enum LampCommand {
     Install {},
     Show { light: String },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
-enum LampEvent {
+pub(crate) enum LampEvent {
     Installed {},
     Shown { light: String },
 }
