@@ -43,7 +43,7 @@ impl StoreError {
         let is_transient = match &error {
             SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) | SdkError::ResponseError(_) => true,
             SdkError::ServiceError(service) => {
-                service.raw().status().is_server_error() || service.err().code().is_some_and(is_throttling)
+                service.raw().status().is_server_error() || service.err().code().is_some_and(is_passing)
             }
             _ => false,
         };
@@ -104,6 +104,11 @@ where
 /// The cause of an SDK error. The error itself holds a whole HTTP response and is not `Sync`.
 pub(crate) fn cause<E: Error + Send + Sync + 'static>(error: SdkError<E>) -> Cause {
     error.into_source().unwrap_or_else(|error| error.to_string().into())
+}
+
+/// Whether the same request may succeed in a moment. A write alone conflicts with a transaction that is under way on its row.
+fn is_passing(code: &str) -> bool {
+    is_throttling(code) || code == "TransactionConflictException"
 }
 
 pub(crate) fn is_throttling(code: &str) -> bool {

@@ -4,6 +4,7 @@ use daybook_decider::{AggregateKey, CommandRequest, Input, Model, RecordedEvent,
 use daybook_event_store::{Page, PositionMove};
 use daybook_function_runtime::with_causes;
 use daybook_table::{PositionItem, keys};
+use futures_util::future::join_all;
 use metrics::counter;
 use tokio::time::{Instant, sleep};
 
@@ -44,17 +45,18 @@ impl Reactor {
     /// Hands the new events of an aggregate, up to at least number `last`, to the processes that follow its type, or to those of
     /// one type `only`. Returns whether that is done; otherwise, its messages must come again.
     pub(crate) async fn follow(&self, source: &AggregateKey, only: Option<&str>, last: u64, cutoff: Instant) -> bool {
-        let mut is_done = true;
-        for process in self.registry.iter().filter(|process| only.is_none_or(|only| only == process.type_name())) {
-            let Some(of) = process.source(&source.aggregate_type) else { continue };
-            let following = Following { process, of, source };
-            is_done &= self.handle_events(&following, last, cutoff).await.unwrap_or_else(|failure| {
+        let processes = self.registry.iter().filter(|process| only.is_none_or(|only| only == process.type_name()));
+        let followings = processes
+            .filter_map(|process| Some(Following { process, of: process.source(&source.aggregate_type)?, source }));
+        // Concurrently: a type that has much to catch up with delays no other.
+        let handled = join_all(followings.map(async |following| {
+            self.handle_events(&following, last, cutoff).await.unwrap_or_else(|failure| {
                 self.count_failed();
-                tracing::warn!(%source, process = process.type_name(), ?failure, "events are not handled");
+                tracing::warn!(%source, process = following.process.type_name(), ?failure, "events are not handled");
                 false
-            });
-        }
-        is_done
+            })
+        }));
+        handled.await.into_iter().all(|is_done| is_done)
     }
 
     async fn handle_events(&self, following: &Following<'_>, last: u64, cutoff: Instant) -> Result<bool, Failure> {

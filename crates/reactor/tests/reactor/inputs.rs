@@ -1,5 +1,6 @@
 //! The events of an aggregate are input of processes: each once, in their order.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -7,9 +8,12 @@ use daybook_event_store::PositionMove;
 use daybook_table::{ChangedAggregates, PositionItem, keys};
 use daybook_test_support::fault_proxy::InjectedFault;
 use daybook_test_support::log;
+use futures_util::future::select;
+use tokio::time::sleep;
 
 use crate::process_setup::{errand, message, postbox, registry};
 use crate::setup::{Setup, soon};
+use crate::witness::Witness;
 
 #[tokio::test]
 async fn events_are_input_once_and_in_their_order() {
@@ -47,6 +51,24 @@ async fn message_for_one_type_of_processes_reaches_no_other() {
         assert!(!message(&setup.processes(), changed.to_body(), soon()).await);
         assert_eq!(setup.position("box").await.item.seq_num, handled, "{process}");
     }
+}
+
+#[tokio::test]
+async fn process_type_that_waits_delays_no_other() {
+    let setup = Setup::new().await;
+    setup.notes("box", &["1/begin", "1/a"]).await;
+    let store = setup.table.direct_store();
+    let position = async |of| store.position(&postbox("box"), of).await.unwrap().item.seq_num;
+    // Errands append; witnesses only move their position.
+    (0..99).for_each(|_| setup.table.proxy.fail_next("TransactWriteItems", InjectedFault::Hang));
+    let reactor = setup.reactor_of(registry().with::<Witness>().unwrap());
+    let witness_moves = async {
+        while position("witness").await < 3 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    select(pin!(setup.changed(&reactor, "box")), pin!(witness_moves)).await;
+    assert_eq!((position("errand").await, position("witness").await), (0, 3));
 }
 
 #[tokio::test]

@@ -13,3 +13,4 @@ mod process_setup;
 mod setup;
 mod tick;
 mod timer;
+mod witness;
