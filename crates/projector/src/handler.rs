@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use daybook_decider::Aggregate;
 use daybook_event_store::EventStore;
-use daybook_function_runtime::{FailureCounter, QueueBatch, QueueResponse, with_causes};
+use daybook_function_runtime::{FailureCounter, QueueBatch, QueueRecord, QueueResponse, with_causes};
 use daybook_projection::Projections;
 use daybook_table::{AggregateKey, Changed, ChangedAggregates, keys};
 use daybook_view_store::ViewStore;
 use futures_util::future::{join, join_all};
 use futures_util::{StreamExt, stream};
-use metrics::{Unit, counter, describe_counter};
+use metrics::{Unit, counter, describe_counter, describe_histogram};
 use tokio::time::Instant;
 
 use crate::target::{EventTarget, Target};
@@ -22,6 +22,8 @@ const MARGIN: Duration = Duration::from_secs(1);
 
 /// Maximum aggregates whose events are handed to targets concurrently.
 const CONCURRENCY: usize = 8;
+
+const OLDEST_FAILED: &str = "OldestChangeFailed";
 
 pub struct Projector {
     projections: Projections,
@@ -45,6 +47,7 @@ impl Projector {
         ] {
             describe_counter!(name, Unit::Count, "");
         }
+        describe_histogram!(OLDEST_FAILED, Unit::Seconds, "");
         Self {
             projections,
             views: views.with_sealing(events.sealing()),
@@ -74,14 +77,13 @@ impl Projector {
     pub async fn handle(&self, batch: QueueBatch, deadline: Instant) -> QueueResponse {
         let cutoff = deadline.checked_sub(MARGIN).unwrap_or(deadline);
         let mut failed = BTreeSet::new();
-        let messages = batch.records.into_iter().map(|record| (record.message_id, record.body));
-        let changed = read_changed(messages, &mut failed);
+        let changed = read_changed(&batch.records, &mut failed);
         self.failures.count_of_version(failed.len() as u64);
         let (unprojected, unhandled) = join(self.unfinished(&changed, cutoff), self.unhandled(&changed, cutoff)).await;
         for key in unprojected.union(&unhandled) {
             failed.extend(changed[key].sources.iter().cloned());
         }
-        QueueResponse::failed(failed)
+        batch.failed(failed, OLDEST_FAILED, self.events.now().into())
     }
 
     /// Projects the aggregates. Returns those whose events could not all be folded into all views.
@@ -133,14 +135,11 @@ impl Projector {
     }
 }
 
-/// Reads messages, each with its id and its body. Adds the ids of those that cannot be read to `failed`.
-fn read_changed(
-    messages: impl IntoIterator<Item = (String, String)>,
-    failed: &mut BTreeSet<String>,
-) -> BTreeMap<AggregateKey, Changed<String>> {
+/// Reads messages. Adds the ids of those that cannot be read to `failed`.
+fn read_changed(messages: &[QueueRecord], failed: &mut BTreeSet<String>) -> BTreeMap<AggregateKey, Changed<String>> {
     let mut changed = BTreeMap::<AggregateKey, Changed<String>>::new();
-    for (message_id, body) in messages {
-        match serde_json::from_str::<ChangedAggregates>(&body) {
+    for QueueRecord { message_id, body, .. } in messages {
+        match serde_json::from_str::<ChangedAggregates>(body) {
             Ok(of_message) => {
                 for (key, last) in of_message.with_last_events() {
                     // DynamoDB would reject the reads of the other aggregates together with those of this one.
@@ -154,7 +153,7 @@ fn read_changed(
             }
             Err(error) => {
                 tracing::error!(message_id, %error, "the message cannot be read");
-                failed.insert(message_id);
+                failed.insert(message_id.clone());
             }
         }
     }
@@ -170,7 +169,7 @@ mod tests {
         let long = "x".repeat(3_000);
         let body = format!(r#"{{"changed":[["account","{long}",1],["account","7",2]]}}"#);
         let mut failed = BTreeSet::new();
-        let changed = read_changed([("m1".to_owned(), body)], &mut failed);
+        let changed = read_changed(&[QueueRecord::new("m1", body)], &mut failed);
         assert_eq!((failed, changed.len()), (["m1".to_owned()].into(), 1));
         assert_eq!(changed[&AggregateKey::new("account", "7")].last, 2);
     }

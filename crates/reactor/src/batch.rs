@@ -8,7 +8,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::reactor::Reactor;
+use crate::reactor::{OLDEST_FAILED, Reactor};
 
 /// Maximum aggregates that are handled concurrently.
 const CONCURRENCY: usize = 8;
@@ -39,10 +39,9 @@ impl Reactor {
     /// Fires the deadlines that the messages name, those of an aggregate one after the other, sends the dispatches among them, and
     /// hands the events of changed aggregates to processes. Returns the messages of which not all is done.
     pub(crate) async fn react(&self, batch: QueueBatch, cutoff: Instant) -> QueueResponse {
-        let messages = batch.records.len();
-        let failed = self.react_to(self.read(batch.records), cutoff).await;
-        tracing::info!(messages, failed = failed.len(), "batch");
-        QueueResponse::failed(failed)
+        let failed = self.react_to(self.read(&batch.records), cutoff).await;
+        tracing::info!(messages = batch.records.len(), failed = failed.len(), "batch");
+        batch.failed(failed, OLDEST_FAILED, self.store.now().into())
     }
 
     /// Does the same with these deadlines, which no message names.
@@ -72,13 +71,13 @@ impl Reactor {
         failed
     }
 
-    fn read(&self, records: Vec<QueueRecord>) -> Hints {
+    fn read(&self, records: &[QueueRecord]) -> Hints {
         let mut hints = Hints::default();
-        for QueueRecord { message_id, body } in records {
+        for QueueRecord { message_id, body, .. } in records {
             // DynamoDB would reject the read of a row whose key is too long.
             let is_key = |key: &AggregateKey| keys::is_id(&key.aggregate_type) && keys::is_id(&key.id);
             let mut wrong = None;
-            match serde_json::from_str(&body) {
+            match serde_json::from_str(body) {
                 Ok(Message::Due(of_message)) => {
                     for deadline in of_message.into_deadlines() {
                         if !is_key(&deadline.key) || !keys::is_id(&deadline.name) {
@@ -104,7 +103,7 @@ impl Reactor {
             if let Some(reason) = wrong {
                 self.count_failed();
                 tracing::error!(message_id, reason, "the message cannot be read");
-                hints.unreadable.insert(message_id);
+                hints.unreadable.insert(message_id.clone());
             }
         }
         hints

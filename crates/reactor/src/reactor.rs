@@ -32,6 +32,7 @@ const CONCURRENT_SENDS: usize = 8;
 const SEND_ATTEMPTS: u32 = 3;
 
 const ATTEMPTS_FAILED: &str = "ReactionAttemptsFailed";
+pub(crate) const OLDEST_FAILED: &str = "OldestReactionFailed";
 
 pub struct Reactor {
     pub(crate) registry: Registry,
@@ -65,6 +66,7 @@ impl Reactor {
             describe_counter!(name, Unit::Count, "");
         }
         describe_histogram!("OldestDeadline", Unit::Seconds, "");
+        describe_histogram!(OLDEST_FAILED, Unit::Seconds, "");
         Self { registry, store, queue, failures: FailureCounter::new(ATTEMPTS_FAILED) }
     }
 

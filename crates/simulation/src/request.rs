@@ -72,6 +72,9 @@ impl fmt::Display for Request {
     }
 }
 
+/// What an event of an aggregate is for the processes of a type.
+pub(crate) type InputOf = (&'static str, u64, Input);
+
 /// The row of an aggregate that causes a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cause {
@@ -137,6 +140,17 @@ impl Pending {
         let commands = input.commands.into_iter().map(|command| (input.process.clone(), command)).collect();
         let cause = Cause { of: of.clone(), row: Row::Input(process, seq) };
         self.inputs.entry(process).or_default().push(Request::of_row(commands, cause));
+    }
+
+    /// Replaces the inputs that are pending by what they are now.
+    pub(crate) fn renew(&mut self, of: &AggregateKey, inputs: Vec<InputOf>) {
+        let before = std::mem::take(&mut self.inputs);
+        let is_it = |request: &Request, number| matches!(request.row(), Some(Row::Input(_, seq)) if *seq == number);
+        for (process, seq, input) in inputs {
+            if before.get(process).is_some_and(|pending| pending.iter().any(|request| is_it(request, seq))) {
+                self.add(process, of, seq, input);
+            }
+        }
     }
 
     /// Applies a decision: `declared` are those of the state after it, which has this version, and `set` those that are new.

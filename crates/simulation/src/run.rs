@@ -61,6 +61,8 @@ struct InFlight {
     delayed: Option<(ReadyDecision, Timestamp)>,
     /// The aggregates on which its decisions have lost a race.
     raced: BTreeSet<AggregateKey>,
+    /// The id of the request after whose answer it is sent.
+    after: Option<String>,
 }
 
 pub(crate) struct Run<'p> {
@@ -69,6 +71,8 @@ pub(crate) struct Run<'p> {
     world: World<'p>,
     /// By id.
     in_flight: BTreeMap<String, InFlight>,
+    /// The requests of consumers by their `Idempotency-Key`.
+    keys: BTreeMap<String, Request>,
     /// The first answers to requests of clients.
     pub(crate) answers: Vec<String>,
     /// What has happened: each step with its effects.
@@ -80,7 +84,8 @@ impl<'p> Run<'p> {
     pub(crate) fn new(simulation: &'p Simulation, seed: u64) -> Self {
         let table = Table::new(&simulation.registry);
         let world = World::new(table, &simulation.projections, &simulation.consumers);
-        Self { simulation, seed, world, in_flight: BTreeMap::new(), answers: Vec::new(), log: Vec::new(), steps: 0 }
+        let (in_flight, keys, answers, log) = (BTreeMap::new(), BTreeMap::new(), Vec::new(), Vec::new());
+        Self { simulation, seed, world, in_flight, keys, answers, log, steps: 0 }
     }
 
     /// Executes the requests that come before all others.
@@ -155,7 +160,13 @@ impl<'p> Run<'p> {
     /// The ids of the requests without an answer, and of those that the system sends now.
     pub(crate) fn requests(&self) -> Vec<String> {
         let due = self.world.table.due(self.world.now).filter_map(|request| Some(request.cause.as_ref()?.to_string()));
-        self.in_flight.keys().cloned().chain(due).collect()
+        self.in_flight.keys().filter(|id| !self.must_wait(id)).cloned().chain(due).collect()
+    }
+
+    /// Whether a request is only sent after another one is answered.
+    fn must_wait(&self, id: &str) -> bool {
+        let after = self.in_flight.get(id).and_then(|flight| flight.after.as_ref());
+        after.is_some_and(|after| self.in_flight.contains_key(after))
     }
 
     pub(crate) fn until_deadline(&self) -> Option<SignedDuration> {
@@ -201,8 +212,8 @@ impl<'p> Run<'p> {
 
     fn put_in_flight(&mut self, id: &str, request: Request, key: &str) {
         let key = request.has_key.then(|| key.to_owned());
-        self.in_flight
-            .insert(id.to_owned(), InFlight { request, key, decided: 0, delayed: None, raced: BTreeSet::new() });
+        let (delayed, raced, after) = (None, BTreeSet::new(), None);
+        self.in_flight.insert(id.to_owned(), InFlight { request, key, decided: 0, delayed, raced, after });
     }
 
     /// Puts a request of the system in flight, unless it is.
@@ -218,6 +229,9 @@ impl<'p> Run<'p> {
         let is_it = |request: &&Request| request.cause.as_ref().is_some_and(|cause| cause.to_string() == id);
         let due = self.world.table.due(self.world.now).find(is_it).cloned();
         due.into_iter().for_each(|request| self.put_row_in_flight(request));
+        if self.must_wait(id) {
+            return Ok(None);
+        }
         let Some(mut flight) = self.in_flight.remove(id) else { return Ok(None) };
         let verb = match (&flight.delayed, flight.decided) {
             (None, 0) => "sends",
@@ -318,13 +332,18 @@ impl<'p> Run<'p> {
         if crash {
             self.detail("it crashes, and sends nothing");
         }
+        let mut before = None;
         for (number, request) in (1..).zip(sent) {
             self.detail(format!("it will send {request}"));
-            let (id, key) = (
-                format!("{} (request {number} for {message})", code.name),
-                format!("{} {of} {seq} {number}", code.name),
-            );
+            let key = format!("{} {of} {seq} {number}", code.name);
+            if request.has_key && self.keys.entry(key.clone()).or_insert_with(|| request.clone()) != &request {
+                self.detail("not executed: its `Idempotency-Key` was used for another request");
+                continue;
+            }
+            let id = format!("{} (request {number} for {message})", code.name);
             self.put_in_flight(&id, request, &key);
+            let after = before.replace(id.clone());
+            self.in_flight.entry(id).and_modify(|flight| flight.after = after);
         }
         Ok(())
     }

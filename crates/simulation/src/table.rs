@@ -4,11 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::once;
+use std::sync::Arc;
 
 use daybook_decider::record::FIRST_EPOCH;
 use daybook_decider::{
     Addressed, AggregateKey, Claim, CommandError, CommandRejection, Decided, DecisionInput, Decisions, DomainRejection,
-    Due, Folded, Input, Involved, JointError, Json, Meta, Model, Need, OutboxMessage, RecordedEvent, Registry, joint,
+    Due, Folded, Involved, JointError, Json, Meta, Model, Need, OutboxMessage, RecordedEvent, Registry, joint,
     personal,
 };
 use jiff::Timestamp;
@@ -16,7 +17,7 @@ use serde_json::Value;
 use ulid::Ulid;
 
 use crate::fault::Fault;
-use crate::request::{Cause, Pending, Request, Row};
+use crate::request::{Cause, InputOf, Pending, Request, Row};
 
 /// The answer to a request that has an effect.
 pub(crate) const ACCEPTED: &str = "accepted";
@@ -59,6 +60,8 @@ pub(crate) struct ReadyDecision {
     version: u64,
     decisions: Decisions,
     involved: Involved,
+    /// The number of subjects that were forgotten before.
+    forgotten: usize,
 }
 
 /// Why nothing is appended.
@@ -135,7 +138,7 @@ impl Table {
             }
             _ => Some(joint::decide(&self.registry, before, &commands, input)),
         };
-        let decisions = loop {
+        let mut decisions = loop {
             match decide(&before, &input) {
                 Some(Ok(decisions)) => break decisions,
                 Some(Err(JointError { error: CommandError::Needs(needs), .. })) => {
@@ -150,15 +153,26 @@ impl Table {
         };
         if let Some(Stream { folded, snapshot: Some(_), .. }) = self.streams.get(own) {
             // As values: the members of a map can have any order.
-            let events = |decisions: &Decisions| -> Vec<_> {
-                let events = decisions.own.events.iter();
+            let values = |decisions: &Decisions| -> Vec<_> {
+                let events = parts(decisions).flat_map(|part| &part.events);
                 events.map(|event| (event.event_type.clone(), event.data.read::<Value>().ok())).collect()
             };
-            let other = decide(folded, &input).and_then(Result::ok).map(|decisions| events(&decisions));
-            let own_events = events(&decisions);
-            if other.as_ref() != Some(&own_events) {
+            let other = decide(folded, &input).and_then(Result::ok).map(|decisions| values(&decisions));
+            let with_snapshot = values(&decisions);
+            if other.as_ref() != Some(&with_snapshot) {
                 let what = format!("a decision of {} depends on a snapshot of its state", own.aggregate_type);
-                return Err(Fault::new(what, format!("{own}: with it {own_events:?}, without it {other:?}")).into());
+                return Err(Fault::new(what, format!("{own}: with it {with_snapshot:?}, without it {other:?}")).into());
+            }
+        }
+        let subjects = subjects(&decisions);
+        for subject in self.forgotten.iter().filter(|subject| subjects.contains(*subject)) {
+            if request.cause.is_none() {
+                let text = format!("not executed: {subject} is forgotten");
+                return Err(NotAppended::Answered(Answer::without_effect("Forgotten", text)));
+            }
+            for part in once(&mut decisions.own).chain(decisions.others.iter_mut().map(|(_, part)| part)) {
+                part.events.iter_mut().for_each(|event| forget(&mut event.data, subject));
+                forget(Arc::make_mut(&mut part.state), subject);
             }
         }
         // Without events, only the answer is stored, and that of a rejection only for a process.
@@ -167,7 +181,8 @@ impl Table {
         if !has_events(&decisions) && !is_stored {
             return Err(NotAppended::Answered(answer(&decisions)));
         }
-        Ok(ReadyDecision { own: own.clone(), version: before.version(), decisions, involved: input.involved })
+        let (own, version, involved, forgotten) = (own.clone(), before.version(), input.involved, self.forgotten.len());
+        Ok(ReadyDecision { own, version, decisions, involved, forgotten })
     }
 
     /// The requests of the system that were not answered yet.
@@ -256,7 +271,7 @@ impl Table {
     }
 
     fn require_unchanged(&self, decision: &ReadyDecision) -> Result<(), NotAppended> {
-        let ReadyDecision { own, version, decisions, involved } = decision;
+        let ReadyDecision { own, version, decisions, involved, forgotten } = decision;
         let others = decisions.others.iter().map(|(key, part)| (key, part.version_before()));
         let involved_aggregates = involved.aggregates.iter().map(|(key, folded)| (key, folded.version()));
         for (key, version) in once((own, *version)).chain(others).chain(involved_aggregates) {
@@ -265,6 +280,10 @@ impl Table {
                 let changed = format!("{key} is at version {now} now, and was at {version}");
                 return Err(NotAppended::LostRace(changed, Some(key.clone())));
             }
+        }
+        let subjects = subjects(decisions);
+        if let Some(subject) = self.forgotten[*forgotten..].iter().find(|subject| subjects.contains(*subject)) {
+            return Err(NotAppended::LostRace(format!("{subject} is forgotten now"), None));
         }
         match involved.holders.iter().find(|(claim, holder)| self.claims.get(claim) != holder.as_ref()) {
             Some((claim, _)) => Err(NotAppended::LostRace(format!("the claim {claim} has moved"), None)),
@@ -282,6 +301,10 @@ impl Table {
             stream.state =
                 model.state(&stream.folded).map_err(|error| Fault::new("a state cannot be written", error))?;
             stream.snapshot = None;
+        }
+        for key in self.streams.keys().cloned().collect::<Vec<_>>() {
+            let inputs = self.inputs(&key, &self.streams[&key].events)?;
+            self.streams.entry(key.clone()).and_modify(|stream| stream.pending.renew(&key, inputs));
         }
         self.forgotten.push(subject);
         Ok(())
@@ -356,9 +379,6 @@ pub(crate) fn forget(json: &mut Json, subject: &str) {
     *json = personal::forgotten(json.clone(), subject);
 }
 
-/// What an event of an aggregate is for the processes of a type.
-type InputOf = (&'static str, u64, Input);
-
 fn fold(model: &dyn Model, onto: Folded, events: &[RecordedEvent]) -> Result<Folded, Fault> {
     let unreadable = |error| Fault::new(format!("an event of {} cannot be folded", model.type_name()), error);
     model.fold(onto, events).map_err(unreadable)
@@ -382,8 +402,18 @@ fn not_decided(request: &Request, JointError { aggregate, error, .. }: JointErro
     NotAppended::Answered(Answer::without_effect(name.unwrap_or_default(), format!("not executed by {about}: {error}")))
 }
 
+/// The part of each aggregate in decisions.
+fn parts(decisions: &Decisions) -> impl Iterator<Item = &Decided> {
+    once(&decisions.own).chain(decisions.others.iter().map(|(_, part)| part))
+}
+
 fn has_events(decisions: &Decisions) -> bool {
-    once(&decisions.own).chain(decisions.others.iter().map(|(_, part)| part)).any(|part| !part.events.is_empty())
+    parts(decisions).any(|part| !part.events.is_empty())
+}
+
+/// The subjects of the personal values of decisions.
+fn subjects(decisions: &Decisions) -> BTreeSet<String> {
+    parts(decisions).flat_map(|part| &part.events).flat_map(|event| personal::subjects(event.data.text())).collect()
 }
 
 fn answer(decisions: &Decisions) -> Answer {

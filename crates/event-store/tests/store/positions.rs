@@ -92,10 +92,17 @@ async fn position_that_cannot_be_read_is_corrupt_and_an_outage_is_not() {
     let (store, key) = (table.store(), source("1"));
     let mut position = store.position(&key, PROCESS).await.unwrap();
     store.move_position(&mut position, PositionMove::Suspend(PositionItem::ALL, 1, "it is")).await.unwrap();
-    let throttled = InjectedFault::Refuse { status: 400, code: "ThrottlingException" };
-    (0..10).for_each(|_| table.proxy.fail_next("GetItem", throttled.clone()));
-    assert!(matches!(store.position(&key, PROCESS).await, Err(StoreError::Unavailable { .. })));
-    table.proxy.take_faults();
+    let mut is_unavailable = async |operation, code| {
+        let refused = InjectedFault::Refuse { status: 400, code };
+        (0..10).for_each(|_| table.proxy.fail_next(operation, refused.clone()));
+        let read = store.position(&key, PROCESS).await;
+        let moved = store.move_position(&mut position, PositionMove::To(1)).await;
+        table.proxy.take_faults();
+        matches!(read.map(drop).and(moved), Err(StoreError::Unavailable { .. }))
+    };
+    assert!(is_unavailable("GetItem", "ThrottlingException").await);
+    // A transaction is under way on the row.
+    assert!(is_unavailable("PutItem", "TransactionConflictException").await);
     table.tamper(&key, &keys::position_sk(PROCESS), [("seqNum", AttributeValue::S("x".to_owned()))]).await;
     assert!(matches!(store.position(&key, PROCESS).await, Err(StoreError::Corrupt { .. })));
     let found = store.suspended_positions(9).await.unwrap();

@@ -69,7 +69,7 @@ impl EventTarget<Account> for Ledger {
     }
 }
 
-/// The counts of all lines of metrics, in two groups: without and with the version of the function.
+/// The values of all lines of metrics, in two groups: without and with the version of the function.
 fn counted(metrics: Metrics) -> [Value; 2] {
     let mut written = Vec::new();
     metrics.write_to(&mut written);
@@ -83,7 +83,7 @@ fn counted(metrics: Metrics) -> [Value; 2] {
         assert!(!of_version || line["FunctionVersion"] == "7", "{line}");
         for metric in directive["Metrics"].as_array().unwrap() {
             let name = metric["Name"].as_str().unwrap();
-            assert_eq!(metric["Unit"], "Count", "{name}");
+            assert_eq!(metric["Unit"], if name == "OldestChangeFailed" { "Seconds" } else { "Count" }, "{name}");
             counts[usize::from(of_version)][name] = line[name].clone();
         }
     }
@@ -131,6 +131,12 @@ async fn failures_of_any_kind_are_counted_under_the_version_of_the_function() {
     fail_once();
     assert_eq!(one.handle(batch(&[changed("good")]), soon()).await.batch_item_failures.len(), 1);
     assert_eq!(counted(metrics), [json!({"ProjectionsFailed": 1}), json!({"ChangesFailed": 1})]);
+
+    // A message that fails has an age in any case: SQS leaves it out of its own after some attempts.
+    let record = json!({"messageId": "m", "body": "odd", "attributes": {"SentTimestamp": "0"}});
+    let odd = serde_json::from_value(json!({"Records": [record]})).unwrap();
+    assert_eq!(one.handle(odd, soon()).await.batch_item_failures.len(), 1);
+    assert!(counted(metrics)[0]["OldestChangeFailed"][0].as_f64() > Some(1.0e9));
 
     // Outside of Lambda, there is no version.
     fail_once();

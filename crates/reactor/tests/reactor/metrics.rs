@@ -68,6 +68,13 @@ async fn each_tick_has_the_age_of_the_oldest_deadline_and_failures_are_counted_b
     setup.advance(720);
     assert!(!message(&reactor, &[("1", "boom", due)]).await);
     assert_eq!(sorted(), [json!({"ReactionAttemptsFailed": 1, "ReactionsGivenUp": 1}), of_version.clone()]);
+    // A message that fails has an age in any case: SQS leaves it out of its own after some attempts.
+    let sent = (setup.clock.timestamp().as_millisecond() - 400_000).to_string();
+    let record = json!({"messageId": "m", "body": "odd", "attributes": {"SentTimestamp": sent}});
+    let batch = serde_json::from_value(json!({"Records": [record]})).unwrap();
+    assert_eq!(reactor.handle(batch, soon()).await.batch_item_failures.len(), 1);
+    let oldest = sorted()[0]["OldestReactionFailed"][0].as_f64().unwrap();
+    assert!((400.0..402.0).contains(&oldest), "{oldest}");
     // Without a value, the alarm on late reactions rings.
     setup.bus.delete_queue("reactions");
     tick(&reactor).await;

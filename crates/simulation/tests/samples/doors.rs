@@ -103,6 +103,24 @@ fn deadline_that_has_no_effect_at_its_very_time_is_found() {
 }
 
 #[test]
+fn requests_for_one_message_are_sent_in_their_order() {
+    simulate(registry::<false>())
+        .consumer_at_least_once("electrician", move |(): &mut (), message| {
+            let requests = [LampCommand::Install {}, LampCommand::Show { light: "on".to_owned() }];
+            // The messages of lamps have no answer.
+            let is_of_door = message.aggregate.aggregate_type == Door::<false>::TYPE;
+            let to_lamp = |command| Request::to::<Lamp>(&*message.aggregate.id, command);
+            if is_of_door { requests.iter().map(to_lamp).collect() } else { vec![] }
+        })
+        .clients(2, |random| {
+            let door = *random.one_of(&["a", "b", "c"]);
+            Request::to::<Door<false>>(door, &Command::Build { is_lit: false })
+        })
+        .finally(|world| world.states::<Lamp>().all(|light| light == "on"))
+        .seeds(300);
+}
+
+#[test]
 #[should_panic(expected = "`simulate(…)` has no")]
 fn invariant_over_another_type_of_the_same_name_panics() {
     simulate(registry::<false>())

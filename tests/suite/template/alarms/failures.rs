@@ -4,11 +4,11 @@ use futures_util::FutureExt;
 
 use super::evaluation::Series;
 use super::names::{
-    API_TIME, APPENDED, ARCHIVED, BREAKER, CHANGES_UNREAD, DEAD_LETTER_AGE, DEAD_LETTERED, DISCARDED, FAILED,
-    FORBIDDEN, GIVEN_UP, HANDLER_TIME, INDEX_THROTTLED, LOGGED, LOGGED_5XX, OLDEST_DEADLINE, POLLED, PROJECTOR_BEHIND,
-    PROJECTOR_ERRORS, QUEUED, QUOTA, REACTIONS_UNREAD, REACTOR_BEHIND, REACTOR_ERRORS, RELAY_AGE, RELAY_TIME, REQUESTS,
-    SENT, SENT_TO_QUEUE, SERVER_ERRORS, SNAPSHOTTER_AGE, SNAPSHOTTER_FAILED, SUSPENDED, TABLE_THROTTLED, TOO_LARGE,
-    UNREADABLE,
+    API_TIME, APPENDED, ARCHIVED, BREAKER, CHANGE_FAILED, CHANGES_UNREAD, DEAD_LETTER_AGE, DEAD_LETTERED, DISCARDED,
+    FAILED, FORBIDDEN, GIVEN_UP, HANDLER_TIME, INDEX_THROTTLED, LOGGED, LOGGED_5XX, OLDEST_DEADLINE, POLLED,
+    PROJECTOR_BEHIND, PROJECTOR_ERRORS, QUEUED, QUOTA, REACTION_FAILED, REACTIONS_UNREAD, REACTOR_BEHIND,
+    REACTOR_ERRORS, RELAY_AGE, RELAY_TIME, REQUESTS, SENT, SENT_TO_QUEUE, SERVER_ERRORS, SNAPSHOTTER_AGE,
+    SNAPSHOTTER_FAILED, SUSPENDED, TABLE_THROTTLED, TOO_LARGE, UNREADABLE,
 };
 use super::trials::{self, Trial};
 
@@ -154,7 +154,9 @@ const WITH_LOAD: [(&str, f64); 30] = [
 ];
 
 /// Metrics that have values only in failures.
-const IN_FAILURES: [&str; 11] = [
+const IN_FAILURES: [&str; 13] = [
+    CHANGE_FAILED,
+    REACTION_FAILED,
     GIVEN_UP,
     SUSPENDED,
     LOGGED,
@@ -428,6 +430,12 @@ pub(super) const FAILURES: &[Failure] = &[
         tried: By(&[|| trials::event_cannot_be_folded().boxed_local()]),
     },
     Failure {
+        name: "the projector fails again and again on a message",
+        moves: &[(CHANGE_FAILED, AgesInSeconds)],
+        load: Normal,
+        tried: By(&[|| trials::message_of_the_projector_fails().boxed_local()]),
+    },
+    Failure {
         name: "the projector fails a hundred times on a message",
         moves: &[(CHANGES_UNREAD, To(1.0))],
         load: Normal,
@@ -474,6 +482,12 @@ pub(super) const FAILURES: &[Failure] = &[
             || trials::command_of_a_deadline_cannot_be_executed().boxed_local(),
             || trials::event_cannot_be_handled().boxed_local(),
         ]),
+    },
+    Failure {
+        name: "the reactor fails again and again on a message",
+        moves: &[(REACTION_FAILED, AgesInSeconds)],
+        load: Normal,
+        tried: By(&[|| trials::message_of_the_reactor_fails().boxed_local()]),
     },
     Failure {
         name: "the reactor fails a hundred times on a message",

@@ -28,12 +28,12 @@ use tokio::time::Instant;
 pub(super) use self::bench::Observed;
 use self::bench::{Bench, MESSAGES, Signals};
 pub(super) use self::reactor::{
-    command_of_a_deadline_cannot_be_executed, event_cannot_be_handled, messages_of_the_reactor_are_lost,
-    queue_denies_the_tick, table_denies_the_tick,
+    command_of_a_deadline_cannot_be_executed, event_cannot_be_handled, message_of_the_reactor_fails,
+    messages_of_the_reactor_are_lost, queue_denies_the_tick, table_denies_the_tick,
 };
 use super::names::{
-    API_TIME, HANDLER_TIME, INDEX_THROTTLED, LOGGED, LOGGED_5XX, RELAY_TIME, SENT, SERVER_ERRORS, SNAPSHOTTER_AGE,
-    SNAPSHOTTER_FAILED, SUSPENDED, TABLE_THROTTLED, TOO_LARGE,
+    API_TIME, CHANGE_FAILED, HANDLER_TIME, INDEX_THROTTLED, LOGGED, LOGGED_5XX, RELAY_TIME, SENT, SERVER_ERRORS,
+    SNAPSHOTTER_AGE, SNAPSHOTTER_FAILED, SUSPENDED, TABLE_THROTTLED, TOO_LARGE,
 };
 use crate::instance::{Instance, request, time_left};
 
@@ -332,6 +332,24 @@ pub(super) async fn event_cannot_be_folded() -> Observed {
     let response = projector.handle(batch, Instant::now() + Duration::from_secs(300)).await;
     assert_eq!(response.batch_item_failures, []);
     Observed::from([(SUSPENDED, signals.count_of(SUSPENDED))])
+}
+
+/// A batch of one message, which was sent seven minutes ago.
+fn old_batch(body: &str) -> QueueBatch {
+    let sent = Some(SystemTime::now() - Duration::from_mins(7));
+    QueueBatch { records: vec![QueueRecord { sent, ..QueueRecord::new("1", body) }] }
+}
+
+pub(super) async fn message_of_the_projector_fails() -> Observed {
+    let signals = Signals::start();
+    let table = TestTable::new().await;
+    let (events, views) = (table.store(), table.views().await);
+    let projector = Projector::new(::projections::projections().unwrap(), events, views);
+    table.proxy.fail_next("BatchGetItem", DENIED);
+    let body = ChangedAggregates::one(AggregateKey::new("order", "1"), 1).to_body();
+    let response = projector.handle(old_batch(&body), Instant::now() + Duration::from_secs(300)).await;
+    assert_eq!(response.batch_item_failures.len(), 1);
+    Observed::from([(CHANGE_FAILED, signals.latest_of(CHANGE_FAILED))])
 }
 
 pub(super) async fn table_denies_snapshots() -> Observed {

@@ -12,9 +12,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::names::{GIVEN_UP, LOGGED, OLDEST_DEADLINE, REACTOR_BEHIND};
-use super::DENIED;
+use super::super::names::{GIVEN_UP, LOGGED, OLDEST_DEADLINE, REACTION_FAILED, REACTOR_BEHIND};
 use super::bench::{Observed, Signals};
+use super::{DENIED, old_batch};
 use crate::instance::Instance;
 
 struct Late {
@@ -72,6 +72,17 @@ impl Late {
         observed
     }
 
+    /// Delivers a message that was sent seven minutes ago, and fails.
+    async fn observe_failed(&self, body: &str) -> Observed {
+        let event = ReactorEvent::Messages(old_batch(body));
+        assert_eq!(self.handle_at(0, event).await, 1);
+        let failed = self.signals.latest_of(REACTION_FAILED);
+        let mut observed = self.signals.take();
+        observed.retain(|metric, _| *metric == LOGGED);
+        observed.insert(REACTION_FAILED, failed);
+        observed
+    }
+
     async fn handle_at(&self, minutes: i64, event: ReactorEvent) -> usize {
         let reactor = self.reactor(SignedDuration::from_mins(minutes));
         let response = reactor.handle(event, Instant::now() + Duration::from_secs(300)).await;
@@ -120,4 +131,10 @@ pub(in super::super) async fn event_cannot_be_handled() -> Observed {
     let broken = AttributeValue::S("{".to_owned());
     late.instance.table.tamper(&key, &keys::event_sk(1), [("data", broken)]).await;
     late.observe_given_up(&ChangedAggregates::one(key, 1).to_body()).await
+}
+
+pub(in super::super) async fn message_of_the_reactor_fails() -> Observed {
+    let late = Late::start().await;
+    late.instance.table.proxy.fail_next("GetItem", DENIED);
+    late.observe_failed(&ChangedAggregates::one(AggregateKey::new("order", "1"), 1).to_body()).await
 }
