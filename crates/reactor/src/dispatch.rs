@@ -19,7 +19,6 @@ use crate::reactor::Reactor;
 /// What is left of the rows of `fulfilment/7`, after its dispatch `pay` is done and `ship` has failed for a moment: the deadline
 /// `timeout`, and `ship`.
 pub(crate) struct Dispatched {
-    /// The names of the deadlines that are pending.
     pub(crate) deadlines: BTreeSet<String>,
     /// The name of the dispatch that has to be tried again. Those after it wait; the tick sends them again.
     pub(crate) again: Option<String>,
@@ -106,7 +105,8 @@ impl Reactor {
     ) -> Result<(), Failure> {
         let (name, number, target) = (row.item.name(), row.item.seq_num, to.to_string());
         if let Some(first) = row.item.to.as_ref().filter(|first| **first != target) {
-            let changed = format!("its target was {first}, and is {target} in this release: give it another name");
+            let changed =
+                format!("its target was {first}, and is {target} in this release: restore it, or drop the dispatch");
             return Err(Failure::Permanent(changed));
         }
         let command = &self.without_forgotten(process, command.clone()).await?;

@@ -7,6 +7,7 @@ use std::fmt;
 use daybook_decider::{Aggregate, AggregateKey, Caller, CommandRequest, DeclaredDeadline, Due, Input};
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 
 /// A request to the API: a command, or several that are executed together or not at all.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +47,18 @@ impl Request {
     #[must_use]
     pub fn without_key(self) -> Self {
         Self { has_key: false, ..self }
+    }
+
+    /// Whether it is a repetition of this one. The system repeats what it sends, whatever has been forgotten since.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let values = |request: &Self| -> Vec<_> {
+            let commands = request.commands.iter();
+            // As values: the members of a map can have any order.
+            commands
+                .map(|(to, command)| (to.clone(), command.command.clone(), command.data.read::<Value>().ok()))
+                .collect()
+        };
+        self.cause.is_some() || values(self) == values(other)
     }
 
     /// A request that the system sends because of a row, such as a due deadline.
@@ -142,14 +155,20 @@ impl Pending {
         self.inputs.entry(process).or_default().push(Request::of_row(commands, cause));
     }
 
+    /// Whether the event of this number is input of processes, or of those of one type `only`.
+    pub(crate) fn has_input(&self, seq: u64, only: Option<&str>) -> bool {
+        let is_it = |request: &Request| matches!(request.row(), Some(Row::Input(_, number)) if *number == seq);
+        let inputs = self.inputs.iter().filter(|(process, _)| only.is_none_or(|only| only == **process));
+        inputs.flat_map(|(_, inputs)| inputs).any(is_it)
+    }
+
     /// Replaces the inputs that are pending by what they are now.
     pub(crate) fn renew(&mut self, of: &AggregateKey, inputs: Vec<InputOf>) {
-        let before = std::mem::take(&mut self.inputs);
-        let is_it = |request: &Request, number| matches!(request.row(), Some(Row::Input(_, seq)) if *seq == number);
-        for (process, seq, input) in inputs {
-            if before.get(process).is_some_and(|pending| pending.iter().any(|request| is_it(request, seq))) {
-                self.add(process, of, seq, input);
-            }
+        let before = Self { inputs: std::mem::take(&mut self.inputs), ..Self::default() };
+        for (process, seq, input) in
+            inputs.into_iter().filter(|(process, seq, _)| before.has_input(*seq, Some(process)))
+        {
+            self.add(process, of, seq, input);
         }
     }
 

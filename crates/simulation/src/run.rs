@@ -71,8 +71,6 @@ pub(crate) struct Run<'p> {
     world: World<'p>,
     /// By id.
     in_flight: BTreeMap<String, InFlight>,
-    /// The requests of consumers by their `Idempotency-Key`.
-    keys: BTreeMap<String, Request>,
     /// The first answers to requests of clients.
     pub(crate) answers: Vec<String>,
     /// What has happened: each step with its effects.
@@ -84,8 +82,7 @@ impl<'p> Run<'p> {
     pub(crate) fn new(simulation: &'p Simulation, seed: u64) -> Self {
         let table = Table::new(&simulation.registry);
         let world = World::new(table, &simulation.projections, &simulation.consumers);
-        let (in_flight, keys, answers, log) = (BTreeMap::new(), BTreeMap::new(), Vec::new(), Vec::new());
-        Self { simulation, seed, world, in_flight, keys, answers, log, steps: 0 }
+        Self { simulation, seed, world, in_flight: BTreeMap::new(), answers: Vec::new(), log: Vec::new(), steps: 0 }
     }
 
     /// Executes the requests that come before all others.
@@ -270,8 +267,11 @@ impl<'p> Run<'p> {
         let key = flight.key.as_deref();
         let stored = key.map(|key| (flight.request.commands[0].0.clone(), key.to_owned()));
         let stored = stored.and_then(|stored| self.world.table.answers.get(&stored));
-        if let Some(Answer { text, rejection }) = stored.cloned() {
-            let text = format!("it was executed before, and gets the stored answer: {text}");
+        if let Some((request, Answer { text, rejection })) = stored.cloned() {
+            let text = match flight.request.is_same(&request) {
+                true => format!("it was executed before, and gets the stored answer: {text}"),
+                false => format!("not executed: its `Idempotency-Key` was used for another request: {request}"),
+            };
             return Err(NotAppended::Answered(Answer { text, rejection }));
         }
         let is_new = flight.delayed.is_none();
@@ -294,7 +294,7 @@ impl<'p> Run<'p> {
             return Ok(());
         }
         let before = self.world.table.forgotten.len();
-        let (answer, changes) = match self.world.table.append(decision, key) {
+        let (answer, changes) = match self.world.table.append(decision, key, &flight.request) {
             // No process gets this answer: the deadline is given up in the end.
             Err(NotAppended::Answered(answer)) if flight.request.is_of_deadline() => {
                 return Err(Fault::new("the command of a deadline fails", answer.text).into());
@@ -335,12 +335,10 @@ impl<'p> Run<'p> {
         let mut before = None;
         for (number, request) in (1..).zip(sent) {
             self.detail(format!("it will send {request}"));
-            let key = format!("{} {of} {seq} {number}", code.name);
-            if request.has_key && self.keys.entry(key.clone()).or_insert_with(|| request.clone()) != &request {
-                self.detail("not executed: its `Idempotency-Key` was used for another request");
-                continue;
-            }
-            let id = format!("{} (request {number} for {message})", code.name);
+            let (id, key) = (
+                format!("{} (request {number} for {message})", code.name),
+                format!("{} {of} {seq} {number}", code.name),
+            );
             self.put_in_flight(&id, request, &key);
             let after = before.replace(id.clone());
             self.in_flight.entry(id).and_modify(|flight| flight.after = after);

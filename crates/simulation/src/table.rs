@@ -41,8 +41,8 @@ pub(crate) struct Table {
     pub(crate) registry: Registry,
     pub(crate) streams: BTreeMap<AggregateKey, Stream>,
     claims: BTreeMap<Claim, AggregateKey>,
-    /// The answers by the first aggregate of their request and its `Idempotency-Key`.
-    pub(crate) answers: BTreeMap<(AggregateKey, String), Answer>,
+    /// Requests with their answers, by their first aggregate and `Idempotency-Key`.
+    pub(crate) answers: BTreeMap<(AggregateKey, String), (Request, Answer)>,
     /// The subjects of personal values that were forgotten, in this order.
     pub(crate) forgotten: Vec<String>,
 }
@@ -151,16 +151,20 @@ impl Table {
                 }
             }
         };
-        if let Some(Stream { folded, snapshot: Some(_), .. }) = self.streams.get(own) {
+        let has_snapshot = |of| self.streams.get(of).is_some_and(|stream| stream.snapshot.is_some());
+        if once(own).chain(input.involved.aggregates.keys()).any(has_snapshot) {
+            let without = |of, loaded: &Folded| self.streams.get(of).map_or(loaded, |stream| &stream.folded).clone();
+            let mut whole = input.clone();
+            whole.involved.aggregates.iter_mut().for_each(|(of, loaded)| *loaded = without(of, loaded));
             // As values: the members of a map can have any order.
             let values = |decisions: &Decisions| -> Vec<_> {
                 let events = parts(decisions).flat_map(|part| &part.events);
                 events.map(|event| (event.event_type.clone(), event.data.read::<Value>().ok())).collect()
             };
-            let other = decide(folded, &input).and_then(Result::ok).map(|decisions| values(&decisions));
+            let other = decide(&without(own, &before), &whole).and_then(Result::ok).map(|decisions| values(&decisions));
             let with_snapshot = values(&decisions);
             if other.as_ref() != Some(&with_snapshot) {
-                let what = format!("a decision of {} depends on a snapshot of its state", own.aggregate_type);
+                let what = format!("a decision of {} depends on a snapshot of a state", own.aggregate_type);
                 return Err(Fault::new(what, format!("{own}: with it {with_snapshot:?}, without it {other:?}")).into());
             }
         }
@@ -209,7 +213,9 @@ impl Table {
         match &cause.row {
             Row::Dispatch(name, seq) => {
                 let (to, command) = &request.commands[0];
-                self.answers.entry((to.clone(), format!("{cause:?}"))).or_insert_with(|| answer.clone());
+                self.answers
+                    .entry((to.clone(), format!("{cause:?}")))
+                    .or_insert_with(|| (request.clone(), answer.clone()));
                 let source = self.model(&cause.of)?.source(&to.aggregate_type);
                 let command =
                     source.map(|source| source.answered(&to.id, command, answer.rejection.as_ref())).transpose();
@@ -239,11 +245,12 @@ impl Table {
         Ok(())
     }
 
-    /// Appends a decision, with its answer under this `Idempotency-Key`. Returns the answer, and what has changed.
+    /// Appends a decision on a request, with its answer under this `Idempotency-Key`. Returns the answer, and what has changed.
     pub(crate) fn append(
         &mut self,
         decision: ReadyDecision,
         key: Option<&str>,
+        request: &Request,
     ) -> Result<(Answer, Vec<String>), NotAppended> {
         self.require_unchanged(&decision)?;
         let answer = answer(&decision.decisions);
@@ -266,7 +273,7 @@ impl Table {
         for (key, part) in parts.into_iter().filter(|(_, part)| !part.events.is_empty()) {
             changes.extend(self.store(key, part)?);
         }
-        key.map(|key| self.answers.insert((own, key.to_owned()), answer.clone()));
+        key.map(|key| self.answers.insert((own, key.to_owned()), (request.clone(), answer.clone())));
         Ok((answer, changes))
     }
 
@@ -303,7 +310,9 @@ impl Table {
             stream.snapshot = None;
         }
         for key in self.streams.keys().cloned().collect::<Vec<_>>() {
-            let inputs = self.inputs(&key, &self.streams[&key].events)?;
+            let stream = &self.streams[&key];
+            let pending = stream.events.iter().filter(|event| stream.pending.has_input(event.seq_num, None));
+            let inputs = self.inputs(&key, &pending.cloned().collect::<Vec<_>>())?;
             self.streams.entry(key.clone()).and_modify(|stream| stream.pending.renew(&key, inputs));
         }
         self.forgotten.push(subject);

@@ -125,8 +125,12 @@ fn is_as_assumed(failure: &Failure, metric: &str, observed: Option<f64>) -> bool
     let moves = failure.moves.iter().find(|(name, _)| *name == metric).map(|(_, moves)| moves);
     match (moves, failure.without().value(metric, BEGIN + 1), observed) {
         (Some(Moves::Stops), _, observed) => observed.is_none(),
-        (Some(Moves::Ages | Moves::AgesInSeconds), _, observed) => observed.is_some_and(|age| age > 0.0),
-        (Some(Moves::To(value) | Moves::AtFirst(value)), _, observed) => observed.is_some_and(|it| it >= *value),
+        (Some(Moves::Ages | Moves::AgesInSeconds | Moves::AgesWhenReceived | Moves::AgesUntil(_)), _, observed) => {
+            observed.is_some_and(|age| age > 0.0)
+        }
+        (Some(Moves::To(value) | Moves::AtFirst(value) | Moves::After(_, value)), _, observed) => {
+            observed.is_some_and(|it| it >= *value)
+        }
         (None, None, observed) => observed.is_none(),
         (None, Some(usual), Some(observed)) if is_time => observed <= usual,
         (None, Some(0.0), Some(observed)) => observed == 0.0,

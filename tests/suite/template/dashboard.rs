@@ -207,7 +207,7 @@ fn dashboard_shows_optional_parts_only_if_they_are_deployed() {
     let expected = [
         "Messages of the projector",
         "Messages of the reactor",
-        "Oldest deadline or dispatch that is due, s",
+        "Oldest due deadline or message of the reactor, s",
         "Oldest message of the projector, s",
         "Projector",
         "Reactor",

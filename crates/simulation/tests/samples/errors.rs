@@ -16,6 +16,7 @@ const PANICS: u8 = 1;
 const LOSES_STATE: u8 = 2;
 const DECIDES_ON_LOST: u8 = 3;
 const CLAIMS_AT_A_TIME: u8 = 4;
+const DECIDES_ON_LOST_OF_ANOTHER: u8 = 5;
 
 struct Counter<const BUG: u8>;
 
@@ -51,11 +52,16 @@ impl<const BUG: u8> Aggregate for Counter<BUG> {
     type Command = Command;
     type Event = Event;
 
-    fn decide(state: &State, command: Command, _: &Context<'_, Event>) -> Decision<Event> {
+    fn decide(state: &State, command: Command, context: &Context<'_, Event>) -> Decision<Event> {
         assert!(BUG != PANICS || state.count < 3, "the counter is full");
         Ok(vec![match command {
             Command::Begin {} => Event::Begun {},
             Command::Add { number } if BUG == DECIDES_ON_LOST => Event::Added { number: number + state.last },
+            Command::Add { number } if BUG == DECIDES_ON_LOST_OF_ANOTHER => {
+                let other = if context.aggregate_id() == "a" { "b" } else { "a" };
+                let last = context.involve::<Self>(other)?.map_or(0, |other| other.last);
+                Event::Added { number: number + last }
+            }
             Command::Add { number } => Event::Added { number },
         }])
     }
@@ -142,8 +148,9 @@ fn state_that_a_snapshot_does_not_contain_is_found() {
 
 #[test]
 fn decision_on_what_a_snapshot_does_not_contain_is_found() {
-    let what = "a decision of counter depends on a snapshot of its state";
+    let what = "a decision of counter depends on a snapshot of a state";
     find(&simulation::<DECIDES_ON_LOST>(), &[what, "counter/", ", without it Some(["]);
+    find(&simulation::<DECIDES_ON_LOST_OF_ANOTHER>(), &[what, "counter/", ", without it Some(["]);
 }
 
 #[test]
@@ -159,6 +166,20 @@ fn consumers_that_answer_each_other_forever_are_found() {
         vec![Request::to::<Counter<NOTHING>>(&message.aggregate.id, &Command::Add { number: 1 })]
     };
     find(&simulation::<NOTHING>().consumer("again", again), &["the project does not come to rest"]);
+}
+
+/// A key protects one aggregate alone.
+#[test]
+fn service_that_answers_a_repeated_message_elsewhere_is_found() {
+    let simulation = simulation::<NOTHING>().consumer_at_least_once("begun", |deliveries: &mut u32, message| {
+        let is_first = message.aggregate.id == "a" && message.outbox.message_seq == 1;
+        *deliveries += u32::from(is_first);
+        let other = if *deliveries % 2 == 0 { "b" } else { "a" };
+        is_first.then(|| Request::to::<Counter<NOTHING>>(other, &Command::Add { number: 100 })).into_iter().collect()
+    });
+    let simulation =
+        simulation.always(|world| world.states::<Counter<NOTHING>>().map(|state| state.count / 100).sum::<u32>() <= 1);
+    find(&simulation, &["begun receives message 1 of counter/a, delivery 2: Begun {}", r#"Added {"number":100}"#]);
 }
 
 #[test]

@@ -26,9 +26,21 @@ pub(super) enum Moves {
     Ages,
     /// Minutes since the beginning, in seconds: the age of a message that is not deleted.
     AgesInSeconds,
+    /// The same, every third minute: the age of a message that fails each time it is received.
+    AgesWhenReceived,
+    /// The same, until it is given up after this many minutes.
+    AgesUntil(i64),
+    /// A value this many minutes after the beginning.
+    After(i64, f64),
     Stops,
 }
-use Moves::{Ages, AgesInSeconds, AtFirst, Stops, To};
+use Moves::{After, Ages, AgesInSeconds, AgesUntil, AgesWhenReceived, AtFirst, Stops, To};
+
+/// How often a message is received that fails, in minutes.
+const RECEIVED_EVERY: i64 = 3;
+
+/// The minutes after which what cannot be done is given up, with the attempt after that.
+const GIVEN_UP_AFTER: i64 = 12;
 
 pub(super) struct Failure {
     /// Its name in the table of the runbook.
@@ -85,11 +97,22 @@ impl Failure {
                 Ages => series.replace(metric, BEGIN..END, |minute| Some((minute + 1 - BEGIN) as f64 * 60_000.0)),
                 #[expect(clippy::cast_precision_loss, reason = "a few minutes")]
                 AgesInSeconds => series.replace(metric, BEGIN..END, |minute| Some((minute + 1 - BEGIN) as f64 * 60.0)),
+                AgesWhenReceived => series.replace(metric, BEGIN..END, age_when_received),
+                AgesUntil(minutes) => series.replace(metric, BEGIN..BEGIN + minutes, age_when_received),
+                After(minutes, value) => {
+                    series.replace(metric, BEGIN + minutes..BEGIN + minutes + 1, move |_| Some(value));
+                }
                 Stops => series.replace(metric, BEGIN..END, |_| None),
             }
         }
         series
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a few minutes")]
+fn age_when_received(minute: i64) -> Option<f64> {
+    let age = minute - BEGIN;
+    (age % RECEIVED_EVERY == 0).then_some(age as f64 * 60.0)
 }
 
 /// The milliseconds of an invocation of the relay that retries until its time is up: 30 seconds, less one for its response, and
@@ -431,7 +454,7 @@ pub(super) const FAILURES: &[Failure] = &[
     },
     Failure {
         name: "the projector fails again and again on a message",
-        moves: &[(CHANGE_FAILED, AgesInSeconds)],
+        moves: &[(CHANGE_FAILED, AgesWhenReceived)],
         load: Normal,
         tried: By(&[|| trials::message_of_the_projector_fails().boxed_local()]),
     },
@@ -476,7 +499,11 @@ pub(super) const FAILURES: &[Failure] = &[
     },
     Failure {
         name: "the command of a deadline cannot be executed, or an event cannot be handled",
-        moves: &[(GIVEN_UP, AtFirst(1.0)), (LOGGED, AtFirst(1.0))],
+        moves: &[
+            (REACTION_FAILED, AgesUntil(GIVEN_UP_AFTER)),
+            (GIVEN_UP, After(GIVEN_UP_AFTER, 1.0)),
+            (LOGGED, After(GIVEN_UP_AFTER, 1.0)),
+        ],
         load: Normal,
         tried: By(&[
             || trials::command_of_a_deadline_cannot_be_executed().boxed_local(),
@@ -485,7 +512,7 @@ pub(super) const FAILURES: &[Failure] = &[
     },
     Failure {
         name: "the reactor fails again and again on a message",
-        moves: &[(REACTION_FAILED, AgesInSeconds)],
+        moves: &[(REACTION_FAILED, AgesWhenReceived)],
         load: Normal,
         tried: By(&[|| trials::message_of_the_reactor_fails().boxed_local()]),
     },

@@ -1,6 +1,6 @@
 //! Failures of the reactor, over a reservation that should have expired an hour ago.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use daybook_function_runtime::{QueueBatch, QueueRecord, aws_config_at};
@@ -61,25 +61,28 @@ impl Late {
 
     /// Delivers a message until the reactor gives up.
     async fn observe_given_up(&self, body: &str) -> Observed {
+        let sent = Some(SystemTime::now() + Duration::from_mins(70));
         for (minutes, again) in [(70, 1), (80, 1), (82, 0)] {
-            let event = ReactorEvent::Messages(QueueBatch { records: vec![QueueRecord::new("1", body)] });
+            let record = QueueRecord { sent, ..QueueRecord::new("1", body) };
+            let event = ReactorEvent::Messages(QueueBatch { records: vec![record] });
             assert_eq!(self.handle_at(minutes, event).await, again);
         }
-        let given_up = self.signals.count_of(GIVEN_UP);
-        let mut observed = self.signals.take();
-        observed.retain(|metric, _| *metric == LOGGED);
-        observed.insert(GIVEN_UP, given_up);
-        observed
+        self.observe_messages()
     }
 
     /// Delivers a message that was sent seven minutes ago, and fails.
     async fn observe_failed(&self, body: &str) -> Observed {
         let event = ReactorEvent::Messages(old_batch(body));
         assert_eq!(self.handle_at(0, event).await, 1);
+        self.observe_messages()
+    }
+
+    fn observe_messages(&self) -> Observed {
+        let given_up = self.signals.count_of(GIVEN_UP);
         let failed = self.signals.latest_of(REACTION_FAILED);
         let mut observed = self.signals.take();
         observed.retain(|metric, _| *metric == LOGGED);
-        observed.insert(REACTION_FAILED, failed);
+        observed.extend([(GIVEN_UP, given_up), (REACTION_FAILED, failed)]);
         observed
     }
 
