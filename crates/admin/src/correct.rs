@@ -18,7 +18,6 @@ use crate::rows::PrimaryKey;
 /// The time for which a correction is repeated while others write to the aggregate.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The rows that a correction is about.
 #[derive(Clone, Copy, Debug)]
 pub enum Derived<'a> {
     /// Takes the claims that nobody has, and releases those of these suspects, as they are stored, that the aggregate has and its
@@ -28,7 +27,6 @@ pub enum Derived<'a> {
     Deadlines { sends: bool },
 }
 
-/// What a correction has changed, or would change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corrected {
     pub claims: CorrectedClaims,
@@ -94,7 +92,6 @@ impl Admin<'_> {
         }
     }
 
-    /// The deadlines to set and to drop for an aggregate with this state.
     async fn deadlines_to_correct(
         &self,
         model: &dyn Model,
@@ -134,18 +131,15 @@ impl Admin<'_> {
         Ok(corrected)
     }
 
-    /// Claims as they are stored.
     pub async fn stored_claims(&self, claims: &[Claim]) -> Result<Vec<Claim>, StoreError> {
         try_join_all(claims.iter().map(|claim| self.store.sealing().stored_claim(claim))).await
     }
 }
 
-/// The key of the row of a claim, as it is stored.
 pub(crate) fn claim_key(claim: &Claim) -> PrimaryKey {
     (keys::claim_pk(claim), keys::CLAIM.to_owned())
 }
 
-/// The aggregate in the row of a claim.
 pub(crate) fn claim_holder(row: &Item) -> AggregateKey {
     AggregateKey::new(text(row, attributes::AGGREGATE_TYPE), text(row, attributes::AGGREGATE_ID))
 }

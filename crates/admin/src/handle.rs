@@ -70,7 +70,6 @@ fn key_schema(partition: &str, sort: &str) -> Vec<KeySchemaElement> {
         .into()
 }
 
-/// The error of an aggregate whose code panics.
 pub(crate) fn panicked(key: &AggregateKey, panic: AggregatePanic) -> StoreError {
     StoreError::Panicked { item: key.to_string(), source: Box::new(panic) }
 }

@@ -29,7 +29,6 @@ use crate::handle::AdminCalls;
 
 const SHOWN: usize = 80;
 
-/// Imports aggregates of a file.
 pub struct Importer<'a, T> {
     pub store: EventStore,
     pub file: &'a HistoryFile,
@@ -102,7 +101,6 @@ impl From<AppendError> for ImportFailure {
 struct Declared {
     /// Such as `email:ann@example.com`, although the customer has changed the address since.
     claims: BTreeSet<Claim>,
-    /// Whether a state had a deadline.
     deadlines: bool,
 }
 
@@ -268,7 +266,6 @@ impl<T: AsyncFn()> Importer<'_, T> {
     }
 }
 
-/// The events of an aggregate that are in the table, page by page.
 struct StoredEvents<'a> {
     store: &'a EventStore,
     key: &'a AggregateKey,
@@ -292,7 +289,6 @@ impl StoredEvents<'_> {
     }
 }
 
-/// The first difference of an event in the table from that of the file.
 fn difference(stored: &RecordedEvent, event: &RecordedEvent) -> Option<String> {
     let facts = |event: &RecordedEvent| {
         [

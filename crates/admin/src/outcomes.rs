@@ -12,10 +12,8 @@ use crate::handle::Admin;
 
 const DOING: &str = "read outcomes";
 
-/// The outcome of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The idempotency key.
     pub key: String,
     /// The version of the aggregate after the commands, or that at which they had no effect.
     pub version: u64,

@@ -166,7 +166,6 @@ struct Rows<'a> {
     snapshots: Snapshots<'a>,
     deadlines: Deadlines,
     positions: Positions,
-    /// The number of stored responses.
     responses: u64,
 }
 

@@ -175,7 +175,6 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// The schema that a reference refers to, or the schema itself if it is none.
 fn resolved<'a>(document: &'a Value, mut schema: &'a Value) -> &'a Value {
     while let Some(reference) = schema["$ref"].as_str() {
         schema = document.pointer(reference.trim_start_matches('#')).unwrap_or(&Value::Null);

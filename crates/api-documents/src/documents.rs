@@ -170,7 +170,6 @@ fn let_members_be_added(schema: &mut Value) {
     }
 }
 
-/// Adds the schema of the metadata of an aggregate type's messages.
 fn metadata_schema(aggregate_type: &str, schemas: &mut Schemas) -> Value {
     let mut metadata = schemas.adopt("", OutboxMessage::detail_schema().into())["properties"]["metadata"].take();
     metadata["properties"]["aggregateType"]["const"] = aggregate_type.into();

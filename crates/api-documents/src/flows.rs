@@ -8,7 +8,6 @@ use daybook_decider::{Decided, Model, Registry};
 
 use crate::examples::decisions;
 
-/// What follows the events of all aggregate types.
 #[derive(Debug, Default)]
 pub struct Flows {
     /// The message types of each event type that the samples lead to.
@@ -16,7 +15,6 @@ pub struct Flows {
     pub links: BTreeSet<Link>,
 }
 
-/// A command that follows an event.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
     /// The aggregate type of the event.

@@ -16,7 +16,6 @@ use daybook_function_runtime::SdkConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The calls of clients, and the units that they use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CallUsage {

@@ -32,7 +32,6 @@ use self::commands::DaybookArgs;
 /// How long the end of the process waits for connections and files to be closed.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// Runs the command that the command line names, on the aggregates and the projections of this project.
 pub fn main(project: Project) -> ExitCode {
     let args = DaybookArgs::parse();
     let exporter = start_logs(args.collector()).map_err(|error| error.to_string());

@@ -20,7 +20,6 @@ pub struct Api {
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: Arc<EventStore>,
     pub(crate) settings: ApiSettings,
-    /// The read models, if there are any.
     pub(crate) views: Option<Arc<Views>>,
     /// Whether a read needs a permission of the aggregate type. Only an operator, who can read the table, needs none.
     pub(crate) asks_for_permission: bool,
@@ -41,7 +40,6 @@ impl Api {
         }
     }
 
-    /// The same API with the views of these projections in this store.
     #[must_use]
     pub fn with_views(self, projections: Projections, store: ViewStore) -> Self {
         let store = store.with_sealing(self.store.sealing());
@@ -70,7 +68,6 @@ impl Api {
         Ok(NamedView { model, store })
     }
 
-    /// Returns a problem if there is no view of that name.
     pub(crate) fn require_view(&self, name: &str) -> Result<(), Problem> {
         let Views { projections, .. } = self.views(name)?;
         let is_known = !projections.versions(name).is_empty();
@@ -81,7 +78,6 @@ impl Api {
         self.views.as_deref().ok_or_else(|| problem::unknown_route(&format!("/views/{name}")))
     }
 
-    /// The type and the key of the aggregate that a path names.
     pub(crate) fn aggregate(&self, type_name: &str, id: &str) -> Result<(&dyn Model, AggregateKey), Problem> {
         let model = self.model(type_name)?;
         if !is_id(id) {
@@ -96,7 +92,6 @@ pub(crate) struct Views {
     pub(crate) store: ViewStore,
 }
 
-/// The view that a path names.
 #[derive(Clone, Copy)]
 pub(crate) struct NamedView<'a> {
     pub(crate) model: &'a dyn ProjectionModel,
@@ -104,7 +99,6 @@ pub(crate) struct NamedView<'a> {
 }
 
 impl NamedView<'_> {
-    /// The rows that readers get.
     pub(crate) fn rows(self) -> View {
         View::new(self.model.name(), self.model.version())
     }

@@ -24,7 +24,6 @@ mod write;
 
 use self::endpoint::Endpoint;
 
-/// The endpoints of an API with views, or without.
 pub(crate) fn served(has_views: bool) -> impl Iterator<Item = &'static Endpoint> {
     ENDPOINTS.iter().filter(move |endpoint| has_views || !endpoint.is_about_a_view())
 }

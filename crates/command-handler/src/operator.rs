@@ -22,7 +22,6 @@ pub struct ReadResponse {
     pub status: StatusCode,
     /// The body: JSON, of a problem too.
     pub body: Bytes,
-    /// Whether there is a next page already.
     pub has_next: bool,
 }
 

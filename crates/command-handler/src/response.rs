@@ -22,7 +22,6 @@ const MAX_RESPONSE: usize = 6 * 1024 * 1024 - 16 * 1024;
 
 const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// A response with a JSON body, or the given problem if the body is too large.
 pub(crate) fn json_response(body: &impl Serialize, too_large: impl FnOnce() -> Problem) -> Result<Response, Problem> {
     let body = shown(json_text(body)?.ok_or_else(too_large)?);
     Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
@@ -90,14 +89,12 @@ pub(crate) struct WriteResponse<'a> {
     pub(crate) messages: Option<Vec<MessageJson<'a>>>,
 }
 
-/// The result of commands to several aggregates.
 #[derive(Serialize)]
 pub(crate) struct JointResponse<'a> {
     /// The result for each aggregate that the request names, in its order.
     pub(crate) results: Vec<JointResult<'a>>,
 }
 
-/// The result for one of several aggregates.
 #[derive(Serialize)]
 pub(crate) struct JointResult<'a> {
     /// The aggregate, `type/id`.

@@ -101,7 +101,6 @@ fn below(base_path: &str, routes: Router) -> Router {
     Router::new().fallback_service(routes.map_request(stripped).map_response(prefixed))
 }
 
-/// The URI without the base path, if it begins with it.
 fn without_base_path(base_path: &str, uri: &Uri) -> Option<Uri> {
     let rest = uri.path().strip_prefix(base_path).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();

@@ -9,9 +9,7 @@ use daybook_table::keys::is_id;
 pub struct ApiSettings {
     /// Whether a write to an existing aggregate must have an `If-Match`.
     pub require_if_match: bool,
-    /// How long a response is stored under its idempotency key.
     pub idempotency_ttl: Duration,
-    /// Whether events are recorded with the source address of their request.
     pub record_source_ip: bool,
     /// The issuer of the tokens that the API accepts. Subjects of other issuers are named together with their issuer.
     pub jwt_issuer: Option<String>,

@@ -115,7 +115,6 @@ impl StackDeployment {
         }
     }
 
-    /// What a deployed stack lacks for this code.
     pub async fn gaps(&self, code: &Stack, deployed: &StackDescription) -> Result<Vec<String>, OperatorError> {
         let mut all = missing_parts(code, deployed)?;
         for found in [without_recipients(&self.environment, deployed).await, self.low_quota().await] {

@@ -21,7 +21,6 @@ const ROW_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// The aggregate type of all rows and messages of the checks. The names of registered types begin with a letter or a digit.
 const CHECK_TYPE: &str = "__check";
 
-/// The aggregate that each deployment writes.
 pub(super) const CANARY: &str = "__canary/deployments";
 
 /// The source of the messages that the checks themselves send to the bus.

@@ -42,7 +42,6 @@ pub(crate) struct AppendCall {
     client: Client,
     table_name: String,
     key: AggregateKey,
-    /// The version that was decided on.
     before: u64,
     pub(crate) send_until: Instant,
     sealing: Sealing,
@@ -71,7 +70,6 @@ pub enum AppendError {
     /// Another aggregate has these claims, which were to be released; or it has them no longer.
     #[error("claims to be released belong to another aggregate, or do so no longer")]
     NotReleased(Vec<Claim>),
-    /// The append exceeds a limit of DynamoDB.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     /// Nothing was written, for example because DynamoDB throttles: wait and decide again.
@@ -80,7 +78,6 @@ pub enum AppendError {
     /// It may have been written: the response was lost or came too late, or DynamoDB failed.
     #[error("the outcome of the append is unknown")]
     Unknown(#[source] Cause),
-    /// Anything else.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -215,7 +212,6 @@ fn of_reasons(key: &AggregateKey, items: &Items, reasons: &[CancellationReason])
     Some(StoreError::corrupt(key.to_string(), reason).into())
 }
 
-/// The response that is stored under a key that was used before.
 fn stored_response(key: &AggregateKey, reason: &CancellationReason) -> Result<Option<StoredResponse>, StoreError> {
     let used = reason.item().filter(|_| reason.code() == Some("ConditionalCheckFailed"));
     used.map(|item| Ok(idempotency::read_response(key, item.clone())?.0)).transpose()

@@ -11,7 +11,6 @@ use crate::item::{Item, row_key};
 use crate::page::{Page, Slice};
 use crate::store::EventStore;
 
-/// A deadline as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredDeadline {
     pub aggregate: AggregateKey,
@@ -21,10 +20,8 @@ pub struct StoredDeadline {
     row: Item,
 }
 
-/// The next state of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadlineMark<'a> {
-    /// Its command was sent.
     Fired,
     /// Its command cannot be executed, for this reason, which is truncated to [`DeadlineItem::MAX_ERROR`] bytes.
     Failed(&'a str),

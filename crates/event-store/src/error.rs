@@ -7,7 +7,6 @@ use daybook_decider::{UnreadableEvent, UnreadableKind};
 use daybook_table::{AggregateKey, UnreadableItem};
 use tokio::time::error::Elapsed;
 
-/// An error of any kind, as the cause of another.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +83,6 @@ impl From<UnreadableItem> for StoreError {
     }
 }
 
-/// DynamoDB's error for a table that does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("the table does not exist")]
 struct MissingTable(#[source] Cause);

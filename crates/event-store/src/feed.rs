@@ -15,7 +15,6 @@ use crate::item::{Item, row_key, text};
 use crate::page::{Page, Slice, UnreadableRow};
 use crate::store::EventStore;
 
-/// An event with the aggregate that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeedEvent {
     pub aggregate: AggregateKey,

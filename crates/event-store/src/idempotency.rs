@@ -13,7 +13,6 @@ use crate::item::Item;
 use crate::packing::{pack, unpack};
 use crate::subject_keys::{Keys, Sealing, seal};
 
-/// The idempotency key of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct IdempotencyKey<'a> {
     pub key: &'a str,
@@ -41,7 +40,6 @@ pub struct StoredResponse {
     pub response: CommandResponse,
 }
 
-/// A response to be stored, if the append succeeds.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseToStore<'a> {
     pub idempotency: IdempotencyKey<'a>,

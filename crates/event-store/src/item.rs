@@ -35,10 +35,8 @@ pub fn event_item(item: Item) -> Result<EventItem, StoreError> {
     serde_dynamo::from_item(item).map_err(|error| StoreError::corrupt(keys, error))
 }
 
-/// Maximum keys of a call that reads a batch.
 const MAX_BATCH: usize = 100;
 
-/// Maximum calls at a time.
 const CONCURRENCY: usize = 8;
 
 /// The time in which calls for the same batch must make progress: DynamoDB may leave a part of it for another call.

@@ -8,7 +8,6 @@ use crate::subject_keys::MAX_SUBJECTS;
 /// Maximum bytes of an item: 400 KB.
 pub const MAX_ITEM: usize = 400 * 1024;
 
-/// Maximum items of a transaction.
 pub const MAX_TRANSACTION_ITEMS: usize = 100;
 
 /// Maximum bytes of a transaction: 4 MB.
@@ -18,19 +17,15 @@ pub const MAX_TRANSACTION: usize = 4 * 1024 * 1024;
 /// aggregate gets it too, and the size could reveal that of its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
-    /// One event or one message is too large.
     #[error("an event or a message would take more than {MAX_ITEM} bytes, the maximum of an item")]
     Item { bytes: usize },
-    /// The response to store under an idempotency key is too large.
     #[error(
         "the response to store under the Idempotency-Key would take more than {MAX_ITEM} bytes, the maximum of an item; send \
          the request without a key"
     )]
     Response { bytes: usize },
-    /// There are too many events and messages.
     #[error("the commands would write more than {MAX_TRANSACTION_ITEMS} items, the maximum of a transaction")]
     Items { items: usize },
-    /// All items together are too large.
     #[error("the commands would write more than {MAX_TRANSACTION} bytes, the maximum of a transaction")]
     Transaction { bytes: usize },
     /// All of them have personal values of too many subjects, with the response to store.

@@ -99,7 +99,6 @@ impl EventStream<'_> {
         }
     }
 
-    /// The folded state together with its JSON form.
     pub(crate) fn loaded(&self, mut folded: Folded) -> Result<Loaded, StoreError> {
         let panicked =
             |panic: AggregatePanic| StoreError::Panicked { item: self.key.to_string(), source: panic.into() };
@@ -224,14 +223,12 @@ impl EventStream<'_> {
         Ok(folded)
     }
 
-    /// Reads the rows of events, and opens their personal values.
     async fn read_events(&self, rows: Vec<Item>) -> Result<QueriedEvents, StoreError> {
         let mut queried = QueriedEvents::read(rows)?;
         self.store.open_events(queried.events.iter_mut().map(|event| (self.key, event))).await?;
         Ok(queried)
     }
 
-    /// Folds the given events.
     fn fold(&self, onto: Folded, events: &[RecordedEvent]) -> Result<Folded, StoreError> {
         self.model.fold(onto, events).map_err(|event| StoreError::unreadable(self.key, event))
     }

@@ -71,7 +71,6 @@ impl EventStore {
         self.cache.remove(key);
     }
 
-    /// Opens the personal values of events.
     pub async fn open_events<'a>(
         &self,
         events: impl Iterator<Item = (&'a AggregateKey, &'a mut RecordedEvent)>,

@@ -27,7 +27,6 @@ pub struct Page<T, C = String> {
     /// The position of the last row of the page, readable or not: the next page comes after it. It is the position
     /// that was requested when the page has no row.
     pub cursor: C,
-    /// Whether more rows follow already.
     pub more: bool,
 }
 
@@ -141,7 +140,6 @@ impl<T, C: Ord + Clone> Slice<T, C> {
     }
 }
 
-/// A row that this code cannot read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableRow {
     pub pk: String,
@@ -157,13 +155,11 @@ impl UnreadableRow {
         Self { pk: key(attributes::PK), sk: key(attributes::SK), reason: String::new() }
     }
 
-    /// The row with the reason why it cannot be read.
     #[must_use]
     pub fn because(self, reason: impl fmt::Display) -> Self {
         Self { reason: reason.to_string().chars().take(MAX_REASON).collect(), ..self }
     }
 
-    /// The aggregate of the row, if its partition key is that of an aggregate.
     pub fn aggregate(&self) -> Option<AggregateKey> {
         keys::aggregate_of_pk(&self.pk)
     }
@@ -175,7 +171,6 @@ impl UnreadableRow {
 }
 
 impl fmt::Display for UnreadableRow {
-    /// Its keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.pk, self.sk)
     }

@@ -9,7 +9,6 @@ use crate::item::Item;
 use crate::page::{Page, Slice};
 use crate::store::EventStore;
 
-/// A position as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredPosition {
     /// The aggregate whose events are handled.
@@ -20,7 +19,6 @@ pub struct StoredPosition {
     row: Item,
 }
 
-/// The next value of a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PositionMove<'a> {
     /// The events up to this number are handled.

@@ -35,7 +35,6 @@ pub const ARRIVAL_TIME: Duration = Duration::from_secs(1);
 /// its rows are visible to a strongly consistent read.
 pub const SETTLE_WRITES: Duration = SEND_WINDOW.saturating_add(CALL_TIMEOUT).saturating_add(ARRIVAL_TIME);
 
-/// The decisions in flight. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InFlight(Arc<Mutex<DecisionTimes>>);
 
@@ -69,7 +68,6 @@ impl InFlight {
         DecisionInFlight { all: self.clone(), number, is_in_doubt: false }
     }
 
-    /// The time of the oldest decision in flight.
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
         self.lock().times.first_key_value().map(|(_, (time, _))| *time)
     }

@@ -129,7 +129,6 @@ impl EventStore {
         &self.sealing
     }
 
-    /// Replaces the cache, for other bounds.
     #[must_use]
     pub fn with_cache(self, cache: Cache) -> Self {
         Self { cache, ..self }
@@ -212,7 +211,6 @@ impl EventStore {
         self.query(condition, values).index_name(attributes::GSI1)
     }
 
-    /// The items that meet a condition on their keys.
     pub fn query<const N: usize>(&self, condition: String, values: [(&str, String); N]) -> QueryFluentBuilder {
         let values = values.map(|(name, value)| (name.to_owned(), AttributeValue::S(value)));
         let query = self.client.query().table_name(&self.settings.table_name);
@@ -220,7 +218,6 @@ impl EventStore {
     }
 }
 
-/// An aggregate of one type in the store.
 #[derive(Clone, Copy)]
 pub(crate) struct EventStream<'a> {
     pub(crate) store: &'a EventStore,
@@ -229,7 +226,6 @@ pub(crate) struct EventStream<'a> {
 }
 
 impl EventStream<'_> {
-    /// Caches the state for the next command.
     pub(crate) fn put_in_cache(&self, loaded: &Loaded) {
         if loaded.version() > 0 {
             self.store.cache.put(self.key, loaded);
@@ -248,9 +244,7 @@ impl EventStream<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreSettings {
     pub table_name: String,
-    /// The number of events after which a snapshot is due.
     pub snapshot_every: u64,
-    /// The time for which outbox rows are stored, in days.
     pub outbox_ttl_days: i64,
     /// The number of index partitions over which the events of one type are spread.
     pub event_type_shards: u32,

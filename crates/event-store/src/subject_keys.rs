@@ -39,7 +39,6 @@ use crate::cache::Moment;
 use crate::error::StoreError;
 use crate::item::{batch_get, text};
 
-/// Maximum keys in memory.
 const MAX_KEYS: NonZeroUsize = NonZeroUsize::new(10_000).expect("it is not zero");
 
 /// Maximum subjects of the values of one append, and of the response that is stored with it, far below the keys in memory.
@@ -50,7 +49,6 @@ const CONCURRENCY: usize = 8;
 
 const FORGOTTEN_AT: &str = "forgottenAt";
 
-/// The update that forgets a subject.
 const FORGET: &str = "SET forgottenAt = if_not_exists(forgottenAt, :now) REMOVE #key";
 
 /// The keys table, and the keys that this process has in memory.
@@ -154,7 +152,6 @@ impl SubjectKeys {
         failed.map_or(Ok(keys), Err)
     }
 
-    /// Makes the key of a subject, unless it has one.
     async fn make(&self, subject: &str) -> Result<Option<(String, SubjectKey)>, StoreError> {
         let (mut row, bytes) = (row_of(subject), random());
         let sealed = self.stack_key(None).await?.seal(subject, &bytes);
@@ -202,7 +199,6 @@ impl SubjectKeys {
         update.send().await.map_err(|error| StoreError::of_call("end a key of personal data", error)).map(drop)
     }
 
-    /// The write that forgets a subject, in a transaction.
     pub(crate) fn forget(&self, subject: &str, now: Timestamp) -> TransactWriteItem {
         let update = Update::builder()
             .table_name(&self.table_name)

@@ -76,7 +76,6 @@ struct Transaction<'a, D> {
     /// The deadline, or the start of the transaction if that is later: one attempt is always made.
     last_attempt: Instant,
     in_doubt: InDoubt,
-    /// The state of the next attempt.
     state: StartState,
     /// The number of events that are known to exist.
     at_least: u64,
@@ -163,13 +162,11 @@ impl<'a, D: Decide> Transaction<'a, D> {
         }
     }
 
-    /// Leaves all queues.
     fn leave(&mut self) {
         self.place.leave();
         self.others.leave();
     }
 
-    /// Waits for the turn and makes an attempt.
     async fn turn(&mut self) -> Result<Attempted<D::Error>, TransactError<D::Error>> {
         let EventStream { store, key, .. } = self.stream;
         if !self.others.turns(store, |other| other < key, self.turn_until).await {
@@ -208,7 +205,6 @@ impl<'a, D: Decide> Transaction<'a, D> {
         }
     }
 
-    /// The pause before the next attempt, if there is one.
     async fn pause(&mut self) -> Result<(), TransactError<D::Error>> {
         let EventStream { store, key, .. } = self.stream;
         let left = self.race_until.saturating_duration_since(Instant::now());
@@ -239,7 +235,6 @@ impl<'a, D: Decide> Transaction<'a, D> {
         Ok(())
     }
 
-    /// The error of a transaction that has no time for another attempt.
     fn time_over(&mut self) -> TransactError<D::Error> {
         match self.retry.take() {
             Some(Retry::Failed(source)) => StoreError::Unavailable { doing: "append", source }.into(),
@@ -267,7 +262,6 @@ impl<'a, D: Decide> Transaction<'a, D> {
         }
     }
 
-    /// Reads the state of the next attempt.
     async fn read(&self) -> Result<Folded, StoreError> {
         let EventStream { store, model, key } = self.stream;
         let cached = store.cached(key).map(|loaded| loaded.version());

@@ -52,7 +52,6 @@ pub(crate) struct Place<'a> {
 }
 
 impl Turns {
-    /// Enters the queue of an aggregate.
     pub(crate) fn enter(&self, key: &AggregateKey) -> Place<'_> {
         let wake = Arc::default();
         let number = self.with(key, |queue| {

@@ -7,7 +7,6 @@ use metrics::histogram;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A batch of messages, as SQS passes it to a function.
 #[derive(Clone, Debug, Deserialize)]
 pub struct QueueBatch {
     #[serde(rename = "Records")]
@@ -21,7 +20,6 @@ pub struct QueueRecord {
     /// Its id. A record without an id has an empty one, for which SQS delivers the whole batch again.
     pub message_id: String,
     pub body: String,
-    /// When it was sent.
     pub sent: Option<SystemTime>,
 }
 
@@ -53,7 +51,6 @@ impl From<Value> for QueueRecord {
     }
 }
 
-/// The messages that SQS must deliver again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueResponse {

@@ -19,7 +19,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use self::exporter::{EXPORT_LIMIT, EXPORT_PAUSE, SpanExporter};
 pub use self::recorder::{began_at, context, continue_from, link, start};
 
-/// A span of a trace, and whether the trace is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     trace_id: u128,

@@ -55,7 +55,6 @@ pub struct IncompleteLine {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HistorySummary {
-    /// Aggregates with all their events.
     pub aggregates: u64,
     /// Lines of events, including those of incomplete aggregates.
     pub events: u64,

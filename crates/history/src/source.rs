@@ -40,7 +40,6 @@ pub struct HistoryFile {
 pub struct AggregateLines {
     pub key: AggregateKey,
     pub events: u64,
-    /// Contiguous lines.
     runs: Vec<LineRun>,
 }
 
@@ -113,7 +112,6 @@ pub struct EventLines<'a> {
     file: BufReader<File>,
     key: &'a AggregateKey,
     runs: slice::Iter<'a, LineRun>,
-    /// The number of the next line.
     line: u64,
     /// The lines that are left of the run.
     left: u64,

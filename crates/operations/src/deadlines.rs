@@ -98,7 +98,6 @@ pub struct MarkOptions {
     pub rate: NonZeroU32,
 }
 
-/// What became of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marked {
     WouldMark,

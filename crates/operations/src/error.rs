@@ -10,7 +10,6 @@ use daybook_stream_relay::NoSuchBus;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
-    /// An argument is not valid.
     #[error("{0}")]
     Usage(String),
     #[error("{0}; the stack's output OperatorEnvironment has it")]

@@ -20,7 +20,6 @@ use crate::error::OperatorError;
 use crate::stack::{SETTINGS_TO_IMPORT_MESSAGES, Stack};
 use crate::verify::VerifyFinding;
 
-/// The time for the command.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Forget the personal values about an aggregate, in all rows that the stack stores.
@@ -46,17 +45,14 @@ pub struct ForgetOptions {
 pub struct ForgottenAggregate {
     pub aggregate: String,
     pub dry_run: bool,
-    /// The command of the type.
     pub command: Option<&'static str>,
     /// The version of the aggregate, after the command if it was sent.
     pub version: u64,
-    /// Whether its state was forgotten before.
     pub was_forgotten: bool,
     #[serde(skip)]
     pub findings: Vec<VerifyFinding>,
 }
 
-/// Forgets an aggregate.
 pub async fn forget(stack: &Stack, options: &ForgetOptions) -> Result<ForgottenAggregate, OperatorError> {
     let failed = |reason: String| OperatorError::Failed(format!("{}: {reason}", options.aggregate));
     let store = stack.store(SETTINGS_TO_IMPORT_MESSAGES).await?;
@@ -109,7 +105,6 @@ pub async fn forget(stack: &Stack, options: &ForgetOptions) -> Result<ForgottenA
     Ok(ForgottenAggregate { aggregate, dry_run, command, version, was_forgotten, findings })
 }
 
-/// The command of an operator.
 struct Forgetting<'a> {
     registry: &'a Registry,
     store: &'a EventStore,

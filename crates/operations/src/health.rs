@@ -17,7 +17,6 @@ use crate::stack::Stack;
 /// The age of the oldest unsettled record from which messages count as late, as in the alarm messages-late.
 pub const LATE: Duration = Duration::from_secs(60);
 
-/// The mappings of the relay, and the age of its oldest record.
 pub async fn relay(stack: &Stack) -> Result<Relay, OperatorError> {
     let function = stack.required("STREAM_RELAY_NAME")?;
     let lambda = SignedCalls::connect(&stack.environment, LAMBDA).await?;
@@ -113,7 +112,6 @@ const ALARMS: &str = "api-failing api-server-errors api-slow archive-silent brea
 const ALARMS_OF_PARTS: &str = "aggregates-suspended changes-unread projector-behind projector-failures \
     reactions-given-up reactions-late reactions-unread reactor-behind reactor-failures";
 
-/// The names of the alarms that each stack has.
 pub fn alarm_names() -> impl Iterator<Item = &'static str> {
     ALARMS.split_whitespace()
 }
@@ -123,7 +121,6 @@ pub fn all_alarm_names() -> impl Iterator<Item = &'static str> {
     alarm_names().chain(ALARMS_OF_PARTS.split_whitespace())
 }
 
-/// How far back the figures of alarms are read.
 const ALARM_WINDOW: SignedDuration = SignedDuration::from_hours(3);
 
 const CONCURRENCY: usize = 8;

@@ -37,7 +37,6 @@ pub struct UndeliveredMessage {
     pub error_code: String,
     pub error_text: String,
     pub attempts: u32,
-    /// When the relay sent it to the dead-letter queue.
     pub dead_lettered_at: String,
     /// The sort key of its outbox row, and a hash of the whole row.
     row: (String, u64),
@@ -163,7 +162,6 @@ impl fmt::Display for DeadLetterMessage {
     }
 }
 
-/// A message, without its content.
 #[derive(Clone, Debug)]
 pub struct MessageLabel {
     pub aggregate: String,

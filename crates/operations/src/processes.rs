@@ -57,7 +57,6 @@ pub struct ProcessStatus {
     pub suspended: usize,
 }
 
-/// What is counted for all types of processes.
 #[derive(Debug)]
 pub struct ProcessStatuses {
     pub types: Vec<ProcessStatus>,
@@ -300,7 +299,6 @@ pub async fn catch_up(
     Ok(counts)
 }
 
-/// The types whose events are input of a process.
 fn sources(registry: &Registry, process: &dyn Model) -> Vec<String> {
     let names = registry.iter().map(Model::type_name).filter(|name| process.source(name).is_some());
     names.map(str::to_owned).collect()

@@ -24,7 +24,6 @@ use crate::stack::{CHANGES_QUEUE, Stack};
 
 const DELETED_TOGETHER: usize = 25;
 
-/// The segments of the table, which are read in parallel.
 const SEGMENTS: i32 = 8;
 
 /// The pause between two switches. An invocation of the projector that began before a switch may fold an event into one

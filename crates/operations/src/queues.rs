@@ -52,7 +52,6 @@ impl StackQueue {
         Self { client, url }
     }
 
-    /// The name of the queue in its URL.
     pub fn name(&self) -> String {
         self.url.rsplit('/').next().unwrap_or_default().to_owned()
     }

@@ -92,7 +92,6 @@ pub enum Republishing<'a> {
 #[derive(Debug)]
 pub struct Republished {
     pub counts: RepublishCounts,
-    /// How to go on, if it stopped early.
     pub how_to_go_on: Option<String>,
     /// Why it stopped early, unless it was interrupted.
     pub failure: Option<OperatorError>,

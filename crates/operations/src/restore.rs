@@ -61,7 +61,6 @@ pub struct RestoreOptions {
     pub yes: bool,
 }
 
-/// Why no further step is taken.
 #[derive(Debug)]
 enum Stop {
     Failed(OperatorError),
@@ -114,7 +113,6 @@ struct Restore<'a> {
     lambda: SignedCalls,
     dynamodb: SignedCalls,
     report: &'a mut Report<'a>,
-    /// The current step.
     step: &'static str,
 }
 
@@ -374,7 +372,6 @@ impl Restore<'_> {
         Stack { environment, ..self.stack.clone() }
     }
 
-    /// Whether the stack uses the restored table.
     fn uses_table(&self) -> bool {
         self.description.output("TableName") == self.options.into
     }

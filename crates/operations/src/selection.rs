@@ -240,7 +240,6 @@ impl IndexListing<'_> {
     }
 }
 
-/// The segments of a scan, which are read in parallel.
 const SEGMENTS: u32 = 16;
 
 /// The aggregates with at least one row in the table.

@@ -65,7 +65,6 @@ pub struct SignedCalls {
 }
 
 impl SignedCalls {
-    /// A client of the service in the account and region of the environment.
     pub async fn connect(environment: &Environment, service: AwsService) -> Result<Self, OperatorError> {
         let config = aws_config(environment, service.endpoint_variable).await?;
         let region = config.region().map(ToString::to_string).unwrap_or_default();

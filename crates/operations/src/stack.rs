@@ -27,7 +27,6 @@ use crate::pacing::Interrupt;
 use crate::queues::StackQueue;
 use crate::signed_calls::{SignedCalls, aws_config};
 
-/// The stack of an operation, with the aggregates and the projections of its project.
 #[derive(Clone)]
 pub struct Stack {
     pub environment: Environment,
@@ -207,7 +206,6 @@ const DESCRIBED: [&str; 6] =
 const UPDATE_POLICY: &str =
     r#"{"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "Update:*", "Resource": "*"}]}"#;
 
-/// A stack, as CloudFormation describes and updates it.
 #[derive(Clone, Debug, Default)]
 pub struct StackDescription {
     pub status: String,
@@ -250,7 +248,6 @@ impl StackDescription {
         self.parameters.get(name).map(String::as_str).unwrap_or_default()
     }
 
-    /// The environment, with the settings of the stack's functions.
     pub fn settings_over(&self, environment: &Environment) -> Environment {
         let settings = self.output("OperatorEnvironment").split_whitespace();
         let settings = settings.filter_map(|setting| setting.split_once('='));

@@ -43,7 +43,6 @@ pub struct WalkFinding {
 #[derive(Debug)]
 pub struct Walked<C> {
     pub counts: C,
-    /// How to go on, if the walk was interrupted.
     pub how_to_go_on: Option<String>,
 }
 

@@ -35,7 +35,6 @@ pub struct Projector {
 }
 
 impl Projector {
-    /// A projector of these projections, which reads from this event store and writes to this view store.
     pub fn new(projections: Projections, events: EventStore, views: ViewStore) -> Self {
         for name in [
             "EventsProjected",

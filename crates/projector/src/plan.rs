@@ -40,7 +40,6 @@ pub(crate) struct Planned<'a> {
     pub(crate) more: bool,
 }
 
-/// The aggregates, and the parts of their events, that one transaction folds.
 #[derive(Debug, Default)]
 pub(crate) struct Plan<'a> {
     pub(crate) aggregates: Vec<Planned<'a>>,

@@ -26,7 +26,6 @@ const CONCURRENCY: usize = 16;
 /// Maximum length of the first pause after a failure. It doubles with each further one, [`MAX_DOUBLINGS`] times.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
-/// The number of times that the length of a pause is doubled.
 pub(crate) const MAX_DOUBLINGS: u32 = 4;
 
 /// Maximum length of the pause after the first conflict, and the length that it is divided down to.

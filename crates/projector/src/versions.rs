@@ -47,7 +47,6 @@ impl MarkChecks {
     }
 }
 
-/// The versions of one projection, the store of their events and the store of their views.
 #[derive(Clone, Copy)]
 pub(crate) struct VersionsProjecting<'a> {
     pub(crate) projections: &'a Projections,

@@ -20,7 +20,6 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The maximum time after which a message can become visible.
     pub const MAX_DELAY: Duration = Duration::from_mins(15);
 
     /// Sends a message, in several attempts that all start before the cutoff. After an error, it may have arrived.

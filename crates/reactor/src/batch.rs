@@ -13,7 +13,6 @@ use crate::reactor::{OLDEST_FAILED, Reactor};
 /// Maximum aggregates that are handled concurrently.
 const CONCURRENCY: usize = 8;
 
-/// A message of the queue.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Message {

@@ -14,7 +14,6 @@ use crate::reactor::Reactor;
 /// The time for which an outcome is stored.
 const KEY_TTL: Duration = Duration::from_hours(365 * 24);
 
-/// Commands for one aggregate.
 pub(crate) struct Delivery<'a> {
     pub(crate) to: &'a AggregateKey,
     pub(crate) commands: &'a [CommandRequest],

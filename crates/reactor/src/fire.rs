@@ -184,7 +184,6 @@ impl Reactor {
     }
 }
 
-/// The metadata of the events that follow from a row.
 pub(crate) fn meta_of(row: &StoredDeadline) -> Meta {
     meta(row.item.event_id.clone(), row.item.correlation_id.clone())
 }

@@ -31,7 +31,6 @@ pub(crate) struct Reaction<'a> {
     pub(crate) meta: Meta,
 }
 
-/// What the aggregate is asked to decide.
 pub(crate) enum Asked<'a> {
     /// The command that the state declares for the deadline of the row, which has this time.
     Due(Timestamp),
@@ -65,7 +64,6 @@ pub(crate) enum NotDecided {
     NoEffect,
     #[error("the system may not send {command} to {to}: allow it in authorize, with caller.is_system()")]
     Forbidden { command: String, to: AggregateKey },
-    /// The command cannot be decided.
     #[error("its command cannot be decided: {0}")]
     Undecidable(JointError),
 }
@@ -154,12 +152,10 @@ impl Decide for Reaction<'_> {
     }
 }
 
-/// The rejection that a response contains.
 pub(crate) fn rejection_of(response: &CommandResponse) -> Result<Option<CommandRejection>, serde_json::Error> {
     (response.status == REJECTED).then(|| serde_json::from_str(&response.body)).transpose()
 }
 
-/// Why something could not be done.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// It may be done later: the table is not available, or other writers are faster.

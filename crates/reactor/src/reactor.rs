@@ -41,7 +41,6 @@ pub struct Reactor {
     failures: FailureCounter,
 }
 
-/// What the reactor is invoked with.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum ReactorEvent {
@@ -142,7 +141,6 @@ impl Reactor {
     }
 }
 
-/// How long a deadline has been due.
 fn overdue(deadline: &DueDeadline, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(deadline.due)).unwrap_or_default()
 }

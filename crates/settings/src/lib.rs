@@ -8,12 +8,10 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// The environment variables that a function is configured by.
 #[derive(Clone, Debug, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// The variables of this process.
     pub fn of_process() -> Self {
         Self(
             std::env::vars_os()
@@ -29,7 +27,6 @@ impl Environment {
         self
     }
 
-    /// A required text.
     pub fn required(&self, name: &'static str) -> Result<String, SettingError> {
         self.get(name).map(str::to_owned).ok_or(SettingError::Missing { name })
     }
@@ -39,7 +36,6 @@ impl Environment {
         self.get(name).map(str::to_owned)
     }
 
-    /// A number within a range, with a default.
     pub fn number<T>(&self, name: &'static str, default: T, range: RangeInclusive<T>) -> Result<T, SettingError>
     where
         T: FromStr + PartialOrd + Display,
@@ -70,13 +66,11 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
     }
 }
 
-/// An error in a setting, which stops the function at start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// The variable is not set, or empty.
     #[error("environment variable {name} is missing")]
     Missing { name: &'static str },
-    /// The variable has a value that is not allowed.
     #[error("environment variable {name} is {value:?}, expected {expected}")]
     Bad { name: &'static str, value: String, expected: String },
 }

@@ -11,7 +11,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A batch as the event source mapping passes it to a function.
 #[derive(Debug, Deserialize)]
 pub struct StreamBatch {
     #[serde(rename = "Records")]

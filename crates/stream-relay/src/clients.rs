@@ -17,7 +17,6 @@ pub fn eventbridge(config: &SdkConfig) -> aws_sdk_eventbridge::Client {
     aws_sdk_eventbridge::Client::new(&without_retries(config))
 }
 
-/// The client of the dead-letter queue and of the other queues.
 pub fn sqs(config: &SdkConfig) -> SqsClient {
     SqsClient::new(config)
 }

@@ -36,7 +36,6 @@ impl DeadLetter {
     }
 }
 
-/// A dead-letter message in the form in which it is written.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DeadLetterBody<'a> {

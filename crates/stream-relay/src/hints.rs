@@ -12,7 +12,6 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::record::Coordinates;
 
-/// What became of the hints for one queue.
 #[derive(Debug, Default)]
 pub(crate) struct SentHints {
     /// The aggregates or deadlines that the queue got.

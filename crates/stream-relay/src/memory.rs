@@ -38,7 +38,6 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a record was settled by an earlier invocation.
     pub(crate) fn is_settled(&self, record: &Coordinates) -> bool {
         matches!(self.lock().get(record), Some(None))
     }

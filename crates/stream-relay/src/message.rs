@@ -94,9 +94,7 @@ impl fmt::Display for EntryError {
 pub(crate) struct Gathered {
     /// The messages, each once, in the order in which they came.
     pub(crate) messages: Vec<PendingMessage>,
-    /// The aggregates with new events.
     pub(crate) changed: BTreeMap<AggregateKey, Changed<Coordinates>>,
-    /// The deadlines that are due soon, each with the records that name it.
     pub(crate) soon: BTreeMap<DueDeadline, Vec<Coordinates>>,
 }
 
@@ -156,7 +154,6 @@ impl PendingMessage {
         Self { body, records, bytes, permanent_error, last_error, unknown_failures: 0, attempts, span }
     }
 
-    /// Continues after the attempts of an earlier delivery.
     pub(crate) fn resume(&mut self, attempts: Attempts) {
         if attempts.rejection.is_some() {
             (self.bytes, self.permanent_error) = (None, attempts.rejection.clone());

@@ -20,7 +20,6 @@ use crate::queues::{AggregateQueues, Disposition, NextCall};
 use crate::settings::RelaySettings;
 use crate::spans;
 
-/// The time after which a batch checks again whether the bus exists.
 const CHECK_BUS_EVERY: Duration = Duration::from_secs(60);
 /// Maximum requests of an invocation while the breaker is open: as many as 1,000 messages take.
 const MAX_PROBES: usize = 100;
@@ -100,7 +99,6 @@ struct Publishing<'a> {
     stopped: bool,
     /// The number of requests that started while the breaker was open.
     probes: usize,
-    /// The time of the first of an unbroken series of failed responses.
     failing_since: Option<Instant>,
     published: Published,
 }

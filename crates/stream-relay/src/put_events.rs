@@ -20,7 +20,6 @@ use crate::message::EntryError;
 const TLS_FAILURE: &str = "TlsFailure";
 const MAX_EXCERPT: usize = 100;
 
-/// The kinds of failures, by what to do about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureKind {
     /// A transient error: the entry is sent again.
@@ -52,7 +51,6 @@ impl Failure {
     }
 }
 
-/// Whether a request failed because there was no TLS connection.
 pub(crate) fn is_tls_failure(result: &Result<(), Failure>) -> bool {
     result.as_ref().is_err_and(|failure| failure.error.code == TLS_FAILURE)
 }

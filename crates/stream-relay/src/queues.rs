@@ -29,7 +29,6 @@ const MAX_SLOW_REQUESTS: usize = 32;
 const FILL_TIME: Duration = Duration::from_millis(50);
 const MAX_DEAD_LETTERS: usize = 8;
 
-/// The properties of a message that the queues need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueItem<'a> {
     /// Its aggregate; `None` gives it a queue of its own.
@@ -65,7 +64,6 @@ pub(crate) enum Disposition {
     Unsendable,
 }
 
-/// The queues of all messages that are published together.
 #[derive(Debug, Default)]
 pub(crate) struct AggregateQueues {
     states: Vec<MessageState>,
@@ -83,7 +81,6 @@ pub(crate) struct AggregateQueues {
     /// The requests in flight: the first message of each, and when it was sent.
     requests: Vec<(usize, Instant)>,
     dead_letters_in_flight: usize,
-    /// Messages in flight whose queue holds further messages.
     in_flight_with_successor: usize,
     /// Maximum concurrent requests, in place of [`MAX_REQUESTS`] and [`MAX_SLOW_REQUESTS`].
     max_requests: Option<usize>,
@@ -186,7 +183,6 @@ impl AggregateQueues {
         self.ready.is_empty() && self.unsendable.is_empty() && self.waiting.is_empty()
     }
 
-    /// Records what happens to the entries of a finished request.
     pub(crate) fn request_finished(&mut self, dispositions: impl IntoIterator<Item = (usize, Disposition)>) {
         for (index, disposition) in dispositions {
             self.requests.retain(|(first, _)| *first != index);
@@ -219,7 +215,6 @@ impl AggregateQueues {
         self.states[index].attempts
     }
 
-    /// The messages that were neither sent nor sent to the dead-letter queue.
     pub(crate) fn unsettled(&self) -> impl Iterator<Item = usize> {
         self.states.iter().enumerate().filter(|(_, state)| !state.settled).map(|(index, _)| index)
     }
@@ -262,7 +257,6 @@ impl AggregateQueues {
         (self.ready.len(), self.ready.len() == MAX_ENTRIES)
     }
 
-    /// Whether another message follows this first message of its queue.
     fn has_successor(&self, first: usize) -> bool {
         self.queues[self.states[first].queue].len() > 1
     }

@@ -28,7 +28,6 @@ pub(crate) struct Coordinates {
     pub(crate) sequence_number: Option<SequenceNumber>,
 }
 
-/// The contents of a record, as far as the relay needs them.
 #[derive(Debug)]
 pub(crate) enum Content {
     Outbox(Box<OutboxRow>),
@@ -41,7 +40,6 @@ pub(crate) enum Content {
     Unreadable(Unreadable),
 }
 
-/// An outbox row that can be sent.
 #[derive(Debug)]
 pub(crate) struct OutboxRow {
     pub(crate) item: OutboxItem,

@@ -22,7 +22,6 @@ pub struct Relay {
     publisher: Publisher,
     changes_queues: Vec<Queue>,
     reactions_queue: Option<Queue>,
-    /// The version of the function that runs it, under which its failures are counted.
     failures: FailureCounter,
 }
 

@@ -98,7 +98,6 @@ fn outcomes(Published { messages, unsettled, .. }: Published) -> impl Iterator<I
     })
 }
 
-/// The contents of a batch, as the relay reads them.
 #[derive(Debug, Default)]
 pub struct BatchRows {
     /// The new outbox rows, each once, in the order of their records.

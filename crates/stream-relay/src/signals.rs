@@ -34,7 +34,6 @@ pub(crate) fn describe() {
     describe_histogram!("Lag", Unit::Milliseconds, "");
 }
 
-/// Logs and counts the result of an invocation.
 pub(crate) fn report(
     records: usize,
     published: &Published,

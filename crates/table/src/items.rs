@@ -14,7 +14,6 @@ use crate::{attributes, keys};
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
     pub current_seq_num: u64,
-    /// The number of messages of all events.
     pub message_seq: u64,
     #[serde(default)]
     pub deleted: bool,
@@ -168,7 +167,6 @@ pub struct SnapshotItem {
     /// `#SNAPSHOT`, or the padded number of a kept snapshot's last event.
     pub sk: String,
     pub state: StoredText,
-    /// The last event that is folded into it.
     pub last_seq_num: u64,
     /// The number of messages up to and including that event.
     pub message_seq: u64,
@@ -242,9 +240,7 @@ pub struct DeadlineItem {
     pub due: String,
     /// The number of the event that set it.
     pub seq_num: u64,
-    /// The id of that event.
     pub event_id: String,
-    /// Its correlation id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
     /// The aggregate that gets the command of a dispatch, as `account/7`.
@@ -270,7 +266,6 @@ pub struct DeadlineItem {
     pub failed_at: Option<String>,
 }
 
-/// The state of a deadline's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadlineState {
     /// Its command is to be sent at its time.
@@ -332,18 +327,15 @@ impl DeadlineItem {
         self
     }
 
-    /// The row after its command was sent.
     #[must_use]
     pub fn fired(self) -> Self {
         Self { gsi1pk: String::new(), soon: None, failing_since: None, error: None, failed_at: None, ..self }
     }
 
-    /// The beginning of an error.
     pub(crate) fn truncated(error: &str) -> String {
         error.chars().take(Self::MAX_ERROR / char::MAX.len_utf8()).collect()
     }
 
-    /// The row after its command could not be executed.
     #[must_use]
     pub fn failed(self, error: &str, at: Timestamp) -> Self {
         let (gsi1pk, error, failed_at) = (keys::FAILED_DEADLINES.to_owned(), Self::truncated(error), timestamp(at));
@@ -375,7 +367,6 @@ impl DeadlineItem {
     }
 }
 
-/// An item with an attribute that has no valid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("item {item}: {attribute} cannot be {value:?}")]
 pub struct UnreadableItem {

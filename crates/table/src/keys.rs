@@ -8,11 +8,9 @@ use jiff::Timestamp;
 use ulid::Ulid;
 
 pub const METADATA: &str = "#METADATA";
-/// The sort key of the latest snapshot.
 pub const SNAPSHOT: &str = "#SNAPSHOT";
 pub const EVENT_PREFIX: &str = "EVENT#";
 pub const OUTBOX_PREFIX: &str = "OUTBOX#";
-/// The prefix of the sort keys of stored responses.
 pub const IDEMPOTENCY_PREFIX: &str = "IDEMPOTENCY#";
 /// The prefix of the sort keys of kept snapshots: those of another state version, for the release that took them.
 pub const KEPT_SNAPSHOT_PREFIX: &str = "SNAPSHOT#";
@@ -25,7 +23,6 @@ pub const SUSPENDED_POSITIONS: &str = "POSITION_SUSPENDED";
 pub const FAILED_DEADLINES: &str = "DEADLINE_FAILED";
 /// The sort key of a claim, the only row of its partition.
 pub const CLAIM: &str = "#CLAIM";
-/// The prefix of the partition keys of claims.
 pub const CLAIM_PREFIX: &str = "CLAIM#";
 
 /// The last number that fits the padding.
@@ -129,7 +126,6 @@ pub fn position_sk(process_type: &str) -> String {
     format!("{POSITION_PREFIX}{process_type}")
 }
 
-/// The index's sort key of an event.
 pub fn gsi1sk(event_id: Ulid) -> String {
     format!("{EVENT_PREFIX}{event_id}")
 }

@@ -41,14 +41,12 @@ pub struct Suspension {
     pub seq_num: u64,
     /// RFC 3339; when it was suspended.
     pub since: String,
-    /// Why the next event cannot be handled.
     pub error: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_resumed: bool,
 }
 
 impl PositionItem {
-    /// The attributes that only some positions have.
     pub const OPTIONAL: [&str; 4] = [attributes::GSI1PK, attributes::GSI1SK, "failingSince", attributes::SUSPENDED];
 
     /// All processes of the type, in place of an id, which contains no asterisk.

@@ -33,12 +33,10 @@ impl ChangedAggregates {
         aggregates.chunks(Self::MAX).map(message).collect()
     }
 
-    /// The message about one aggregate, whose last event has this number.
     pub fn one(AggregateKey { aggregate_type, id }: AggregateKey, last: u64) -> Self {
         Self { changed: BTreeSet::from([(aggregate_type, id, last)]), process: None }
     }
 
-    /// The message as the body that the queue contains.
     pub fn to_body(&self) -> String {
         serde_json::to_string(self).expect("texts and numbers have a JSON form")
     }
@@ -47,7 +45,6 @@ impl ChangedAggregates {
         self.with_last_events().map(|(key, _)| key)
     }
 
-    /// The keys of the aggregates, each with the number of its last event.
     pub fn with_last_events(self) -> impl Iterator<Item = (AggregateKey, u64)> {
         self.changed.into_iter().map(|(aggregate_type, id, last)| (AggregateKey { aggregate_type, id }, last))
     }
@@ -107,7 +104,6 @@ impl DueDeadlines {
         Self { deadlines: deadlines.collect() }
     }
 
-    /// The message as the body that the queue contains.
     pub fn to_body(&self) -> String {
         serde_json::to_string(self).expect("texts have a JSON form")
     }

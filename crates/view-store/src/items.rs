@@ -82,12 +82,10 @@ pub struct View {
     pub version: u32,
 }
 
-/// The key of a part of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartKey {
     /// The key that readers use.
     pub key: String,
-    /// The number of the part, counted from 0.
     pub part: u32,
 }
 
@@ -103,7 +101,6 @@ impl View {
         Self { name: name.into(), version }
     }
 
-    /// The partition of the parts with that number.
     pub(crate) fn rows_pk(&self, part: u32) -> String {
         format!("{}{part}", self.rows_prefix())
     }
@@ -120,7 +117,6 @@ impl View {
         format!("{}{}#{}", self.positions_prefix(), aggregate.aggregate_type, aggregate.id)
     }
 
-    /// The view and the aggregate of a position's partition.
     pub(crate) fn of_position(pk: &str) -> Option<(Self, AggregateKey)> {
         let (view, aggregate) = pk.strip_prefix("POSITION#")?.split_once('#')?;
         let (name, version) = view.split_once('@')?;

@@ -21,18 +21,13 @@ const MAX_SORT_KEY: usize = 1024;
 /// Maximum time for which an item is read again because a transaction is changing it.
 const MAX_CHANGING: Duration = Duration::from_secs(1);
 
-/// The rows of a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RowRange<'a> {
-    /// The beginning of their keys.
     pub prefix: &'a str,
-    /// Their least key.
     pub from: Option<&'a str>,
-    /// Their greatest key.
     pub to: Option<&'a str>,
     /// The key that they come after, in the order of the list.
     pub after: Option<&'a str>,
-    /// Whether the greatest key comes first.
     pub descending: bool,
 }
 

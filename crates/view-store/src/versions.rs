@@ -26,7 +26,6 @@ pub struct Pointer {
     pub switched_at: Timestamp,
 }
 
-/// What the table contains about the versions of a projection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProjectionVersions {
     /// The version that readers get; `None` if they were never switched.

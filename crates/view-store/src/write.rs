@@ -31,7 +31,6 @@ const SEQ_NUM: &str = "seqNum";
 /// The attribute of a position that contains when its aggregate was resumed. Each resumption changes it.
 const RESUMED_AT: &str = "resumedAt";
 
-/// The attribute of a position that contains why its aggregate is suspended.
 const SUSPENDED: &str = "suspended";
 
 #[derive(Clone, Debug, Default)]
@@ -98,7 +97,6 @@ impl ViewStore {
         }
     }
 
-    /// The write with its personal values sealed.
     async fn sealed<'a>(&self, view: &View, write: &'a ViewWrite) -> Result<Cow<'a, ViewWrite>, StoreError> {
         let rows = write.rows.values().filter_map(|row| row.after.as_ref());
         let mut texts = write.positions.values().map(|position| &position.after.state).chain(rows);

@@ -92,7 +92,6 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// The number of the last event that exists.
     pub(super) fn last(&self) -> u64 {
         self.facts.last_key_value().map_or(0, |(&last, _)| last)
     }
@@ -102,7 +101,6 @@ impl<'a> Events<'a> {
         self.facts.get(&seq_num)?.as_ref()
     }
 
-    /// The facts about all events that can be read.
     pub(super) fn facts(&self) -> impl Iterator<Item = (u64, &Fact)> {
         self.facts.iter().filter_map(|(&seq_num, fact)| Some((seq_num, fact.as_ref()?)))
     }
@@ -312,7 +310,6 @@ impl Positions {
         }
     }
 
-    /// The number of the last event that any of them contains.
     pub(super) fn last(&self) -> u64 {
         self.0.iter().map(|(_, seq_num)| *seq_num).max().unwrap_or_default()
     }

@@ -41,7 +41,6 @@ pub enum Discrepancy {
     /// A row that is not as it was written, although no other row contradicts it.
     #[error("it is not as it was written: it has no checksum that matches")]
     Changed,
-    /// A message that differs from the one that this code publishes for its event. Another release may have written it.
     #[error(
         "{attribute} is not what this release publishes for event {seq_num}; another release may have written the row"
     )]

@@ -14,7 +14,6 @@ use ulid::Ulid;
 use super::events::{Events, Fact, MessageHash};
 use super::finding::{Discrepancy, Report};
 
-/// The minimum time for which outbox rows are stored.
 const LEAST_TTL: SignedDuration = SignedDuration::from_hours(24 * *StoreSettings::OUTBOX_TTL_DAYS.start());
 
 /// The outbox rows of the aggregate that exist, with which its events are compared: if event 4 is from yesterday and published
@@ -133,7 +132,6 @@ fn warn_of_other_message(
     report.warn(sk, Discrepancy::DiffersFromCode { attribute, seq_num });
 }
 
-/// The event number in the sort key of an outbox row, and the index of the message among those of the event.
 fn seq_num_and_index(sk: &str) -> Option<(u64, usize)> {
     let (seq_num, index) = sk.strip_prefix(keys::OUTBOX_PREFIX)?.split_once('#')?;
     let (seq_num, index) = (seq_num.parse().ok()?, index.parse().ok()?);

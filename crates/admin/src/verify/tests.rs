@@ -69,7 +69,6 @@ const METADATA: [&str; 6] = [
     attributes::MESSAGE_SEQ,
 ];
 
-/// An aggregate as a store wrote it.
 struct Written {
     subject: Subject,
     rows: Vec<Item>,
@@ -246,7 +245,6 @@ fn changes(value: &AttributeValue) -> Vec<Option<AttributeValue>> {
     others.into_iter().map(Some).chain(once(None)).collect()
 }
 
-/// Makes each change, and expects a finding at the row.
 fn expect_each_change_to_be_reported(written: &Written, at_least: usize) {
     assert_eq!(written.verify(written.rows.iter()), []);
     let (mut made, mut missed) = (0, Vec::new());

@@ -186,7 +186,6 @@ fn print_missing(out: &mut Output<'_>, key: &str, problem: &ReadProblem) -> Ende
     Ok(Exit::Findings)
 }
 
-/// The event types of the options, or all that the code declares.
 fn event_types(named: &[String], registry: &Registry) -> Vec<String> {
     if !named.is_empty() {
         return named.to_vec();

@@ -111,7 +111,6 @@ pub struct RebuildArgs {
     concurrency: NonZeroUsize,
 }
 
-/// Corrects rows of a type.
 pub(super) async fn correct(rows: Derived<'_>, args: RebuildArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let RebuildArgs { aggregate_type, yes: writes, rate, concurrency } = args;
     let selection = Selection { types: vec![aggregate_type], ..Selection::default() };

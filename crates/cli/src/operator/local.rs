@@ -76,7 +76,6 @@ pub(crate) async fn find() -> Result<Option<(String, BTreeMap<String, String>)>,
     Ok(Some((url.clone(), variables)))
 }
 
-/// The URLs of the running stacks of a project.
 fn running(project: &Path) -> Vec<String> {
     let url = |path: PathBuf| {
         // Another command may be looking at the same time, which also takes the lock.

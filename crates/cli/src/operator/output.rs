@@ -132,7 +132,6 @@ pub enum Exit {
     Findings = 1,
     /// The command is done, and nothing is wrong with what it could check, but it could not check everything.
     Incomplete = 3,
-    /// Ctrl-C ended the command.
     Interrupted = 130,
     /// The reader of the output has closed it; shells report the same number for a closed pipe.
     Unread = 141,

@@ -41,7 +41,6 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     ..WRITE
 };
 
-/// One command, or several.
 fn body(of: &AggregateType<'_>, _: &mut Schemas) -> Content {
     let several = json!({"type": "array", "minItems": 1, "items": of.command});
     let [one, several_requests] = [of.one(), of.several()].map(|write| write.map(|write| write.request));

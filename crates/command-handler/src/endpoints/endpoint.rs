@@ -44,7 +44,6 @@ pub(crate) struct Endpoint {
     pub(crate) problems: &'static [&'static [&'static ProblemType]],
 }
 
-/// The problems of all reads of events and aggregates.
 pub(super) const READ_PROBLEMS: &[&ProblemType] =
     &[&problem::BAD_QUERY, &problem::FORBIDDEN, &problem::INTERNAL, &problem::UNAVAILABLE];
 
@@ -75,7 +74,6 @@ impl Endpoint {
         })
     }
 
-    /// Whether it is about aggregates of one type, and not about the service.
     pub(crate) fn is_about_a_type(&self) -> bool {
         self.path.starts_with("/{type}")
     }
@@ -85,7 +83,6 @@ impl Endpoint {
     }
 }
 
-/// The body of a request in the document.
 #[derive(Clone, Copy)]
 pub(crate) enum RequestBody {
     /// About one aggregate type, and whether it is required.
@@ -100,7 +97,6 @@ pub(crate) enum Body {
     Service(fn(&[AggregateType<'_>], &mut Schemas) -> Content),
 }
 
-/// The response to a request that succeeds, in the document.
 pub(crate) struct Success {
     pub(crate) status: StatusCode,
     pub(crate) description: &'static str,
@@ -110,13 +106,11 @@ pub(crate) struct Success {
 }
 
 impl Success {
-    /// A page of entries, with the link to the next one.
     pub(super) const fn page(body: Body) -> Self {
         let headers = &[("Link", false)];
         Self { status: StatusCode::OK, description: "A page.", headers, body: Some(body) }
     }
 
-    /// The response to a caller who has the state or the row already.
     pub(super) const fn not_modified(headers: &'static [(&'static str, bool)]) -> Self {
         let description = "The `ETag` is one of those in `If-None-Match`.";
         Self { status: StatusCode::NOT_MODIFIED, description, headers, body: None }

@@ -51,7 +51,6 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     ..WRITE
 };
 
-/// A command with its aggregate.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct AddressedCommand {

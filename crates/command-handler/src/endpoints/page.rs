@@ -14,7 +14,6 @@ use crate::signals;
 
 pub(super) const MAX_LIMIT: usize = 1000;
 
-/// The maximum entries on a page, if the caller does not set it.
 pub(super) fn default_limit() -> usize {
     100
 }

@@ -31,7 +31,6 @@ pub(super) const ENDPOINT: Endpoint = Endpoint {
     ..WRITE
 };
 
-/// The data of the update command.
 fn body(of: &AggregateType<'_>, schemas: &mut Schemas) -> (Content, bool) {
     let command = of.model.commands().update.unwrap_or_default();
     let schema = schemas.add(&format!("{}Update", of.name), of.data_of(command));

@@ -136,7 +136,6 @@ fn check(RowRange { prefix, from, to, after, .. }: RowRange<'_>) -> Result<(), P
     }
 }
 
-/// The path of the page of these rows.
 fn next_page(name: &str, RowRange { prefix, from, to, after, descending }: RowRange<'_>, limit: usize) -> String {
     let parameter = |name: &str, text: Option<&str>| {
         let encoded = |text| format!("{name}={}&", utf8_percent_encode(text, PARAMETER));

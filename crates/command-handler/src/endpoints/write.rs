@@ -56,13 +56,11 @@ pub(super) const WRITE_PROBLEMS: &[&ProblemType] = &[
 pub(super) const CHANGE_PROBLEMS: &[&ProblemType] =
     &[&problem::NOT_FOUND, &problem::DELETED, &problem::VERSION_CONFLICT, &problem::IF_MATCH_REQUIRED];
 
-/// The success of a write that has created an aggregate.
 pub(super) const fn created(body: Body) -> Success {
     let headers = &[("ETag", true), ("Location", true), ("Idempotency-Replayed", false)];
     Success { status: StatusCode::CREATED, description: "The aggregate was created.", headers, body: Some(body) }
 }
 
-/// The success of a write that has changed an aggregate.
 pub(super) const fn changed(body: Body) -> Success {
     let headers = &[("ETag", true), ("Idempotency-Replayed", false)];
     Success { status: StatusCode::OK, description: "The write was executed.", headers, body: Some(body) }
@@ -88,7 +86,6 @@ pub(super) const WRITE: Endpoint = Endpoint {
     ..Endpoint::READ
 };
 
-/// The commands of a request.
 pub(super) enum RequestedCommands {
     One(CommandRequest),
     /// At least one, all or none of which are executed. A problem with one of them contains its position.
@@ -97,7 +94,6 @@ pub(super) enum RequestedCommands {
     Joint(Vec<ConditionalCommand>),
 }
 
-/// A command to one of several aggregates.
 pub(super) struct ConditionalCommand {
     pub(super) to: Recipient,
     pub(super) command: CommandRequest,
@@ -107,7 +103,6 @@ pub(super) struct ConditionalCommand {
 
 pub(super) enum Recipient {
     Aggregate(AggregateKey),
-    /// The aggregate that has the claim.
     Holder(Claim),
 }
 
@@ -310,7 +305,6 @@ impl RequestedWrite<'_> {
         matches!(self.commands, RequestedCommands::Joint(_))
     }
 
-    /// The commands with their aggregates.
     fn requests<'r>(&'r self, involved: &'r Involved) -> Result<Vec<Addressed<'r>>, Undecided<Problem>> {
         let to_own = |commands| Ok(vec![Addressed::new(self.key, commands)]);
         let commands = match self.commands {
@@ -425,7 +419,6 @@ impl RequestedWrite<'_> {
         text_of(JointResponse { results }, |body| body.results.iter_mut().for_each(|of_one| of_one.result.state = None))
     }
 
-    /// The result for one aggregate.
     fn result<'d>(
         &self,
         key: &'d AggregateKey,

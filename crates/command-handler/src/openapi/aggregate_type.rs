@@ -251,7 +251,6 @@ fn carry_out(registry: &Registry, model: &dyn Model, before: &Folded, commands: 
     Some(ExampleOutcome { response, events: decided.events, after: decided.after })
 }
 
-/// The whole result of a write.
 pub(crate) fn write_json(decided: &Decided) -> WriteResponse<'_> {
     WriteResponse {
         id: ID,

@@ -211,7 +211,6 @@ impl Operations {
         parameters
     }
 
-    /// Shares the response and its headers.
     pub(super) fn share_response(&mut self, name: &str, response: Value) -> Value {
         let response = self.with_shared_headers(response);
         self.share("responses", name, response)
@@ -249,7 +248,6 @@ fn success_response(endpoint: &Endpoint, subject: Subject<'_>, success: &Success
     response
 }
 
-/// JSON of a schema, with its examples if there are any.
 fn json_content(Content { schema, examples }: Content) -> Value {
     let mut json = json!({ "schema": schema });
     if examples.as_object().is_some_and(|examples| !examples.is_empty()) {
@@ -258,12 +256,10 @@ fn json_content(Content { schema, examples }: Content) -> Value {
     json!({ "application/json": json })
 }
 
-/// The reason phrase of a status in one word.
 fn reason(status: StatusCode) -> String {
     status.canonical_reason().unwrap_or_default().replace(' ', "")
 }
 
-/// The name of the gateway's response.
 fn of_gateway(status: StatusCode) -> String {
     format!("Gateway{}", reason(status))
 }

@@ -15,7 +15,6 @@ use crate::problem::{self, ExtensionMembers, ProblemType};
 pub(super) const UNKNOWN_PATH: &[&ProblemType] = &[&problem::UNKNOWN_ROUTE, &problem::UNKNOWN_TYPE];
 pub(super) const OTHER_METHOD: &[&ProblemType] = &[&problem::METHOD_NOT_ALLOWED];
 
-/// All types of problems that the API can return.
 fn all(has_views: bool) -> impl Iterator<Item = &'static ProblemType> {
     let lists = endpoints::served(has_views).flat_map(|endpoint| endpoint.problems);
     lists.chain(&[UNKNOWN_PATH, OTHER_METHOD]).copied().flatten().copied()
@@ -77,7 +76,6 @@ pub(super) fn by_status(types: &[&[&'static ProblemType]]) -> Vec<(StatusCode, V
     types.chunk_by(|one, next| one.status == next.status).map(|chunk| (chunk[0].status, chunk.to_vec())).collect()
 }
 
-/// The response with this status, which is one of these problems.
 pub(super) fn response(status: StatusCode, types: &[&ProblemType]) -> Value {
     let causes: Vec<_> = types.iter().map(|one| format!("- `{}`: {}", one.urn(), one.description)).collect();
     let references: Vec<_> = types.iter().map(|one| reference("schemas", &schema_name(one))).collect();
@@ -117,7 +115,6 @@ fn problem_headers(status: StatusCode, types: &[&ProblemType]) -> &'static [(&'s
 pub(super) const GATEWAY_STATUSES: [StatusCode; 3] =
     [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS];
 
-/// Adds the gateway's response to that of the API with the same status.
 pub(super) fn add_to(response: &mut Value, of_gateway: &Value) {
     let text = |response: &Value| response["description"].as_str().unwrap_or_default().to_owned();
     response["description"] = format!("{}\n\n{}", text(response), text(of_gateway)).into();

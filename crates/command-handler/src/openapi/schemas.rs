@@ -119,7 +119,6 @@ pub struct Variant {
     pub data: Value,
 }
 
-/// The variants of an enum that is tagged with this member.
 pub fn variants(schema: &Value, tag: &str) -> Vec<Variant> {
     let read = |variant: &Value| {
         let members = &variant["properties"];
@@ -130,7 +129,6 @@ pub fn variants(schema: &Value, tag: &str) -> Vec<Variant> {
     schema["oneOf"].as_array().into_iter().flatten().filter_map(read).collect()
 }
 
-/// One of several schemas, which a member distinguishes.
 pub(crate) fn one_of_tagged(member: &str, each: &[(String, Value)]) -> Value {
     let references: Vec<_> = each.iter().map(|(_, reference)| reference).collect();
     let mapping: Map<_, _> = each.iter().map(|(name, reference)| (name.clone(), reference["$ref"].clone())).collect();
@@ -212,7 +210,6 @@ fn bounds(format: &str) -> Option<(Value, Value)> {
     })
 }
 
-/// The characters of an id.
 pub(crate) const ID_CHARACTERS: &str = "[A-Za-z0-9._~-]{1,128}";
 
 /// An id, by the rule of [`daybook_table::keys::is_id`].

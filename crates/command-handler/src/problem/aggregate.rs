@@ -6,7 +6,6 @@ use daybook_table::AggregateKey;
 
 use super::response::{ExtensionMembers, Problem, ProblemType};
 
-/// The version of the aggregates in the examples.
 pub(crate) const EXAMPLE_VERSION: u64 = 3;
 
 pub(crate) const NOT_FOUND: ProblemType =

@@ -51,7 +51,6 @@ pub(crate) fn unknown_route(path: &str) -> Problem {
     Problem::new(&UNKNOWN_ROUTE, format!("there is nothing at {path}"))
 }
 
-/// The path of a view that does not exist.
 pub(crate) fn unknown_view(name: &str, projections: &Projections) -> Problem {
     let known: Vec<_> = projections.names().collect();
     let known = if known.is_empty() { "there is none".to_owned() } else { format!("known: {}", known.join(", ")) };

@@ -11,12 +11,10 @@ use daybook_table::AggregateKey;
 use super::*;
 use crate::endpoints::ENDPOINTS;
 
-/// The types that endpoints return.
 fn types() -> impl Iterator<Item = &'static ProblemType> {
     ENDPOINTS.iter().flat_map(|endpoint| endpoint.problems).copied().flatten().copied()
 }
 
-/// The example of every type, and the problems of errors.
 fn problems() -> Vec<Problem> {
     let text = || "text".to_owned();
     let registry = aggregates::registry().unwrap();
@@ -108,7 +106,6 @@ fn the_body_of_a_problem_has_its_type_status_and_detail() {
     }
 }
 
-/// A log in memory.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -94,7 +94,6 @@ struct Span {
 }
 
 impl<'a> Values<'a> {
-    /// The values of a well-formed text.
     fn of(text: &'a str) -> Self {
         let position = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
         let mut values: Vec<Span> = Vec::new();

@@ -56,7 +56,6 @@ impl Bounds {
         self.deadline.checked_sub(READ_RESERVE).unwrap_or(self.deadline)
     }
 
-    /// The time until which an append is attempted.
     pub(crate) fn append_until(&self) -> Instant {
         self.deadline.checked_sub(RESERVE).unwrap_or(self.deadline)
     }

@@ -89,7 +89,6 @@ impl FromRequest<Api> for WriteRequest {
     }
 }
 
-/// The sender of the request and the ids that it belongs to, in the form that events record.
 fn meta(parts: &Parts, bounds: &Bounds, caller: &Caller, api: &Api) -> Result<Meta, Problem> {
     // Read again for its error: an id that cannot be stored is rejected.
     let correlation_id = visible_text(&parts.headers, "X-Correlation-Id")?;

@@ -148,7 +148,6 @@ async fn mappings_of(deployment: &Deployment, source: &Value) -> Result<Vec<Valu
     Ok(response["EventSourceMappings"].as_array().cloned().unwrap_or_default())
 }
 
-/// The settings of a mapping of the stream that the code relies on.
 fn of_stream(mapping: &Value) -> String {
     let patterns = mapping["FilterCriteria"]["Filters"].as_array().into_iter().flatten();
     let patterns: Vec<_> = patterns.filter_map(|filter| filter["Pattern"].as_str()).collect();

@@ -27,11 +27,9 @@ pub(crate) struct AppendBatch {
     pub(super) changed: Attributes,
     /// The number and id of the first event; `None` without events.
     pub(super) first_event: Option<(u64, Ulid)>,
-    /// The events and messages.
     pub(super) rows: Vec<TransactWriteItem>,
     /// The deadlines to set and to drop, by partition key and sort key. Of several changes of one, the last counts.
     pub(super) deadlines: BTreeMap<(String, String), TransactWriteItem>,
-    /// The claims to take and to release.
     pub(super) claims: Vec<ClaimWrite>,
     /// The check of the row that must not change before the append.
     pub(super) required: Option<TransactWriteItem>,
@@ -40,9 +38,7 @@ pub(crate) struct AppendBatch {
     /// For each other aggregate and each claim that the decision involves, the item that changes or checks it. Their events and
     /// messages are in `rows`.
     pub(super) others: Vec<(Need, TransactWriteItem)>,
-    /// The first event of another aggregate, if there is one.
     pub(super) first_event_of_other: Option<FirstEvent>,
-    /// The bytes of all items.
     pub(super) bytes: usize,
     /// The first decision. It is the oldest one, so the others need not be in flight. The default for an import.
     pub(crate) in_flight: DecisionInFlight,
@@ -72,7 +68,6 @@ impl AppendBatch {
         self.claims.iter().map(|change| change.claim.clone()).collect()
     }
 
-    /// Whether no other decision fits the transaction.
     pub(crate) fn is_full(&self) -> bool {
         self.items() >= MAX_TRANSACTION_ITEMS
     }
@@ -97,7 +92,6 @@ impl AppendBatch {
         self.check_size()
     }
 
-    /// Fails if the items do not fit a transaction.
     pub(super) fn check_size(&self) -> Result<(), TooLarge> {
         match (self.items(), self.bytes) {
             (items, _) if items > MAX_TRANSACTION_ITEMS => Err(TooLarge::Items { items }),
@@ -106,7 +100,6 @@ impl AppendBatch {
         }
     }
 
-    /// Adds the next decision.
     pub(crate) fn add(&mut self, next: Self) {
         if next.first_event.is_some() {
             self.changed = next.changed;

@@ -24,11 +24,9 @@ pub(crate) struct ClaimHolders {
     /// The aggregates of the transaction that release each claim. There are several if one of the states is outdated, or from
     /// before a change of `Aggregate::claims`.
     pub(crate) released: BTreeMap<Claim, Vec<AggregateKey>>,
-    /// The claims that aggregates of the transaction take.
     pub(crate) taken: BTreeSet<Claim>,
 }
 
-/// The change of one claim.
 #[derive(Debug)]
 pub(crate) struct ClaimWrite {
     pub(super) claim: Claim,

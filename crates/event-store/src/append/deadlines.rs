@@ -15,7 +15,6 @@ use crate::error::{Cause, StoreError};
 use crate::item::{Item, row_key};
 use crate::store::EventStream;
 
-/// The change of one deadline.
 pub(super) struct DeadlineWrite {
     pub(super) sk: String,
     /// The row, or its key if it is dropped.
@@ -24,7 +23,6 @@ pub(super) struct DeadlineWrite {
 }
 
 impl EventStream<'_> {
-    /// The items that set and drop deadlines.
     pub(super) fn deadlines(&self, new: NewEvents<'_>, origin: Origin) -> Result<Vec<DeadlineWrite>, StoreError> {
         if new.deadlines.is_empty() {
             return Ok(Vec::new());

@@ -16,7 +16,6 @@ use crate::limits::TooLarge;
 use crate::store::EventStream;
 use crate::subject_keys::Keys;
 
-/// Why a transaction cannot be built.
 pub(crate) enum NotBuilt {
     /// It is too large, because of the rows of this aggregate, if it is one of several.
     TooLarge(TooLarge, Option<AggregateKey>),
@@ -41,7 +40,6 @@ impl From<StoreError> for NotBuilt {
 }
 
 impl EventStream<'_> {
-    /// The items of a decision, with those of the other aggregates that it involves.
     pub(crate) fn joint_batch<'m>(
         &self,
         decisions: &Decisions,

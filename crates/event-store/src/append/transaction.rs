@@ -22,7 +22,6 @@ use crate::subject_keys::{Keys, seal};
 
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 
-/// The origin of the events of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Decision,
@@ -31,7 +30,6 @@ pub(crate) enum Origin {
     Import(ImportWrite),
 }
 
-/// Whether the messages of imported events are published, and the time of the import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportWrite {
     /// Whether outbox rows are written, which the relay then sends.
@@ -40,7 +38,6 @@ pub struct ImportWrite {
     pub now: Timestamp,
 }
 
-/// New events with their messages, and the aggregate after them.
 #[derive(Clone, Copy, Debug)]
 pub struct NewEvents<'a> {
     pub events: &'a [RecordedEvent],

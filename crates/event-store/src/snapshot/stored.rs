@@ -14,7 +14,6 @@ use crate::item::Item;
 use crate::packing::{pack, unpack};
 use crate::store::EventStream;
 
-/// A stored snapshot, by its use for this code.
 #[derive(Debug)]
 pub(super) enum StoredSnapshot {
     /// It holds a state of the current state version.

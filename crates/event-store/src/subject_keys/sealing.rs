@@ -17,14 +17,12 @@ pub(super) const NO_KEYS: &str = "this process has no keys; set KEYS_TABLE_NAME 
 /// The keys of subjects by name: those that a text needs.
 pub(crate) type Keys = BTreeMap<String, SubjectKey>;
 
-/// The key of a subject.
 #[derive(Clone)]
 pub(crate) enum SubjectKey {
     Live(Arc<Key>),
     Forgotten,
 }
 
-/// The bytes of a key.
 pub(super) const KEY_BYTES: usize = 32;
 
 pub(crate) struct Key(LessSafeKey);
@@ -40,7 +38,6 @@ impl Key {
         UnboundKey::new(&AES_256_GCM, bytes).ok().map(|key| Self(LessSafeKey::new(key)))
     }
 
-    /// Seals bytes for this context.
     pub(super) fn seal(&self, context: &str, bytes: &[u8]) -> Vec<u8> {
         let nonce: [u8; NONCE_LEN] = random();
         let mut sealed = bytes.to_vec();

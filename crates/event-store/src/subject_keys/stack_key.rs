@@ -33,7 +33,6 @@ const TABLE: &str = "daybook:table";
 
 pub(super) struct StackKey {
     of_subjects: Key,
-    /// The key of the hashes of claims.
     of_claims: hmac::Key,
 }
 
@@ -104,7 +103,6 @@ impl StackKey {
     }
 }
 
-/// The error of the key of a subject, or of the stack.
 pub(super) fn damaged(of: &str, source: impl Into<Cause>) -> StoreError {
     StoreError::corrupt(format!("the key of {of}"), source)
 }

@@ -63,7 +63,6 @@ impl Sealing {
         subjects.is_empty() || subject_keys.are_live(subjects)
     }
 
-    /// Seals the personal values of a text in a partition.
     pub async fn seal(&self, json: &mut Json, partition: &str) -> Result<(), StoreError> {
         let keys = self.keys_for(personal::subjects(json.text())).await?;
         if let Some(sealed) = sealing::seal(json.text(), partition, &keys)? {
@@ -119,7 +118,6 @@ impl Sealing {
         }
     }
 
-    /// The write that forgets an aggregate.
     pub(crate) fn forget(&self, key: &AggregateKey, now: Timestamp) -> Result<TransactWriteItem, StoreError> {
         let source = || StoreError::InvalidRequest { doing: "forget personal data", source: sealing::NO_KEYS.into() };
         Ok(self.keys.as_ref().ok_or_else(source)?.forget(&key.to_string(), now))

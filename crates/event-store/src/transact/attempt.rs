@@ -27,7 +27,6 @@ struct Proposed {
     /// The index of its response among those that are stored, if the request has an idempotency key.
     index: usize,
     outcome: Outcome,
-    /// The claims that it changes.
     claims: Vec<Claim>,
 }
 
@@ -381,7 +380,6 @@ impl<D: Decide> Transaction<'_, D> {
         None
     }
 
-    /// Caches the states after the append.
     pub(super) fn put_in_cache(&self, stored: &Outcome) {
         self.stream.put_in_cache(&stored.after);
         stored.others.iter().for_each(|(key, after)| self.stream.store.cache.put(key, after));

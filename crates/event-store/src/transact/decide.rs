@@ -14,7 +14,6 @@ use crate::load::LoadPolicy;
 /// The caller's part of a transaction. Its methods are called again, with another state, whenever an attempt is
 /// repeated.
 pub trait Decide {
-    /// The caller's own error.
     type Error;
 
     /// Decides what to append to the aggregate at `before`, and to others. Every call uses a new time and new ids.
@@ -52,12 +51,10 @@ pub trait Decide {
     ) -> Result<CommandResponse, Self::Error>;
 }
 
-/// Why there is no decision.
 #[derive(Debug)]
 pub enum Undecided<E> {
     /// It needs to know this about other aggregates.
     Needs(Vec<Need>),
-    /// The caller's own error.
     Error(E),
 }
 
@@ -96,7 +93,6 @@ pub struct TransactOptions<'a> {
     /// The version that the caller has seen. If the aggregate is at another version, the transaction returns a
     /// conflict. Without an expected version, the commands are decided again on the newer state.
     pub expected_version: Option<u64>,
-    /// The key under which the response is stored.
     pub idempotency: Option<IdempotencyKey<'a>>,
     /// The time until which attempts are repeated. The transaction ends up to [`LAST_CALLS`](Self::LAST_CALLS) later,
     /// because it has to find out the outcome of the last attempt.
@@ -112,21 +108,17 @@ impl TransactOptions<'_> {
     pub const LAST_CALLS: Duration = Duration::from_millis(1_200);
 }
 
-/// The result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transacted {
-    /// The response to a new decision.
     Decided(CommandResponse),
     /// The stored response to the same request. Nothing was appended.
     Replayed(CommandResponse),
 }
 
-/// How a transaction ends.
 pub(super) type End<E> = Result<Transacted, TransactError<E>>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TransactError<E> {
-    /// The caller's own error.
     #[error("the commands cannot be decided: {0}")]
     Decide(E),
     /// The aggregate is at another version than the caller has seen.
@@ -158,17 +150,14 @@ pub enum TransactError<E> {
         after: u64,
         /// Whether the request has an idempotency key, so that it can be repeated safely.
         has_key: bool,
-        /// The last error.
         source: Cause,
     },
-    /// The append exceeds a limit of DynamoDB.
     #[error("{limit}")]
     TooLarge {
         limit: TooLarge,
         /// The aggregate with whose rows it does, if the request names several, or it is another one than that of the request.
         of: Option<AggregateKey>,
     },
-    /// Anything else.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -13,7 +13,6 @@ use crate::idempotency::CommandResponse;
 use crate::settle::DecisionInFlight;
 use crate::subject_keys::{Keys, SubjectKey, stack_key_for};
 
-/// A decision that is ready to be appended.
 pub(super) struct ReadyDecision {
     pub(super) batch: AppendBatch,
     pub(super) outcome: Outcome,
@@ -44,7 +43,6 @@ pub(super) struct Drafted {
     pub(super) in_flight: DecisionInFlight,
 }
 
-/// Why a decision is not ready to be appended.
 pub(super) enum NotReady<E> {
     /// The decision needs to know this about other aggregates.
     Needs(Vec<Need>),
@@ -75,7 +73,6 @@ pub(super) fn subject_that_was_forgotten(key: &AggregateKey, decided: &Decisions
     subjects.find(|subject| matches!(keys.get(subject), Some(SubjectKey::Forgotten)) && !forgets(subject))
 }
 
-/// The aggregates of a decision, each with its part.
 pub(super) fn parts<'a>(
     key: &'a AggregateKey,
     decided: &'a Decisions,

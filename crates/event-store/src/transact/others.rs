@@ -32,7 +32,6 @@ pub(super) struct Others<'a> {
     outdated: BTreeSet<AggregateKey>,
     /// The aggregates that exist, although the last decision has created them. The next one needs to know them.
     pub(super) existing: Vec<Need>,
-    /// The aggregates that it writes to.
     written: BTreeSet<AggregateKey>,
     /// The places that it has: in the queues of the first ones of `written`, in the order of keys.
     places: Vec<Place<'a>>,
@@ -77,7 +76,6 @@ impl<'a> Others<'a> {
         true
     }
 
-    /// Leaves all queues.
     pub(super) fn leave(&mut self) {
         self.places.clear();
     }

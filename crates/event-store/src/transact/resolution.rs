@@ -44,7 +44,6 @@ impl<D: Decide> Transaction<'_, D> {
         }
     }
 
-    /// The id of a stored event.
     async fn event_id(&self, key: &AggregateKey, number: u64) -> Result<Option<Ulid>, StoreError> {
         let Some(row) = self.stream.store.row("read an event", key, keys::event_sk(number)).await? else {
             return Ok(None);

@@ -24,7 +24,6 @@ pub(crate) struct Group {
     append: OnceLock<GroupAppend>,
 }
 
-/// The append of a group, in one transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupAppend {
     /// The call. Every member polls it, so it continues when members are cancelled.
@@ -68,7 +67,6 @@ impl Group {
 pub(super) struct Queue {
     /// The requests that wait for their turn or have it.
     waiting: BTreeMap<u64, Arc<Notify>>,
-    /// The request that has its turn.
     holder: Option<u64>,
     group: Option<QueuedGroup>,
     /// The number after the last member of the latest group that a used idempotency key has failed. Its members share
@@ -117,7 +115,6 @@ impl Queue {
         self.waiting.is_empty() && self.group.is_none()
     }
 
-    /// The turn of a request, if it has it.
     pub(super) fn turn(&self, number: u64) -> Option<Turn> {
         self.has_turn(number).then(|| match &self.group {
             Some(open) => Turn::After(Arc::clone(&open.group), open.after.folded.clone()),
@@ -172,7 +169,6 @@ impl Queue {
         }
     }
 
-    /// Closes the group if it is still open.
     pub(super) fn close_group(&mut self, group: &Arc<Group>) {
         if self.group.as_ref().is_some_and(|open| open.batch.is_some() && Arc::ptr_eq(&open.group, group)) {
             self.close();

@@ -108,7 +108,6 @@ impl SpanExporter {
         tracing::warn!(spans = spans.len(), error, "spans were not exported");
     }
 
-    /// Exports until the process ends.
     pub async fn export_continuously(self) {
         loop {
             sleep(EXPORT_INTERVAL).await;
@@ -154,7 +153,6 @@ fn headers(text: &str) -> Result<Vec<(String, String)>, SettingError> {
     })
 }
 
-/// The body of a request with these spans of a service.
 fn request(service_name: &str, spans: &[RecordedSpan]) -> Value {
     let service_name = attribute(&("service.name", AttributeValue::Text(service_name.to_owned())));
     let spans: Vec<_> = spans.iter().filter_map(span).collect();

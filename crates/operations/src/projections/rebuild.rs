@@ -85,7 +85,6 @@ pub struct RebuildOptions {
 pub struct Rebuilt {
     pub view: View,
     pub progress: RebuildProgress,
-    /// How to go on, if the view is not filled.
     pub how_to_go_on: Option<&'static str>,
 }
 

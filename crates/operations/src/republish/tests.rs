@@ -32,12 +32,10 @@ const BEGINNING: u64 = 1_795_222_923_456;
 struct Services {
     aggregates: u64,
     events: u64,
-    /// The bytes of a detail.
     bytes: usize,
     seen: Mutex<Seen>,
 }
 
-/// The calls that the services have seen.
 #[derive(Debug, Default)]
 struct Seen {
     calls: BTreeMap<String, usize>,
@@ -127,7 +125,6 @@ impl HttpConnector for Network {
     }
 }
 
-/// Sends all messages. Returns the time that it takes, and what the services have seen.
 async fn send_all(services: Services) -> (Duration, Seen) {
     let events = services.events;
     let services = Arc::new(services);

@@ -28,7 +28,6 @@ const MAX_READ_AHEAD: usize = 16_000;
 /// Number of selected events that a chunk has at least, except the last one.
 const CHUNK: usize = 4_000;
 
-/// Concurrent reads of the index.
 const PAGE_READS: usize = 16;
 
 /// The events whose messages are sent again: those of a time window, of all or of some aggregates and types.
@@ -90,7 +89,6 @@ pub(super) fn time_of(id: Ulid) -> Option<String> {
     Timestamp::from_millisecond(milliseconds).ok().map(timestamp)
 }
 
-/// A part of the window, which follows the part before it.
 #[derive(Debug, Default)]
 struct Chunk {
     /// The selected events, in the order of their ids. So those of an aggregate are in the order of their numbers.

@@ -24,7 +24,6 @@ const MAX_LISTED: usize = 100;
 
 const RATE: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
 
-/// Runs the operations on the dead-letter queue of a stack.
 #[derive(Clone)]
 pub(super) struct Writes {
     pub(super) stack: Stack,
@@ -99,7 +98,6 @@ impl Outcomes {
         Ok(())
     }
 
-    /// The outcomes of the messages with these ids.
     fn of_all(self, ids: Vec<String>, ended: Result<(), OperatorError>) -> Vec<DeadLetterOutcome> {
         let Self(mut outcomes) = self;
         let reason = match ended {

@@ -130,7 +130,6 @@ impl Api {
     }
 }
 
-/// The requests of a run, and what they got.
 #[derive(Default)]
 pub(super) struct Run {
     scripts: Vec<Script>,
