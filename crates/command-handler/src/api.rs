@@ -40,7 +40,6 @@ impl Api {
         }
     }
 
-    #[must_use]
     pub fn with_views(self, projections: Projections, store: ViewStore) -> Self {
         let store = store.with_sealing(self.store.sealing());
         Self { views: Some(Arc::new(Views { projections, store })), ..self }

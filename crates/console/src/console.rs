@@ -109,7 +109,6 @@ impl ConsoleAccess {
         Self::Token(new_token())
     }
 
-    /// The address of the console of a stack, with the token if it needs one.
     pub fn address(&self, stack_url: &str) -> String {
         match self {
             Self::Loopback => format!("{stack_url}/_console"),

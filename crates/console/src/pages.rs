@@ -80,7 +80,6 @@ fn deployed_pages() -> Router<Arc<Console>> {
     Router::new().route("/_console/stream", get(stream::deployed_page)).route("/_console/health", get(health::page))
 }
 
-/// The dead-letter messages, with what can be done to them, and what can be done to read models.
 fn writing_pages() -> Router<Arc<Console>> {
     Router::new()
         .route("/_console/dead-letters", get(dead_letters::page).post(dead_letters::act))

@@ -6,7 +6,6 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub(crate) const CONSOLE: &str = "/_console";
 
-/// Characters of a path segment or a value of a query that are written with a percent sign.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A text as one segment of a path, or as a value of a query.
@@ -35,7 +34,6 @@ pub(crate) fn version(key: &AggregateKey, version: u64) -> String {
     format!("{}?version={version}", aggregate(key))
 }
 
-/// The rows of a version of a projection.
 pub(crate) fn view(name: &str, version: u32) -> String {
     format!("{CONSOLE}/views/{}/{version}", escaped(name))
 }
@@ -44,7 +42,6 @@ pub(crate) fn view_row(view: &View, key: &str) -> String {
     with_query(&format!("{}/row", self::view(&view.name, view.version)), &[("key", key)])
 }
 
-/// The page of everything that has a correlation id.
 pub(crate) fn correlation(id: &str) -> String {
     format!("{CONSOLE}/correlation?id={}", escaped(id))
 }

@@ -45,14 +45,12 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for PageQuery<T> {
     }
 }
 
-/// The aggregate type of this name.
 pub(crate) fn model<'a>(console: &'a Console, name: &str) -> Result<&'a dyn Model, Failure> {
     console.registry.get(name).ok_or_else(|| Failure::missing(format!("There is no type {name}.")))
 }
 
 const TOKEN: &str = "token";
 
-/// The hidden field with the token that every form carries.
 pub(crate) fn token(form_token: &str) -> Markup {
     html! { input type="hidden" name=(TOKEN) value=(form_token); }
 }

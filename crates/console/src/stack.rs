@@ -116,7 +116,6 @@ pub struct Controls {
     /// The faults as they were set.
     pub faults: Map<String, Value>,
     pub notices: Notices,
-    /// Why the action was not possible.
     pub rejected: Option<String>,
     /// What still waits after [`ControlAction::WaitUntilIdle`], such as `2 at stream-relay`.
     pub waiting: Vec<String>,
@@ -155,7 +154,6 @@ pub enum DeadLetterAction {
     Delete(Vec<String>),
 }
 
-/// The messages in dead-letter queues, and what became of those of an action.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct DeadLetters {
     pub messages: Vec<WaitingMessage>,
@@ -216,7 +214,6 @@ pub struct Shard {
     pub last_result: Option<String>,
 }
 
-/// A queue with the numbers of its messages.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct QueueDepth {
     pub queue: String,
@@ -243,7 +240,6 @@ pub enum QueuePurpose {
 pub struct Rule {
     /// The option `--rule` as it was given.
     pub rule: String,
-    /// Its event pattern.
     pub pattern: Value,
     pub queue: String,
     pub visible: usize,
@@ -254,7 +250,6 @@ pub struct Rule {
     pub function: Option<RuleInvocations>,
 }
 
-/// The invocations of the function of a rule.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleInvocations {
@@ -285,7 +280,6 @@ pub struct RelayMapping {
     pub last_result: String,
 }
 
-/// The alarms of a stack on AWS, and the requests to its API.
 #[derive(Debug)]
 pub struct Health {
     pub alarms: Vec<Alarm>,

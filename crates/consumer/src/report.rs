@@ -121,7 +121,6 @@ async fn read(
     Ok(Some(Incomplete { aggregate, last, missing, since, waiting, failed, command }))
 }
 
-/// The seconds since a time.
 fn age(since: &str) -> f64 {
     let since = since.parse::<Timestamp>();
     since.map_or(0.0, |since| now().duration_since(since).as_secs_f64())

@@ -44,7 +44,6 @@ pub enum Request {
     },
 }
 
-/// Executes a request.
 pub(crate) async fn execute<C: Consumer>(
     consumer: &C,
     table: &ConsumerTable,

@@ -10,7 +10,6 @@ use crate::table::{ATTEMPT_TIMEOUT, ConsumerTable};
 
 /// Maximum bytes of an item: 400 KB.
 pub(crate) const MAX_ITEM: usize = 400 * 1024;
-/// Maximum items of a transaction.
 pub(crate) const MAX_ITEMS: usize = 100;
 /// Maximum bytes of a transaction: 4 MB.
 pub(crate) const MAX_TRANSACTION: usize = 4 * 1024 * 1024;
@@ -23,7 +22,6 @@ pub(crate) enum Write {
     Check(Item, Condition),
 }
 
-/// The condition of a write.
 #[derive(Clone, Debug)]
 pub(crate) enum Condition {
     Always,
@@ -100,7 +98,6 @@ impl ConsumerTable {
 }
 
 impl Condition {
-    /// The expression and its values.
     fn expression(self) -> (Option<String>, Option<Item>) {
         match self {
             Self::Always => (None, None),

@@ -118,7 +118,6 @@ impl<'a, A: Aggregate> Draft<'a, A> {
         self.before.version + self.events.len() as u64
     }
 
-    /// The epoch of the last message.
     fn message_epoch(&self) -> u32 {
         if self.messages.is_empty() { self.before.message_epoch() } else { self.input.epoch }
     }

@@ -351,7 +351,6 @@ fn schemas<A: Aggregate>() -> Schemas {
     }
 }
 
-/// Whether it is the create command.
 fn creates<A: Aggregate>(request: &CommandRequest) -> bool {
     request.command == A::COMMANDS.create
 }

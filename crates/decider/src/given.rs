@@ -182,7 +182,6 @@ impl<A: Aggregate> Given<A> {
         given.when(sent)
     }
 
-    /// The decision, and the commands that it sends.
     fn decide(&self, state: &A::State, command: A::Command) -> (Decision<A::Event>, Vec<SentCommand>) {
         let ids = Ids::from_seed(Ulid::from_parts(0, 0));
         let history = if A::FULL_HISTORY { self.history.as_slice() } else { &[] };
@@ -295,7 +294,6 @@ where
         deadlines::<A>(&state, version)
     }
 
-    /// The state and the version after the decision.
     fn after(&self) -> (A::State, u64) {
         let events = self.decision.as_ref().unwrap_or_else(|rejection| &rejection.recorded);
         let state = events.iter().fold(self.state.clone(), A::evolve);
@@ -403,7 +401,6 @@ fn claims<A: Aggregate>(state: A::State, version: u64) -> Vec<Claim> {
     AggregateState::<A>::new(state).claims(version)
 }
 
-/// The deadlines of a state, which must be valid.
 #[track_caller]
 fn deadlines<A: Aggregate>(state: &A::State, version: u64) -> Vec<DeclaredDeadline> {
     let deadlines = AggregateState::<A>::new(state.clone()).deadlines(version);

@@ -103,7 +103,6 @@ impl Involved {
     }
 }
 
-/// A command to one aggregate.
 struct AddressedStep<'a> {
     to: Cow<'a, AggregateKey>,
     command: Cow<'a, CommandRequest>,
@@ -180,7 +179,6 @@ fn model<'a>(registry: &'a Registry, key: &AggregateKey) -> Result<&'a dyn Model
     })
 }
 
-/// A decision in progress.
 struct Joint<'a> {
     registry: &'a Registry,
     own: &'a AggregateKey,
@@ -282,7 +280,6 @@ impl Joint<'_> {
         }
     }
 
-    /// Decides the commands of one step.
     fn step(&self, step: &AddressedStep<'_>, number: usize) -> Result<Decided, CommandError> {
         let model = model(self.registry, &step.to)?;
         let creates = model.command_name(&step.command.command) == model.commands().create;

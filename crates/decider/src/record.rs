@@ -121,7 +121,6 @@ pub struct OutboxMessage {
     pub trace_header: Option<String>,
 }
 
-/// The numbers of a message.
 #[derive(Clone, Copy)]
 pub(crate) struct MessageNumber {
     /// The epoch in which it is decided.

@@ -53,7 +53,6 @@ fn read_tag<T: DeserializeOwned>(key: &str, tag: Tag<'_>) {
     let _: Result<T, Error> = T::deserialize(MapDeserializer::new(once((key, tag))));
 }
 
-/// The names in the schema of such an enum.
 pub(crate) fn names_in_schema(schema: &Schema, tag: &str) -> Vec<String> {
     let variants = schema.get("oneOf").and_then(|variants| variants.as_array());
     variants
@@ -100,10 +99,8 @@ struct Read {
     variant: Cell<Option<u64>>,
 }
 
-/// The tag's deserializer.
 #[derive(Clone, Copy)]
 struct Tag<'a> {
-    /// The value of the tag.
     name: Option<&'a str>,
     read: &'a Read,
 }

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 
-/// A comparison with one value of an event.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Comparison {
     /// A text, a number, true, false or null.
@@ -232,7 +231,6 @@ fn holds_wildcard(parts: &[String], text: &str) -> bool {
     inner.and_then(|text| between.iter().try_fold(text, |text, part| Some(text.split_once(part.as_str())?.1))).is_some()
 }
 
-/// The service that reads a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
     /// An event bus, with all operators.

@@ -33,7 +33,6 @@ enum FieldPattern {
     AnyOf(Vec<Comparison>),
 }
 
-/// Why a pattern is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{reason}", if path.is_empty() { String::new() } else { format!("{path}: ") })]
 pub struct PatternError {

@@ -10,13 +10,11 @@ use crate::outcome::InvocationOutcome;
 use crate::record::{self, Record};
 use crate::record_queue::PendingBatch;
 
-/// Records that the mapping discards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Discarded {
     /// At least one, in the order of their sequence numbers.
     pub records: Vec<Record>,
     pub reason: DiscardReason,
-    /// The number of invocations with these records.
     pub invocations: u32,
     /// The time of the discard, since 1970.
     at: Duration,
@@ -31,7 +29,6 @@ pub enum DiscardReason {
     RecordAgeExceeded,
 }
 
-/// The function and the shard of discarded records.
 #[derive(Clone, Copy, Debug)]
 pub struct DiscardContext<'a> {
     pub function_arn: &'a str,

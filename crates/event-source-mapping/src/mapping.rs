@@ -36,16 +36,13 @@ pub struct Mapping {
     discarded: VecDeque<Discarded>,
 }
 
-/// The next step of the caller.
 #[derive(Debug)]
-#[must_use]
 pub enum Step {
     /// Invoke the function with [`Batch::payload`] and [`Mapping::settle`] the batch. More batches may be ready: with
     /// several record queues, poll again before this one is settled.
     Invoke(Batch),
     /// Send these records to the on-failure destination, or drop them if the mapping has none.
     Discard(Discarded),
-    /// Nothing can be done now.
     Wait {
         /// When to poll again even if nothing is pushed or settled. `None` if only a push or an outcome can change
         /// anything.
@@ -56,7 +53,6 @@ pub enum Step {
 /// Records for one invocation. It must be returned with [`Mapping::settle`]. Until then its queue delivers nothing
 /// else.
 #[derive(Debug)]
-#[must_use]
 pub struct Batch {
     queue: usize,
     pending: PendingBatch,
@@ -68,13 +64,11 @@ impl Batch {
         &self.pending.records
     }
 
-    /// The JSON text that the function is invoked with.
     pub fn payload(&self) -> String {
         record::payload(self.records())
     }
 }
 
-/// The point at which a restarted reader of the shard must begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestartPoint {
     /// No record was pushed: begin at the mapping's starting position.

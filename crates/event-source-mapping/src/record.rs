@@ -60,7 +60,6 @@ impl Record {
         &self.sequence_number
     }
 
-    /// The record as the function receives it.
     pub fn json(&self) -> &Value {
         &self.json
     }

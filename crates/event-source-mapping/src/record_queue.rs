@@ -24,7 +24,6 @@ pub(crate) struct PendingBatch {
     retries: u32,
 }
 
-/// The next step of a queue.
 pub(crate) enum Next {
     Deliver(PendingBatch),
     Discard(PendingBatch),

@@ -24,7 +24,6 @@ pub struct MappingSettings {
     /// A record older than this is discarded instead of delivered: 60 s to 7 days; `None` is never. A stream keeps its
     /// records for 24 hours.
     pub maximum_record_age: Option<Duration>,
-    /// Whether the function's response reports the failed records.
     pub report_batch_item_failures: bool,
     pub filter: RecordFilter,
 }

@@ -29,7 +29,6 @@ impl EventStore {
     }
 
     /// The same store without the keys: it reads and writes personal values as they are stored.
-    #[must_use]
     pub fn sealed(self) -> Self {
         Self { sealing: Sealing::leaving(), ..self }
     }

@@ -155,7 +155,6 @@ impl UnreadableRow {
         Self { pk: key(attributes::PK), sk: key(attributes::SK), reason: String::new() }
     }
 
-    #[must_use]
     pub fn because(self, reason: impl fmt::Display) -> Self {
         Self { reason: reason.to_string().chars().take(MAX_REASON).collect(), ..self }
     }

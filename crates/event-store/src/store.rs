@@ -129,13 +129,11 @@ impl EventStore {
         &self.sealing
     }
 
-    #[must_use]
     pub fn with_cache(self, cache: Cache) -> Self {
         Self { cache, ..self }
     }
 
     /// Replaces the machine's clock. Events, their ids, and the rows that expire have the times of the clock.
-    #[must_use]
     pub fn with_clock(self, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self { clock: Clock::new(now), ..self }
     }

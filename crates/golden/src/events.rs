@@ -144,7 +144,6 @@ fn check_forms(model: &dyn Model, golden: &[Golden], mut differs: impl FnMut(Str
     }
 }
 
-/// Checks that an event is read as its entry lists.
 fn check_reading(golden: &Golden, is_todays: bool, read: &[(String, Json)], differs: &mut impl FnMut(String)) {
     match (&golden.reads, is_todays) {
         (None, false) => {

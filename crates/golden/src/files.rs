@@ -101,7 +101,6 @@ impl GoldenFiles {
         }
     }
 
-    /// The file of a type.
     pub(crate) fn file(&self, model: &dyn Model) -> PathBuf {
         self.folder.join(format!("{}.json", model.type_name()))
     }
@@ -152,7 +151,6 @@ impl GoldenFiles {
     }
 }
 
-/// Deletes the golden files of a type.
 fn delete(file: &Path) {
     fs::remove_file(file).unwrap();
     let states = file.with_extension("");

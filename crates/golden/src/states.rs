@@ -18,7 +18,6 @@ use crate::events::shown;
 use crate::files::{GoldenFiles, WRITE};
 use crate::shape;
 
-/// The shape and the states of one state version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fold {

@@ -78,7 +78,6 @@ impl LocalClock {
         u64::try_from(self.since_1970().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// How far it is ahead of the machine's clock.
     pub fn ahead(&self) -> Ahead {
         Ahead { seconds: self.seconds_ahead.load(Ordering::SeqCst) }
     }

@@ -144,7 +144,6 @@ impl StackState {
         texts.iter().map(|text| Ok(serde_json::from_str(text)?)).collect()
     }
 
-    /// Adds an entry to the bus, at the next position.
     pub(crate) fn append_to_bus(&self, entry: &impl Serialize) -> Result<(), DataFileError> {
         let entry = serde_json::to_string(entry)?;
         let sql = "INSERT INTO _daybook_bus (entry) VALUES (?1)";

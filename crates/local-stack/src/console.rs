@@ -14,7 +14,6 @@ use daybook_stream_relay::{DeadLetter, Resend, ResendOutcome, clients};
 
 use crate::endpoints::StackParts;
 
-/// The rate at which dead-letter messages are sent again.
 const REDRIVE_RATE: NonZeroU32 = NonZeroU32::MIN.saturating_add(999);
 
 /// The time after which sending ends when the bus accepts nothing.

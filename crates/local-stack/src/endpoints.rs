@@ -52,7 +52,6 @@ pub(crate) struct StackParts {
     pub(crate) table_clock: TableClock,
     /// Is notified when the clock was moved.
     pub(crate) ticks: Arc<Notify>,
-    /// The variables of operator commands.
     pub(crate) of_operator: Arc<Variables>,
     /// With these, messages are sent to the bus again.
     pub(crate) eventbridge: SdkConfig,
@@ -81,7 +80,6 @@ struct QueueMessageJson {
     body: JsonOrText,
 }
 
-/// Unchanged JSON, or text if it is not JSON.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum JsonOrText {
@@ -179,7 +177,6 @@ impl StackParts {
         self.set_faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces all faults, or returns why they are not valid.
     pub(crate) fn set_faults(&self, faults: Value) -> Result<(), String> {
         let given = Faults::deserialize(&faults).map_err(|error| error.to_string())?;
         *self.set_faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;

@@ -59,7 +59,6 @@ pub fn check(project: Project, folder: &Path) -> Result<(), String> {
     checked.map_err(|error: Box<dyn Error>| error.to_string())
 }
 
-/// Which responses the test records.
 #[derive(Clone, Copy, PartialEq)]
 enum Records {
     Nothing,

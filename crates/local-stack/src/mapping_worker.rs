@@ -118,7 +118,6 @@ impl MappingWorker {
     }
 }
 
-/// How far a mapping has settled a stream.
 pub(crate) struct StreamCheckpoint {
     state: StackState,
     pub(crate) reader: String,
@@ -254,7 +253,6 @@ impl MappingStates {
     }
 }
 
-/// The outcome of an invocation in the words of the endpoint.
 fn result_of(outcome: &InvocationOutcome) -> &'static str {
     match outcome {
         InvocationOutcome::Returned(response) if response.contains("itemIdentifier") => "some records are unsettled",

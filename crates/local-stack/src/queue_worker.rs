@@ -35,7 +35,6 @@ pub(crate) enum QueueFunction {
 }
 
 impl QueueWorker {
-    /// Invokes the function with the messages of the queue, until the stack stops.
     pub(crate) async fn run(self) {
         let batch_size = match &self.function {
             QueueFunction::OfRule(function) if !function.takes_batches => 1,

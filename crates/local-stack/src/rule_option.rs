@@ -21,7 +21,6 @@ const MAX_INVOCATIONS: u32 = 3;
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleOption {
     pub(crate) pattern: EventPattern,
-    /// The pattern as JSON.
     pub(crate) json: Value,
     /// The queue that gets the events. A function without a queue has one of its own, as Lambda has for its asynchronous
     /// invocations.
@@ -31,7 +30,6 @@ pub struct RuleOption {
     pub text: String,
 }
 
-/// A function, and what it is invoked with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FunctionOption {
     pub(crate) code: FunctionCode,
@@ -63,7 +61,6 @@ impl RuleOption {
         Some(format!("consumer-{}", self.function.as_ref()?.code.name()))
     }
 
-    /// How often a message is received before it goes to the dead-letter queue.
     pub(crate) fn max_receives(&self) -> u32 {
         if self.queue_name().is_some() { MAX_RECEIVES_OF_QUEUE } else { MAX_INVOCATIONS }
     }

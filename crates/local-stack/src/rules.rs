@@ -26,7 +26,6 @@ pub(crate) async fn create_tables(rules: &[RuleOption], services: &Services) -> 
     Ok(())
 }
 
-/// Creates the rules on an event bus, and starts a worker for each function.
 pub(crate) fn start(
     rules: &[RuleOption],
     timeout: Duration,

@@ -53,7 +53,6 @@ pub(crate) async fn read_whole(request: Request, next: Next) -> Response {
 
 pub(crate) type CallFailure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The response of a router to a request with a JSON body.
 pub(crate) async fn call(router: Router, method: Method, path: &str, body: String) -> Result<String, CallFailure> {
     let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, "application/json");
     let response = router.oneshot(request.body(Body::from(body))?).await.unwrap_or_else(|never| match never {});
@@ -74,7 +73,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const OF_CONNECTION: [header::HeaderName; 4] =
     [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::EXPECT];
 
-/// A router that forwards all requests to the server at this address.
 pub(crate) fn forwarding_to(server: SocketAddr) -> Router {
     let server = Authority::try_from(server.to_string()).expect("an address and a port are an authority");
     let mut connector = HttpConnector::new();

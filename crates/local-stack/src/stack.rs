@@ -304,7 +304,6 @@ impl Mappings<'_> {
         Ok(services.state.retain_checkpoints(&readers)?)
     }
 
-    /// The worker of a function that has this queue.
     fn queue(&self, binary: &'static str, queue: &str) -> Result<QueueWorker, DevError> {
         let (declared, _) = function_of(self.template, binary, self.services.bus_url())?;
         Ok(QueueWorker {
@@ -317,10 +316,8 @@ impl Mappings<'_> {
     }
 }
 
-/// The payload of a tick.
 const TICK: &str = r#"{"tick":true}"#;
 
-/// The time between two ticks.
 const TICK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Invokes the reactor once a minute and whenever `moved` is notified, after a move of the clock, until the stack stops. A failed

@@ -127,7 +127,6 @@ impl UsageMeter {
         *self.counts().stream_invocations.entry(function.to_owned()).or_default() += 1;
     }
 
-    /// The configuration of a DynamoDB client whose calls are counted, with their units.
     pub(crate) fn metered(&self, dynamodb: &SdkConfig) -> SdkConfig {
         self.calls.metered_with_units(dynamodb)
     }

@@ -6,7 +6,6 @@ use std::fmt;
 use crate::model::{ProjectionModel, ProjectionModelOf};
 use crate::projection::Projection;
 
-/// Maximum characters of a name.
 const MAX_NAME: usize = 64;
 
 /// Maximum parts of a row. A read of a row reads all of its parts.

@@ -58,14 +58,12 @@ impl Projector {
     }
 
     /// Also counts failures under this version of the function, by which a deployment is rolled back.
-    #[must_use]
     pub fn with_function_version(mut self, version: Option<String>) -> Self {
         self.failures.set_version(version);
         self
     }
 
     /// Adds a target, which gets the events of the aggregates of type `A`. The log contains the name.
-    #[must_use]
     pub fn with_target<A: Aggregate>(mut self, name: &'static str, target: impl EventTarget<A>) -> Self {
         describe_counter!("EventsHandedOver", Unit::Count, "");
         self.targets.push(Target::new(name, target));

@@ -70,7 +70,6 @@ impl Reactor {
     }
 
     /// Also counts failures under this version of the function, by which a deployment is rolled back.
-    #[must_use]
     pub fn with_function_version(mut self, version: Option<String>) -> Self {
         self.failures.set_version(version);
         self

@@ -64,12 +64,10 @@ pub enum ScaffoldError {
 }
 
 impl ScaffoldError {
-    /// Turns an error of standard output into this error.
     pub fn of_output(source: io::Error) -> Self {
         Self::File { doing: "write", path: "standard output".into(), source }
     }
 
-    /// Turns an error of a file or folder into this error.
     pub(crate) fn of_file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File { doing, path, source }

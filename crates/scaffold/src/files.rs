@@ -131,7 +131,6 @@ let command = match event.seq_num {
             _ => Command::Record {},
         };";
 
-/// The files of a consumer, which receives the messages about an aggregate.
 pub fn consumer_files(consumer: &ItemName, aggregate: &ItemName) -> Vec<File> {
     let (name, type_name) = (consumer.as_str(), consumer.type_name());
     let template = include_str!(concat!(env!("OUT_DIR"), "/consumer.yaml"))

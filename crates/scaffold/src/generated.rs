@@ -58,7 +58,6 @@ pub fn own_pipeline() -> Vec<File> {
     vec![("deny.toml".to_owned(), include_str!(concat!(env!("OUT_DIR"), "/deny.toml")).to_owned())]
 }
 
-/// The generated files of a project with this manifest, with or without resources of its own and a pipeline.
 pub(crate) fn generated_files(manifest: &str, has_own: bool, has_pipeline: bool) -> Vec<File> {
     let documents = documents(manifest);
     let marked = |(path, text): &(&str, &str)| {

@@ -45,7 +45,6 @@ impl Upgrade {
         &self.files
     }
 
-    /// Whether the project does not have all changes of the release yet.
     pub fn is_due(&self) -> bool {
         self.originals.is_some() || self.files.iter().any(|file| file.change.text().is_some())
     }

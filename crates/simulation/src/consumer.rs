@@ -32,7 +32,6 @@ impl Message<'_> {
     }
 }
 
-/// The rows of a consumer, of any type.
 pub(crate) trait Rows: Any + Debug {}
 
 impl<R: Any + Debug> Rows for R {}

@@ -138,17 +138,14 @@ impl Pending {
         deadlines.chain(self.dispatches.first()).chain(inputs)
     }
 
-    /// Whether the dispatch is there.
     pub(crate) fn dispatches(&self, cause: &Cause) -> bool {
         self.dispatches.iter().any(|request| request.cause.as_ref() == Some(cause))
     }
 
-    /// The times of the deadlines.
     pub(crate) fn times(&self) -> impl Iterator<Item = Timestamp> {
         self.deadlines.values().map(|(due, _)| *due)
     }
 
-    /// Adds an event that is input of a process.
     pub(crate) fn add(&mut self, process: &'static str, of: &AggregateKey, seq: u64, input: Input) {
         let commands = input.commands.into_iter().map(|command| (input.process.clone(), command)).collect();
         let cause = Cause { of: of.clone(), row: Row::Input(process, seq) };

@@ -55,7 +55,6 @@ struct InFlight {
     request: Request,
     /// The `Idempotency-Key`.
     key: Option<String>,
-    /// The number of its decisions.
     decided: u64,
     /// The decision whose append comes later, and its time.
     delayed: Option<(ReadyDecision, Timestamp)>,
@@ -171,7 +170,6 @@ impl<'p> Run<'p> {
         times.filter(SignedDuration::is_positive).min()
     }
 
-    /// The names of all events.
     pub(crate) fn event_types(&self) -> impl Iterator<Item = &str> {
         self.world.table.streams.values().flat_map(|stream| &stream.events).map(|event| event.event_type.as_str())
     }

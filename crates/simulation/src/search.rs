@@ -23,7 +23,6 @@ const MAX_ANSWERS: usize = 5;
 struct Found {
     /// The number of the answers to clients, by their texts.
     answers: BTreeMap<String, u64>,
-    /// The number of the events, by their names.
     events: BTreeMap<String, u64>,
 }
 

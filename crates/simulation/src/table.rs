@@ -25,7 +25,6 @@ pub(crate) const ACCEPTED: &str = "accepted";
 /// The events between two snapshots: few, so that states are often restored from one, and often folded further.
 const SNAPSHOT_EVERY: u64 = 2;
 
-/// An aggregate.
 pub(crate) struct Stream {
     pub(crate) events: Vec<RecordedEvent>,
     pub(crate) messages: Vec<OutboxMessage>,
@@ -47,14 +46,12 @@ pub(crate) struct Table {
     pub(crate) forgotten: Vec<String>,
 }
 
-/// The answer to a request.
 #[derive(Clone)]
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) rejection: Option<CommandRejection>,
 }
 
-/// A decision that is ready to be appended.
 pub(crate) struct ReadyDecision {
     own: AggregateKey,
     version: u64,
@@ -68,7 +65,6 @@ pub(crate) struct ReadyDecision {
 pub(crate) enum NotAppended {
     /// This has changed since the decision, and the aggregate, if it is one.
     LostRace(String, Option<AggregateKey>),
-    /// This is the answer.
     Answered(Answer),
     Fault(Fault),
 }
@@ -194,7 +190,6 @@ impl Table {
         self.streams.values().flat_map(move |stream| stream.pending.due(now))
     }
 
-    /// The times of the deadlines.
     pub(crate) fn times(&self) -> impl Iterator<Item = Timestamp> {
         self.streams.values().flat_map(|stream| stream.pending.times())
     }
@@ -234,7 +229,6 @@ impl Table {
         Ok(None)
     }
 
-    /// Reads what a decision needs.
     fn read(&self, needs: Vec<Need>, involved: &mut Involved) -> Result<(), Fault> {
         for need in needs {
             match need {
@@ -411,7 +405,6 @@ fn not_decided(request: &Request, JointError { aggregate, error, .. }: JointErro
     NotAppended::Answered(Answer::without_effect(name.unwrap_or_default(), format!("not executed by {about}: {error}")))
 }
 
-/// The part of each aggregate in decisions.
 fn parts(decisions: &Decisions) -> impl Iterator<Item = &Decided> {
     once(&decisions.own).chain(decisions.others.iter().map(|(_, part)| part))
 }
@@ -420,7 +413,6 @@ fn has_events(decisions: &Decisions) -> bool {
     parts(decisions).any(|part| !part.events.is_empty())
 }
 
-/// The subjects of the personal values of decisions.
 fn subjects(decisions: &Decisions) -> BTreeSet<String> {
     parts(decisions).flat_map(|part| &part.events).flat_map(|event| personal::subjects(event.data.text())).collect()
 }

@@ -11,7 +11,6 @@ use crate::fault::Fault;
 use crate::random::hash;
 use crate::table::forget;
 
-/// One version of a view.
 #[derive(Default)]
 pub(crate) struct View {
     /// The parts of the rows, by key and number.
@@ -57,14 +56,12 @@ impl View {
         self.parts.values_mut().chain(states).for_each(|json| forget(json, subject));
     }
 
-    /// A row as readers get it.
     pub(crate) fn row(&self, model: &dyn ProjectionModel, key: &str) -> Result<Option<Json>, Fault> {
         let parts = self.parts.range((key.to_owned(), 0)..=(key.to_owned(), u64::MAX));
         let parts: Vec<_> = parts.map(|(_, part)| part.clone()).collect();
         model.merge(&parts).map_err(|error| Fault::new(format!("the view {} cannot merge a row", model.name()), error))
     }
 
-    /// All rows, by key.
     pub(crate) fn rows(&self, model: &dyn ProjectionModel) -> Result<BTreeMap<String, Json>, Fault> {
         let read = |(key, _): &(String, u64)| Some((key.clone(), self.row(model, key).transpose()?));
         self.parts.keys().filter_map(read).map(|(key, row)| Ok((key, row?))).collect()

@@ -39,7 +39,6 @@ impl Snapshotter {
 
     /// Counts failures also under the version of the function that runs it, so that an alarm on this version can roll back
     /// its deployment.
-    #[must_use]
     pub fn with_function_version(mut self, version: Option<String>) -> Self {
         self.failures.set_version(version);
         self

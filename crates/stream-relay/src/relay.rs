@@ -52,7 +52,6 @@ impl Relay {
     }
 
     /// The relay of a function that could not check its bus at its start: the first batch checks it.
-    #[must_use]
     pub fn with_unchecked_bus(self) -> Self {
         self.publisher.memory.lock().bus_checked = None;
         self
@@ -60,14 +59,12 @@ impl Relay {
 
     /// The relay that also sends the keys of aggregates with new events to this queue: the changes queue, or that of a reactor
     /// with processes.
-    #[must_use]
     pub fn with_changes_queue(mut self, client: SqsClient, url: String) -> Self {
         self.changes_queues.push(Queue { client, url, waits: self.publisher.settings.retry.waits });
         self
     }
 
     /// The relay that also sends deadlines that are due soon to the reactions queue, which has this URL.
-    #[must_use]
     pub fn with_reactions_queue(self, client: SqsClient, url: String) -> Self {
         let reactions_queue = Some(Queue { client, url, waits: self.publisher.settings.retry.waits });
         Self { reactions_queue, ..self }
@@ -75,14 +72,12 @@ impl Relay {
 
     /// Counts failures also under the version of the function that runs it, so that an alarm on this version can roll back
     /// its deployment.
-    #[must_use]
     pub fn with_function_version(mut self, version: Option<String>) -> Self {
         self.failures.set_version(version);
         self
     }
 
     /// Replaces the system's clock, which decides on the age of messages, for a stack with a time of its own.
-    #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.publisher.clock = clock;
         self

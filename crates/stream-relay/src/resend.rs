@@ -51,14 +51,12 @@ impl Resend {
     }
 
     /// Sets the time after which sending ends when the bus has returned nothing but failures; a minute by default.
-    #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.limits.patience = Some(patience);
         self
     }
 
     /// Sets the maximum of concurrent requests; by default those of the relay for one shard.
-    #[must_use]
     pub fn with_concurrency(mut self, requests: NonZeroUsize) -> Self {
         self.limits.max_requests = Some(requests.get());
         self

@@ -327,7 +327,6 @@ impl DeadlineItem {
         self
     }
 
-    #[must_use]
     pub fn fired(self) -> Self {
         Self { gsi1pk: String::new(), soon: None, failing_since: None, error: None, failed_at: None, ..self }
     }
@@ -336,20 +335,17 @@ impl DeadlineItem {
         error.chars().take(Self::MAX_ERROR / char::MAX.len_utf8()).collect()
     }
 
-    #[must_use]
     pub fn failed(self, error: &str, at: Timestamp) -> Self {
         let (gsi1pk, error, failed_at) = (keys::FAILED_DEADLINES.to_owned(), Self::truncated(error), timestamp(at));
         Self { gsi1pk, error: Some(error), failed_at: Some(failed_at), ..self.fired() }
     }
 
     /// The row while its command cannot be executed. It stays pending.
-    #[must_use]
     pub fn failing(self, since: Timestamp) -> Self {
         Self { soon: None, failing_since: Some(timestamp(since)), ..self }
     }
 
     /// The row of a deadline that is to be fired again. The search of each minute finds it.
-    #[must_use]
     pub fn pending(self, shards: u32) -> Self {
         self.fired().indexed(shards)
     }

@@ -58,7 +58,6 @@ impl PositionItem {
     }
 
     /// The position after `who` could not handle the event after this number. All others go on after it.
-    #[must_use]
     pub fn suspend(mut self, who: &str, seq_num: u64, error: &str, at: Timestamp) -> Self {
         let (since, error) = (timestamp(at), DeadlineItem::truncated(error));
         let before = self.suspended.insert(who.to_owned(), Suspension { seq_num, since, error, is_resumed: false });
@@ -69,7 +68,6 @@ impl PositionItem {
     }
 
     /// The position after `who` was resumed, and has handled the events up to this number.
-    #[must_use]
     pub fn resume(mut self, who: &str, seq_num: u64) -> Self {
         if who == Self::ALL {
             self.seq_num = seq_num;

@@ -31,7 +31,6 @@ impl ViewStore {
     }
 
     /// Opens and seals personal values as the event store does.
-    #[must_use]
     pub fn with_sealing(self, sealing: &Sealing) -> Self {
         Self { sealing: sealing.clone(), ..self }
     }

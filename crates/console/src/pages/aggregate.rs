@@ -21,7 +21,6 @@ use crate::pages::version::changes_markup;
 use crate::request::{PagePath, PageQuery, model};
 use crate::{json, paths};
 
-/// Events on a page of the timeline.
 pub(crate) const PAGE: u64 = 30;
 
 #[derive(Deserialize)]
@@ -35,7 +34,6 @@ pub(crate) struct AggregateQuery {
     fold: bool,
 }
 
-/// The type and the key of a path.
 pub(crate) fn aggregate(
     console: &Console,
     (of_type, id): (String, String),

@@ -37,7 +37,6 @@ const RECENT_MS: u64 = 60 * 60 * 1_000;
 
 #[derive(Deserialize)]
 pub(crate) struct AggregatesQuery {
-    /// Only this type.
     #[serde(rename = "type")]
     of_type: Option<String>,
     /// Only aggregates that were created before this event.
@@ -72,7 +71,6 @@ impl TypePages<'_> {
     }
 }
 
-/// Shows the types with their counts, and the latest aggregates of all types or of one.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     PageQuery(AggregatesQuery { of_type, before, containing }): PageQuery<AggregatesQuery>,
@@ -162,7 +160,6 @@ fn state_filter(of_type: &str, containing: &str, searched: usize) -> Markup {
     }
 }
 
-/// What to do first, while there is no aggregate.
 fn first_visit(console: &Console) -> Markup {
     html! {
         section.notice.start {

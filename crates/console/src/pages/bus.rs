@@ -53,7 +53,6 @@ impl BusFilter {
         }
     }
 
-    /// The address of a page with the filter and a position.
     fn address(&self, page: &str, name: &'static str, position: usize) -> String {
         let position = position.to_string();
         let mut query = self.of_page();
@@ -112,7 +111,6 @@ pub(crate) struct LiveQuery {
     after: usize,
 }
 
-/// Streams the messages after a position that the filter selects.
 pub(crate) async fn live(
     State(console): State<Arc<Console>>,
     PageQuery(LiveQuery { after }): PageQuery<LiveQuery>,
@@ -144,7 +142,6 @@ pub(crate) async fn live(
     Sse::new(events).keep_alive(KeepAlive::default())
 }
 
-/// A message as a row of the table.
 fn row(FoundMessage { position, entry, .. }: &FoundMessage, now: Timestamp) -> Markup {
     let Delivered { detail_type, detail, resources, accepted_at, .. } = entry;
     let metadata = MessageMetadata::of_detail(detail);

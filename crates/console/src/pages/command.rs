@@ -24,7 +24,6 @@ use crate::request::{PagePath, PageQuery, PostedForm, model};
 use crate::schema_fields::{CommandForm, commands};
 use crate::{json, paths};
 
-/// The headers that the form has fields for, with their hints.
 const HEADERS: [(&str, &str); 4] = [
     ("If-Match", "The version that you have read, such as 3. If it is not the latest, the API rejects the command."),
     ("Idempotency-Key", "A request with the same key is executed once."),
@@ -43,7 +42,6 @@ pub(crate) struct CommandQuery {
 /// The id of the aggregate to which samples are sent.
 const SAMPLE: &str = "sample";
 
-/// Maximum bytes of a response of the API.
 const MAX_RESPONSE: usize = 64 * 1024 * 1024;
 
 struct ApiRequest {
@@ -197,7 +195,6 @@ fn header_field(name: &str, hint: &str, sent: Option<&PostedForm>) -> Markup {
     }
 }
 
-/// The request to the API, or why there is none.
 fn request(model: &dyn Model, chosen: &CommandForm<'_>, id: &str, sent: &PostedForm) -> Result<ApiRequest, String> {
     let data = chosen.data(sent)?;
     let of_header = |(name, _): (&'static str, &str)| {
@@ -219,7 +216,6 @@ fn request(model: &dyn Model, chosen: &CommandForm<'_>, id: &str, sent: &PostedF
     Ok(ApiRequest { path, headers, body })
 }
 
-/// Sends the request to the API. Returns the response, as a part of the page.
 async fn execute(
     console: &Console,
     model: &dyn Model,
@@ -284,7 +280,6 @@ fn result(response: &Response<String>, key: Option<&AggregateKey>, curl: &str, t
     }
 }
 
-/// The request as a command for a shell.
 fn curl(host: &str, ApiRequest { path, headers, body }: &ApiRequest) -> String {
     let headers = headers.iter().map(|(name, value)| format!(" -H {}", quoted(&format!("{name}: {value}"))));
     format!(

@@ -18,7 +18,6 @@ use crate::pages::timeline::published;
 use crate::paths;
 use crate::request::{PagePath, PageQuery};
 
-/// Maximum events that a test is given.
 const MAX_GIVEN: usize = 200;
 
 /// A command with its result, as the API returned it.
@@ -36,7 +35,6 @@ pub(crate) struct TestQuery {
     version: u64,
 }
 
-/// Shows the test of the state at a version.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     PagePath(path): PagePath<(String, String)>,

@@ -92,7 +92,6 @@ fn tree(nodes: &[Node], now: Timestamp) -> Markup {
     html! { div.tree { (branch(&below, None, (began, now))) } }
 }
 
-/// Maximum columns of the sequence diagram.
 const MAX_COLUMNS: usize = 30;
 
 /// The same as a sequence diagram: a column for each aggregate, and an arrow from the aggregate of the cause. Empty for one aggregate.

@@ -39,7 +39,6 @@ pub(crate) async fn deadlines_of(
     Ok(declared.into_iter().map(|declared| ShownDeadline { row: row(&declared), declared }).collect())
 }
 
-/// The deadlines on the page of their aggregate.
 pub(crate) fn of_aggregate(deadlines: &[ShownDeadline], now: Timestamp) -> Markup {
     html! {
         @if !deadlines.is_empty() {
@@ -58,7 +57,6 @@ pub(crate) fn of_aggregate(deadlines: &[ShownDeadline], now: Timestamp) -> Marku
     }
 }
 
-/// The section of page *Stream*.
 pub(crate) async fn section(console: &Console) -> Markup {
     let read = |state| console.store.deadlines(state, Timestamp::MAX, LISTED);
     let found = tokio::try_join!(read(DeadlineState::Failed), read(DeadlineState::Pending));

@@ -33,7 +33,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct EventFilter {
-    /// An aggregate type.
     #[serde(rename = "type")]
     of_type: String,
     /// A text in the name or the data.

@@ -84,7 +84,6 @@ fn comparison_sign(comparison: &str) -> &'static str {
     }
 }
 
-/// The height of a chart.
 const HEIGHT: f64 = 40.0;
 
 /// The width of a bar with its gap.
@@ -109,7 +108,6 @@ fn bars(name: &str, values: &[f64]) -> Markup {
     }
 }
 
-/// The requests to the API in the last hour.
 pub(crate) fn requests(traffic: &[Minute]) -> Markup {
     let of_each = |figure: fn(&Minute) -> f64| traffic.iter().map(figure).collect::<Vec<_>>();
     html! {

@@ -185,7 +185,6 @@ impl Diagram<'_> {
     }
 }
 
-/// An event, with a link to its latest ones.
 fn event_link(of_type: &str, event: &str) -> Markup {
     let address = paths::with_query(&paths::page("/events"), &[("type", of_type), ("containing", event)]);
     html! { a href=(address) { (event) } }

@@ -30,7 +30,6 @@ const OUTCOMES: i32 = 100;
 /// Maximum bytes of an event's data.
 const MAX_LINE: usize = 120;
 
-/// An aggregate with its latest events.
 struct Column {
     key: AggregateKey,
     events: EventPage<RecordedEvent, u64>,
@@ -46,7 +45,6 @@ struct Sent {
     outcome: Outcome,
 }
 
-/// A process beside its sources.
 struct Beside<'a> {
     model: &'a dyn Model,
     /// The process, and then the others.
@@ -65,7 +63,6 @@ struct Beside<'a> {
     events: BTreeMap<String, (usize, u64)>,
 }
 
-/// Shows the latest events of a process and of a limited number of others, which it follows or sends commands to.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     PagePath(path): PagePath<(String, String)>,
@@ -92,7 +89,6 @@ pub(crate) async fn page(
     Ok(Page::new(format!("{key} beside its sources"), "Aggregates", content))
 }
 
-/// The latest events of an aggregate with this version.
 async fn latest(
     store: &EventStore,
     key: &AggregateKey,
@@ -170,7 +166,6 @@ impl<'a> Beside<'a> {
         &self.columns[0].key
     }
 
-    /// Whether the event of another aggregate is input of the process.
     fn is_input(&self, at: usize, event: &RecordedEvent) -> bool {
         let of = &self.columns[at].key;
         let source = self.model.source(&of.aggregate_type).filter(|_| at > 0);
@@ -286,7 +281,6 @@ impl<'a> Beside<'a> {
         }
     }
 
-    /// What the time line does not show.
     fn left_out(&self) -> Markup {
         let earlier = |column: &&Column| column.events.items.first().is_some_and(|first| first.seq_num > 1);
         let earlier: Vec<_> = self.columns.iter().filter(earlier).collect();

@@ -31,7 +31,6 @@ const COMPARED: usize = 50;
 /// What was done before the page was shown.
 #[derive(Deserialize)]
 pub(crate) struct Done {
-    /// The number of aggregates that were resumed.
     resumed: Option<usize>,
 }
 
@@ -92,7 +91,6 @@ pub(crate) async fn section(console: &Console, Done { resumed }: Done) -> Markup
     }
 }
 
-/// How far a version of a projection is behind.
 pub(crate) struct Lag {
     pub(crate) view: View,
     /// Whether readers get this version.
@@ -106,7 +104,6 @@ pub(crate) struct Lag {
     suspended: Vec<SuspendedAggregate>,
 }
 
-/// The lag of each version of a projection.
 pub(crate) async fn lags(console: &Console, views: &Views) -> Result<Vec<Lag>, StoreError> {
     let Views { projections, store } = views;
     let followed: BTreeSet<_> = projections.iter().flat_map(ProjectionModel::follows).copied().collect();

@@ -36,7 +36,6 @@ pub(crate) async fn rows(
     Ok(Page::new(format!("{key} event {number}"), "Aggregates", content))
 }
 
-/// The whole detail of a message on the bus.
 pub(crate) async fn bus_message(
     State(console): State<Arc<Console>>,
     PagePath(position): PagePath<usize>,
@@ -48,7 +47,6 @@ pub(crate) async fn bus_message(
     Ok(plain(&message.entry.detail))
 }
 
-/// The whole body of a dead-letter message.
 pub(crate) async fn dead_letter(
     State(console): State<Arc<Console>>,
     PagePath(id): PagePath<String>,

@@ -25,7 +25,6 @@ use crate::{json, paths, time};
 /// Maximum bytes that are shown of a batch of discarded records.
 const MAX_RECORD: usize = 16 * 1024;
 
-/// Shows the mappings, the queues, the rules, the discarded records, and the latest requests.
 pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     PageQuery(done): PageQuery<projections::Done>,

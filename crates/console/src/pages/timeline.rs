@@ -198,7 +198,6 @@ pub(crate) enum Fate {
     InOutbox,
 }
 
-/// The messages of an event, and what became of them.
 #[derive(Default)]
 pub(crate) struct EventFates {
     pub(crate) messages: Vec<(Fate, OutboxItem)>,
@@ -209,7 +208,6 @@ pub(crate) struct EventFates {
 }
 
 impl EventFates {
-    /// Whether a message has not reached the bus.
     pub(crate) fn are_waiting(&self) -> bool {
         self.messages.iter().any(|(fate, _)| matches!(fate, Fate::Waiting))
     }

@@ -26,16 +26,19 @@ pub(crate) enum StateAt {
         changes: Option<Vec<JsonChange>>,
         is_deleted: bool,
     },
-    /// The events cannot be folded.
-    Unreadable { error: String, event: Option<u64> },
+    Unreadable {
+        error: String,
+        event: Option<u64>,
+    },
     /// Many events would have to be folded.
-    Expensive { events: u64 },
+    Expensive {
+        events: u64,
+    },
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct ShownVersion {
     pub(crate) shown: u64,
-    /// The number of the last event.
     pub(crate) current: u64,
     /// The version of the latest snapshot that this code reads; 0 without one.
     pub(crate) snapshot: u64,
@@ -99,7 +102,6 @@ async fn changes_since(
     Some(changes(&before, &serde_json::from_str(state).ok()?))
 }
 
-/// The number of the event because of which a fold failed.
 fn unreadable_event(error: &StoreError) -> Option<u64> {
     std::iter::successors(error.source(), |&cause| cause.source())
         .find_map(|cause| cause.downcast_ref::<UnreadableEvent>())

@@ -22,7 +22,6 @@ use crate::frame::{Failure, Page, table, tabs};
 use crate::request::{PagePath, PageQuery};
 use crate::{json, paths, time};
 
-/// Rows on a page.
 const PAGE: usize = 50;
 
 /// Maximum aggregates of a type, and events of all of them, that are folded to explain a row.

@@ -73,7 +73,6 @@ impl<P: Aggregate> Given<P> {
         P::input(&FollowedEvent { aggregate_id, seq_num, occurred_at, meta, event })
     }
 
-    /// Decides a command as the process gets it.
     #[track_caller]
     fn when_reacting(self, command: &P::Command) -> TestedDecision<P>
     where

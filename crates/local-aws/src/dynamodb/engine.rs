@@ -109,7 +109,6 @@ pub(super) fn clock_and_last_record(connection: &Connection) -> Result<(u64, u64
     connection.query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-/// A table, and its attribute with the time at which an item expires.
 pub(super) struct ExpiringTable {
     name: String,
     attribute: String,

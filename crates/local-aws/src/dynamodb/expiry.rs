@@ -29,7 +29,6 @@ pub struct TableClock {
     moving: Arc<Mutex<()>>,
 }
 
-/// Why the clock is not moved, or expired rows are not deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     #[error(transparent)]

@@ -28,7 +28,6 @@ pub(crate) struct State {
     /// By event bus and name.
     pub(crate) rules: BTreeMap<(String, String), EventRule>,
     pub(crate) queues: Queues,
-    /// The names of the queues whose messages are work.
     work_queues: BTreeSet<String>,
     pub(crate) faults: Faults,
     subscribers: Vec<UnboundedSender<Delivered>>,
@@ -128,7 +127,6 @@ impl Bus {
         }))))
     }
 
-    /// An account with a further event bus and a queue.
     pub fn with(event_bus: &str, queue: &str) -> Self {
         let this = Self::in_memory();
         this.create_event_bus(event_bus);
@@ -245,7 +243,6 @@ impl Bus {
         Ok(fault)
     }
 
-    /// The fault of the next invocation of a function with an event or a batch.
     pub fn invocation_fault(&self, function: &str, event: &str) -> Option<FunctionFault> {
         FunctionFault::next(&mut self.state().faults.invocations, function, event)
     }
@@ -304,14 +301,12 @@ impl State {
         Ok(())
     }
 
-    /// Sends a message that becomes visible after a duration.
     pub(crate) fn send(&mut self, message: QueueMessage, delay: Duration) -> Result<(), DataFileError> {
         self.stored.append(Journal::QUEUE, &message)?;
         self.queues.send(message, delay);
         Ok(())
     }
 
-    /// The numbers of visible and of hidden messages of a queue.
     fn message_counts(&self, queue: &str) -> (usize, usize) {
         let Counts { visible, hidden, delayed } = self.queues.counts(queue);
         (visible, hidden + delayed)

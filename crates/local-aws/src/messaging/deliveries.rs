@@ -21,12 +21,10 @@ const ATTEMPTS: u32 = 3;
 /// The pause after the first failed attempt; each further pause is longer by the same time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The queue of a rule, as its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueTarget<'a> {
     /// The name of the queue. Its dead-letter queue has the same name with `-dlq`.
     pub queue: &'a str,
-    /// How often a message is received before it goes to the dead-letter queue.
     pub max_receives: u32,
 }
 
@@ -67,7 +65,6 @@ impl State {
         })
     }
 
-    /// Sends an event to the queues of the rules that it matches.
     pub(crate) fn send_to_targets(&mut self, entry: &Delivered) -> Result<(), DataFileError> {
         let bus = event_bus_name(&entry.event_bus_name);
         let event = json!({

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use crate::json_protocol::{CallError, CallResponse};
 
-/// The message of an error that an injected fault causes.
 pub(crate) const INJECTED: &str = "injected fault";
 
 /// A list of [`CallFault`] has a fault for each of the next calls of the operation of its name.
@@ -32,7 +31,6 @@ pub struct Faults {
     pub describe_event_bus: Vec<CallFault>,
     pub encrypt: Vec<CallFault>,
     pub decrypt: Vec<CallFault>,
-    /// Faults of deliveries of events to the targets of rules.
     pub deliveries: Vec<DeliveryFault>,
     /// Faults of invocations of functions that are targets of rules.
     pub invocations: Vec<FunctionFault>,
@@ -40,11 +38,9 @@ pub struct Faults {
     pub projector: Vec<KillFault>,
     /// A fault for each of the next invocations of the reactor with messages.
     pub reactor: Vec<KillFault>,
-    /// The functions of the table's stream that are not invoked.
     pub paused: BTreeSet<StreamFunction>,
 }
 
-/// A function of the table's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StreamFunction {
@@ -162,12 +158,10 @@ pub struct TextFault {
 }
 
 impl CallFault {
-    /// Takes the fault of the next call from a script.
     pub(crate) fn next(script: &mut Vec<Self>) -> Self {
         next(script, |fault| fault.forever).unwrap_or_default()
     }
 
-    /// Fails a call before it is executed, if the fault requires this.
     pub(crate) fn fail_before(&self) -> Result<(), CallError> {
         self.error().filter(|_| !self.accept_then_drop).map_or(Ok(()), Err)
     }
@@ -213,7 +207,6 @@ impl CallFault {
 }
 
 impl DeliveryFault {
-    /// The fault of the next attempt to deliver an event.
     pub(crate) fn next(faults: &mut [Self], event: &str) -> Option<Self> {
         let mut matching = faults.iter_mut().filter(|fault| event.contains(&fault.containing));
         matching.find_map(|fault| use_up(&mut fault.times).then(|| fault.clone()))
@@ -221,7 +214,6 @@ impl DeliveryFault {
 }
 
 impl FunctionFault {
-    /// The fault of the next invocation of a function.
     pub(crate) fn next(faults: &mut [Self], function: &str, event: &str) -> Option<Self> {
         let is_of = |fault: &&mut Self| {
             fault.function.as_deref().is_none_or(|name| name == function) && event.contains(&fault.containing)

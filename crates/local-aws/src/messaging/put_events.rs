@@ -96,7 +96,6 @@ fn check(entries: &[PutEventsRequestEntry], bytes: usize) -> Result<(), CallErro
     Ok(())
 }
 
-/// Checks the limits of an entry. Returns the delivered entry.
 fn deliverable(entry: PutEventsRequestEntry) -> Result<Delivered, PutEventsResultEntry> {
     let failed = |code, message| Err(PutEventsResultEntry::failed(code, message));
     let invalid = |message| failed("InvalidArgument", message);

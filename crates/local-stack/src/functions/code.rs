@@ -155,7 +155,6 @@ pub(crate) struct FunctionSettings {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ConsoleSettings {
-    /// The HTTP interface of the stack.
     pub(crate) stack: SocketAddr,
     pub(crate) access: ConsoleAccess,
     /// Every version accepts the forms of those before it.
@@ -163,7 +162,6 @@ pub(crate) struct ConsoleSettings {
 }
 
 impl FunctionSettings {
-    /// The settings that a template gives its functions.
     pub(crate) fn read(template: &Template, services: &Services, console: ConsoleSettings) -> Result<Self, DevError> {
         let variables = |binary| Ok::<_, DevError>(function_of(template, binary, services.bus_url())?.1);
         let mut settings = Self {

@@ -61,7 +61,6 @@ pub(super) fn router(handlers: Handlers, meter: UsageMeter, clock: LocalClock) -
         .layer(DefaultBodyLimit::disable())
 }
 
-/// The response of a function, or the text of its error.
 async fn invoke(handlers: &Handlers, name: &str, event: &str, timeout: Duration) -> (StatusCode, String) {
     let Some(handler) = handlers.get(name) else {
         return (StatusCode::NOT_FOUND, format!("there is no function {name}"));

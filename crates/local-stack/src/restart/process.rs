@@ -25,10 +25,8 @@ use crate::restart::build_command::Restarts;
 use crate::servers::{forwarding_to, read_whole};
 use crate::termination::TerminationSignals;
 
-/// How long a process may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a process may take to end.
 pub(super) const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The name of the command that runs the functions.

@@ -19,7 +19,6 @@ pub(super) struct SourceList {
 /// When a file was changed, and its length.
 pub(super) type FileState = (SystemTime, u64);
 
-/// The state of the files at one time.
 pub(super) type SourceFiles = BTreeMap<PathBuf, FileState>;
 
 impl SourceList {

@@ -174,7 +174,7 @@ fn service_that_answers_a_repeated_message_elsewhere_is_found() {
     let simulation = simulation::<NOTHING>().consumer_at_least_once("begun", |deliveries: &mut u32, message| {
         let is_first = message.aggregate.id == "a" && message.outbox.message_seq == 1;
         *deliveries += u32::from(is_first);
-        let other = if *deliveries % 2 == 0 { "b" } else { "a" };
+        let other = if deliveries.is_multiple_of(2) { "b" } else { "a" };
         is_first.then(|| Request::to::<Counter<NOTHING>>(other, &Command::Add { number: 100 })).into_iter().collect()
     });
     let simulation =

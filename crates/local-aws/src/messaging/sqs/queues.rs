@@ -29,7 +29,6 @@ pub(crate) struct Queues {
     pub(crate) queued: Vec<Queued>,
     /// By the name of a queue, how often a message is received, and the dead-letter queue to which it goes then.
     redrive: BTreeMap<String, (u32, String)>,
-    /// What became of the events of rules.
     pub(crate) records: TargetRecords,
     pub(crate) changed: Arc<Notify>,
     /// The clock of the times that are shown, and of delays. Received messages are hidden by the machine's clock.
@@ -48,7 +47,6 @@ pub(crate) struct Queued {
     delayed_until: u64,
 }
 
-/// The numbers of messages of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) visible: usize,
@@ -84,7 +82,6 @@ pub(crate) fn name_of(queue: &str) -> &str {
     queue.rsplit(['/', ':']).next().unwrap_or_default()
 }
 
-/// The end of the name of the dead-letter queue of a rule's queue.
 pub(crate) const DEAD_LETTER_QUEUE_SUFFIX: &str = "-dlq";
 
 /// The dead-letter queue of a rule's queue, in the same form: name, URL or ARN.
@@ -121,7 +118,6 @@ impl Queues {
         self.changed.notify_waiters();
     }
 
-    /// Gives a queue a dead-letter queue, for messages that were received this often.
     pub(crate) fn set_redrive(&mut self, queue: &str, max_receives: u32, dead_letter_queue: &str) {
         self.redrive.insert(name_of(queue).to_owned(), (max_receives, dead_letter_queue.to_owned()));
     }
@@ -140,7 +136,6 @@ impl Queues {
         taken
     }
 
-    /// Deletes a message by its id. Returns whether it was in a queue.
     pub(crate) fn remove_message(&mut self, message_id: &str) -> bool {
         let before = self.queued.len();
         self.queued.retain(|queued| queued.message.message_id != message_id);
@@ -247,7 +242,6 @@ pub struct TargetRecord {
     /// When the queue got it, in milliseconds since 1970, like the other times.
     pub sent_at: u64,
     pub receives: u32,
-    /// When it was received for the first time.
     pub first_received_at: Option<u64>,
     /// When a consumer deleted it, or it moved to the dead-letter queue.
     pub ended_at: Option<u64>,
@@ -257,7 +251,6 @@ pub struct TargetRecord {
     message_id: String,
 }
 
-/// How an event has left a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TargetOutcome {
     /// A consumer has deleted it, which it does after it has processed it.
@@ -272,7 +265,6 @@ impl TargetRecords {
         self.by_event.get(event_id).map_or(&[], Vec::as_slice)
     }
 
-    /// Records that a queue got an event as a message.
     pub(crate) fn add(&mut self, event_id: &str, message_id: &str, queue: &str, now: u64) {
         if !self.by_event.contains_key(event_id) {
             self.order.push_back(event_id.to_owned());

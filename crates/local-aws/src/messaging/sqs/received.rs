@@ -223,7 +223,6 @@ fn each(
 /// How long a call waits for a message.
 const WAIT: Duration = Duration::from_secs(20);
 
-/// A message that was received, and is hidden for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedMessage {
     pub message_id: String,
