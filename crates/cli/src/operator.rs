@@ -92,7 +92,8 @@ impl OperatorContext {
     /// If neither options nor variables name a stack, selects the local stack of the project that contains the current folder. Of the
     /// given variables, only those of its settings stay: credentials, a region and other endpoints belong to other stacks.
     async fn select(&mut self, args: &StackArgs) -> Result<(), OperatorError> {
-        if !args.name_a_stack(&self.stack.environment)
+        let environment = args.over(&self.stack.environment);
+        if STACK_VARIABLES.iter().all(|name| environment.optional(name).is_none())
             && let Some((url, variables)) = local::find().await?
         {
             eprintln!("daybook: on the local stack at {url}");
@@ -157,12 +158,6 @@ impl StackArgs {
     /// The environment, with the options in place of their variables.
     fn over(&self, environment: &Environment) -> Environment {
         environment.clone().with("TABLE_NAME", self.table.clone()).with("STACK", self.stack.clone())
-    }
-
-    /// Whether an option or a variable says which stack is meant, or a part of it.
-    fn name_a_stack(&self, environment: &Environment) -> bool {
-        let given = self.over(environment);
-        STACK_VARIABLES.iter().any(|name| given.optional(name).is_some())
     }
 }
 

@@ -8,8 +8,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 
-use crate::console::Console;
-use crate::console::ConsoleAccess;
+use crate::console::{Console, ConsoleAccess};
 use crate::paths;
 
 /// The cookie that holds the token of [`ConsoleAccess::Token`].
@@ -100,11 +99,8 @@ fn is_same_origin(host: Option<&str>, headers: &HeaderMap) -> bool {
 
 /// The response to a request without the cookie: sets it, if the token is in the query.
 fn admit_by_query(token: &str, uri: &Uri) -> Response {
-    let given = uri
-        .query()
-        .into_iter()
-        .flat_map(|query| query.split('&'))
-        .any(|pair| pair.strip_prefix("token=") == Some(token));
+    let is_token = |pair: &str| pair.strip_prefix("token=") == Some(token);
+    let given = uri.query().is_some_and(|query| query.split('&').any(is_token));
     if !given {
         let reason = "Open the address that `daybook` printed when it started: it contains the token.";
         return (StatusCode::UNAUTHORIZED, reason).into_response();

@@ -12,18 +12,13 @@ pub(crate) fn line(text: &str, most: usize) -> Markup {
     html! { code.line { (&text[..end]) @if end < text.len() { "…" } } }
 }
 
-enum Token<'a> {
-    Text(&'a str),
-    Other(&'a str),
-}
-
-/// The strings of JSON text, and what is between them.
-fn tokens(text: &str) -> Vec<Token<'_>> {
+/// The strings of JSON text, which begin with a quotation mark, and what is between them.
+fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text;
     while let Some(begin) = rest.find('"') {
         let (before, string) = rest.split_at(begin);
-        tokens.push(Token::Other(before));
+        tokens.push(before);
         let mut is_escaped = false;
         let end = string[1..].find(|character| {
             let ends = character == '"' && !is_escaped;
@@ -31,10 +26,10 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
             ends
         });
         let (string, after) = string.split_at(end.map_or(string.len(), |end| end + 2));
-        tokens.push(Token::Text(string));
+        tokens.push(string);
         rest = after;
     }
-    tokens.push(Token::Other(rest));
+    tokens.push(rest);
     tokens
 }
 
@@ -43,15 +38,12 @@ pub(crate) fn indented(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     let mut depth = 0_usize;
     for token in tokens(text) {
-        let other = match token {
-            Token::Text(string) => {
-                begin_line(&mut out, depth);
-                out.push_str(string);
-                continue;
-            }
-            Token::Other(other) => other,
-        };
-        for character in other.chars().filter(|character| !character.is_whitespace()) {
+        if token.starts_with('"') {
+            begin_line(&mut out, depth);
+            out.push_str(token);
+            continue;
+        }
+        for character in token.chars().filter(|character| !character.is_whitespace()) {
             match character {
                 '}' | ']' => {
                     depth = depth.saturating_sub(1);
@@ -87,14 +79,12 @@ fn new_line(out: &mut String, depth: usize) {
 /// The text with its names and strings marked.
 fn colored(text: &str) -> Markup {
     let tokens = tokens(text);
-    let is_name = |at: usize| matches!(tokens.get(at + 1), Some(Token::Other(next)) if next.starts_with(':'));
+    let is_name = |at: usize| tokens.get(at + 1).is_some_and(|next| next.starts_with(':'));
     html! {
         @for (at, token) in tokens.iter().enumerate() {
-            @match token {
-                Token::Text(name) if is_name(at) => span.name { (name) },
-                Token::Text(text) => span.text { (text) },
-                Token::Other(other) => (other),
-            }
+            @if !token.starts_with('"') { (token) }
+            @else if is_name(at) { span.name { (token) } }
+            @else { span.text { (token) } }
         }
     }
 }

@@ -129,10 +129,7 @@ impl StackDeployment {
         let settings = lambda.get("/2016-08-19/account-settings/").await?;
         let quota = settings["AccountLimit"]["ConcurrentExecutions"].as_u64().filter(|quota| *quota < FEW_EXECUTIONS);
         let request = "request 1,000 concurrent executions under Service Quotas";
-        Ok(quota
-            .map(|quota| format!("the account runs only {quota} functions at a time: {request}"))
-            .into_iter()
-            .collect())
+        Ok(quota.iter().map(|quota| format!("the account runs only {quota} functions at a time: {request}")).collect())
     }
 
     /// Why a stack cannot be deployed, and what to do.
@@ -237,27 +234,16 @@ fn hash_folder(folder: &Path, hash: &mut Sha256) -> io::Result<()> {
 
 /// The parts that the code needs and the deployed stack does not have. Whether a state has deadlines is not known here.
 fn missing_parts(code: &Stack, deployed: &StackDescription) -> Result<Vec<String>, OperatorError> {
-    let has_projections = (code.projections)()?.iter().next().is_some();
+    let no_models = (code.projections)()?.iter().next().is_some() && deployed.parameter("ReadModels") != "true";
     let has_processes = code.registry.iter().any(|model| !model.sources().is_empty());
+    let no_reactor = has_processes && deployed.parameter("Reactor") != "processes";
     let is_stored = |schema: &Value| schema.to_string().contains(personal::MARK);
     let has_personal_data = code.registry.iter().any(|model| is_stored(model.schemas().event.as_value()));
-    let lacks = |name, value| deployed.parameter(name) != value;
+    let no_key = has_personal_data && deployed.parameter("KmsKeyArn").is_empty();
     let parts = [
-        (
-            has_projections && lacks("ReadModels", "true"),
-            "ReadModels=true",
-            "read models, which the stack does not run",
-        ),
-        (
-            has_processes && lacks("Reactor", "processes"),
-            "Reactor=processes",
-            "processes, which the stack does not run",
-        ),
-        (
-            has_personal_data && deployed.parameter("KmsKeyArn").is_empty(),
-            "KmsKeyArn=ARN",
-            "personal data, for which the stack has no key: each command that stores some fails",
-        ),
+        (no_models, "ReadModels=true", "read models, which the stack does not run"),
+        (no_reactor, "Reactor=processes", "processes, which the stack does not run"),
+        (no_key, "KmsKeyArn=ARN", "personal data, for which the stack has no key: each command that stores some fails"),
     ];
     let missing = parts.into_iter().filter(|(is_missing, ..)| *is_missing);
     Ok(missing.map(|(_, setting, part)| format!("{setting} in samconfig.toml: the code has {part}")).collect())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Number, Value};
 
 use daybook_stream_batch::SequenceNumber;
 
@@ -35,8 +35,10 @@ impl Record {
             .and_then(Value::as_str)
             .and_then(SequenceNumber::parse)
             .ok_or(UnreadableRecord("dynamodb.SequenceNumber"))?;
-        let item =
-            change.get("Keys").and_then(Value::as_object).map(canonical).ok_or(UnreadableRecord("dynamodb.Keys"))?;
+        let keys = change.get("Keys").and_then(Value::as_object).ok_or(UnreadableRecord("dynamodb.Keys"))?;
+        // Sorted by name, so that their text is the same for every record of an item.
+        let sorted: BTreeMap<_, _> = keys.iter().collect();
+        let item = serde_json::to_string(&sorted).expect("a map with text keys can be written as JSON");
         let created = change
             .get("ApproximateCreationDateTime")
             .and_then(Value::as_f64)
@@ -80,12 +82,6 @@ pub(crate) fn payload<'a>(records: impl IntoIterator<Item = &'a Record>) -> Stri
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stream record without a usable {0}")]
 pub struct UnreadableRecord(&'static str);
-
-/// Keys sorted by name, so that their text is the same for every record of an item.
-fn canonical(keys: &Map<String, Value>) -> String {
-    let sorted: BTreeMap<_, _> = keys.iter().collect();
-    serde_json::to_string(&sorted).expect("a map with text keys can be written as JSON")
-}
 
 #[cfg(test)]
 mod tests {

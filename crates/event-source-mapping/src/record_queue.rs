@@ -59,27 +59,23 @@ impl RecordQueue {
         if now < self.ready_at {
             return Next::Wait(Some(self.ready_at));
         }
-        let batch = match self.failed.pop_front() {
+        let mut batch = match self.failed.pop_front() {
             Some(batch) => batch,
             None => match self.gather(now, settings) {
                 Ok(records) => PendingBatch { records, invocations: 0, retries: 0 },
                 Err(until) => return Next::Wait(until),
             },
         };
-        let batch = match settings.maximum_record_age {
-            None => batch,
-            Some(limit) => {
-                let is_too_old = |record: &Record| now.saturating_sub(record.created) > limit;
-                let (too_old, rest): (Vec<_>, Vec<_>) = batch.records.into_iter().partition(is_too_old);
-                if !too_old.is_empty() {
-                    if !rest.is_empty() {
-                        self.failed.push_front(PendingBatch { records: rest, ..batch });
-                    }
-                    return Next::Discard(PendingBatch { records: too_old, ..batch });
-                }
-                PendingBatch { records: rest, ..batch }
+        let limit = settings.maximum_record_age;
+        let is_too_old = |record: &mut Record| limit.is_some_and(|limit| now.saturating_sub(record.created) > limit);
+        let too_old: Vec<_> = batch.records.extract_if(.., is_too_old).collect();
+        if !too_old.is_empty() {
+            let too_old = PendingBatch { records: too_old, ..batch };
+            if !batch.records.is_empty() {
+                self.failed.push_front(batch);
             }
-        };
+            return Next::Discard(too_old);
+        }
         let in_flight = batch.records.iter().map(|record| (record.sequence_number().clone(), record.created));
         self.in_flight = Some(in_flight.collect());
         Next::Deliver(batch)

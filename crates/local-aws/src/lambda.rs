@@ -106,7 +106,7 @@ impl LocalFunction {
         let not_started = |source| InvocationError::NotStarted { path: path.clone(), source };
         let api = RuntimeApi::start(name).await.map_err(not_started)?;
         let of_lambda = [
-            ("AWS_LAMBDA_RUNTIME_API", api.address()),
+            ("AWS_LAMBDA_RUNTIME_API", api.server.url().trim_start_matches("http://")),
             ("AWS_LAMBDA_FUNCTION_NAME", name.as_str()),
             ("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST"),
             ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "128"),
@@ -172,10 +172,6 @@ impl RuntimeApi {
             .layer(DefaultBodyLimit::max(MAX_RESPONSE))
             .with_state(calls.clone());
         Ok(Self { server: Server::start(router).await?, calls })
-    }
-
-    fn address(&self) -> &str {
-        self.server.url().trim_start_matches("http://")
     }
 
     /// Passes an event to the program, and waits for its result, without a time limit.

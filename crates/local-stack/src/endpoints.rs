@@ -144,14 +144,10 @@ fn environment(variables: &Variables, headers: &HeaderMap) -> Response {
 }
 
 fn delivered(bus: &Bus) -> Vec<BusEntryJson> {
-    let entry = |entry: Delivered| BusEntryJson {
-        event_bus_name: entry.event_bus_name,
-        source: entry.source,
-        detail_type: entry.detail_type,
-        time: entry.time,
-        resources: entry.resources,
-        trace_header: entry.trace_header,
-        detail: entry.detail.into(),
+    let entry = |entry: Delivered| {
+        let Delivered { event_bus_name, source, detail_type, time, resources, trace_header, detail, .. } = entry;
+        let detail = detail.into();
+        BusEntryJson { event_bus_name, source, detail_type, time, resources, trace_header, detail }
     };
     bus.delivered().into_iter().map(entry).collect()
 }

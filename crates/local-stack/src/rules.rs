@@ -16,17 +16,7 @@ use crate::rule_function::{RuleFunction, RuleStates};
 use crate::rule_option::RuleOption;
 use crate::services::Services;
 
-/// Creates the table of each function, unless it exists: a consumer needs one.
-pub(crate) async fn create_tables(rules: &[RuleOption], services: &Services) -> Result<(), DevError> {
-    let tables: BTreeSet<_> = rules.iter().filter_map(RuleOption::table_name).collect();
-    for table in tables {
-        let created = daybook_consumer::create_table(&aws_config_at(services.database.url()), &table).await;
-        created.map_err(|source| DevError::ConsumerTable { table, source })?;
-    }
-    Ok(())
-}
-
-pub(crate) fn start(
+pub(crate) async fn start(
     rules: &[RuleOption],
     timeout: Duration,
     services: &Services,
@@ -35,6 +25,12 @@ pub(crate) fn start(
     workers: &mut JoinSet<()>,
     stop: &CancellationToken,
 ) -> Result<RuleStates, DevError> {
+    // The table of each function, unless it exists: a consumer needs one.
+    let tables: BTreeSet<_> = rules.iter().filter_map(RuleOption::table_name).collect();
+    for table in tables {
+        let created = daybook_consumer::create_table(&aws_config_at(services.database.url()), &table).await;
+        created.map_err(|source| DevError::ConsumerTable { table, source })?;
+    }
     let bus = services.bus.clone();
     let environment = function_environment(services, api_url);
     let mut queues: BTreeMap<&str, &RuleOption> = BTreeMap::new();

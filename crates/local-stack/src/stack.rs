@@ -114,9 +114,8 @@ impl LocalStack {
         }
         let timeout = Duration::from_secs(args.function_timeout.into());
         let relay = RelaySettings::read(&settings.environment("stream-relay"))?;
-        rules::create_tables(&args.rules, &services).await?;
         let (bus, api) = (&relay.event_bus_name, format!("http://{address}"));
-        let rules = rules::start(&args.rules, timeout, &services, bus, &api, &mut workers, &stop_signal)?;
+        let rules = rules::start(&args.rules, timeout, &services, bus, &api, &mut workers, &stop_signal).await?;
 
         let parts = StackParts {
             bus: services.bus.clone(),

@@ -46,8 +46,8 @@ async fn iterator_age(cloudwatch: &SignedCalls, function: &str) -> Result<Option
         "Dimensions": [{"Name": "FunctionName", "Value": function}],
     });
     let age = json!([{"Id": "age", "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Maximum"}}]);
-    let found = values(cloudwatch, METRIC_WINDOW, age).await?;
-    Ok(found.first().map(|&(milliseconds, at)| {
+    let found = results(cloudwatch, METRIC_WINDOW, age).await?;
+    Ok(found.first().into_iter().flat_map(points).next().map(|(milliseconds, at)| {
         let at = Timestamp::from_second(at).unwrap_or_default();
         IteratorAge { milliseconds, at }
     }))
@@ -151,7 +151,7 @@ pub async fn health(cloudwatch: &SignedCalls, stack_name: &str) -> Result<Health
 }
 
 async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> Result<Alarm, OperatorError> {
-    let values = values(cloudwatch, ALARM_WINDOW, queries(alarm)).await?;
+    let results = results(cloudwatch, ALARM_WINDOW, queries(alarm)).await?;
     let text = |name: &str| alarm[name].as_str().unwrap_or_default().to_owned();
     let full_name = text("AlarmName");
     Ok(Alarm {
@@ -161,7 +161,7 @@ async fn figures(cloudwatch: &SignedCalls, stack_name: &str, alarm: &Value) -> R
         reason: text("StateReason"),
         threshold: alarm["Threshold"].as_f64(),
         comparison: text("ComparisonOperator"),
-        values: values.into_iter().rev().map(|(value, _)| value).collect(),
+        values: results.first().into_iter().flat_map(points).rev().map(|(value, _)| value).collect(),
     })
 }
 
@@ -203,15 +203,6 @@ fn by_minute(results: &[Value], id: &str) -> BTreeMap<i64, f64> {
     found.flat_map(points).map(|(value, at)| (at / 60, value)).collect()
 }
 
-/// The values of the one query that returns data, the latest first, each with its time in seconds since 1970.
-async fn values(
-    cloudwatch: &SignedCalls,
-    window: SignedDuration,
-    queries: Value,
-) -> Result<Vec<(f64, i64)>, OperatorError> {
-    Ok(results(cloudwatch, window, queries).await?.first().map(points).unwrap_or_default())
-}
-
 /// The results of the queries that return data, each with the `Id` of its query, in any order.
 async fn results(
     cloudwatch: &SignedCalls,
@@ -227,7 +218,7 @@ async fn results(
     Ok(response["MetricDataResults"].as_array().cloned().unwrap_or_default())
 }
 
-/// The values of a result, each with its time in seconds since 1970.
+/// The values of a result, the latest first, each with its time in seconds since 1970.
 fn points(result: &Value) -> Vec<(f64, i64)> {
     let numbers = |name: &str| result[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
     #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]

@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::error::OperatorError;
-use crate::history::source::{AggregateLines, HistoryError, HistoryFile, LineError, MAX_ERRORS};
+use crate::history::source::{HistoryError, HistoryFile, LineError, MAX_ERRORS};
 use crate::pacing::{Interrupt, Pacer};
 use crate::selection::{check_shards, unregistered};
 use crate::stack::{SETTINGS_TO_IMPORT, SETTINGS_TO_IMPORT_MESSAGES, Stack};
@@ -118,7 +118,12 @@ pub async fn import(
         if stack.interrupt.is_cancelled() {
             return Ok(ImportEnd::NothingWritten);
         }
-        errors.extend(check(&importer, stack, aggregate).await.err());
+        let name = &aggregate.key.aggregate_type;
+        let checked = match stack.registry.get(name) {
+            Some(model) => importer.check(model, aggregate).await,
+            None => Err(LineError { line: aggregate.first_line(), reason: unregistered(&stack.registry, name) }),
+        };
+        errors.extend(checked.err());
         if errors.len() == MAX_ERRORS {
             break;
         }
@@ -128,16 +133,6 @@ pub async fn import(
         return Ok(ImportEnd::WrongLines(errors));
     }
     import_file(stack, options, &importer, report).await
-}
-
-async fn check(
-    importer: &Importer<'_, impl AsyncFn()>,
-    stack: &Stack,
-    aggregate: &AggregateLines,
-) -> Result<(), LineError> {
-    let name = &aggregate.key.aggregate_type;
-    let wrong = || LineError { line: aggregate.first_line(), reason: unregistered(&stack.registry, name) };
-    importer.check(stack.registry.get(name).ok_or_else(wrong)?, aggregate).await
 }
 
 async fn import_file(

@@ -158,11 +158,7 @@ pub async fn resume(
         if stack.interrupt.is_cancelled() {
             break;
         }
-        let send = |event| {
-            let changed = BTreeMap::from([(aggregate.clone(), event)]);
-            let queue = &queue;
-            async move { queue.send_changed(&changed).await.map(drop) }
-        };
+        let send = async |event| queue.send_changed(&BTreeMap::from([(aggregate.clone(), event)])).await.map(drop);
         let resumed = views.resume_and_send(&view, &aggregate, Timestamp::now(), send).await;
         if resumed.map_err(views_error("cannot resume an aggregate"))?? {
             report(&view, &aggregate)?;

@@ -17,7 +17,7 @@ use clap::Args;
 use daybook_admin::{EventMessages, IndexEntry};
 use daybook_decider::record::timestamp;
 use daybook_event_store::{EventStore, StoreError, UnreadableRow};
-use daybook_stream_relay::{Resend, ResendOutcome};
+use daybook_stream_relay::Resend;
 use daybook_table::{AggregateKey, OutboxItem};
 use futures_util::future::join;
 use jiff::Timestamp;
@@ -188,7 +188,14 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
         let mut outcomes = outcomes.into_iter();
         for (event, messages, labels, gone) in events {
             for (label, outcome) in labels.iter().zip(outcomes.by_ref()) {
-                self.report_message(label, outcome)?;
+                let outcome = match outcome {
+                    // In a dry run.
+                    None => Some(MessageOutcome::WouldSend),
+                    Some(outcome) => self.unsent.count(outcome, (&mut self.counts.sent, &mut self.counts.rejected)),
+                };
+                if let Some(outcome) = outcome {
+                    (self.report)(Republishing::Message(label, outcome))?;
+                }
             }
             if !self.unsent.any() {
                 self.counts.messages += labels.len();
@@ -246,18 +253,5 @@ impl<R: FnMut(Republishing<'_>) -> io::Result<()>> Republish<'_, R> {
     fn report_unreadable(&mut self, row: &UnreadableRow) -> io::Result<()> {
         self.counts.unreadable += 1;
         (self.report)(Republishing::Unreadable(row))
-    }
-
-    /// Reports and counts a message with its outcome; `None` in a dry run.
-    fn report_message(&mut self, message: &MessageLabel, outcome: Option<ResendOutcome>) -> io::Result<()> {
-        let outcome = match outcome {
-            None => MessageOutcome::WouldSend,
-            Some(outcome) => {
-                let RepublishCounts { sent, rejected, .. } = &mut self.counts;
-                let Some(outcome) = self.unsent.count(outcome, (sent, rejected)) else { return Ok(()) };
-                outcome
-            }
-        };
-        (self.report)(Republishing::Message(message, outcome))
     }
 }

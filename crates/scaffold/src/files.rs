@@ -88,23 +88,17 @@ pub fn process_files(process: &ItemName, sources: &[ItemName]) -> Vec<File> {
     let of_each = |line: &str| sources.iter().map(|source| named(line, source)).collect::<Vec<_>>();
     let mut imports = of_each("use crate::{{aggregate_module}};\n");
     imports.sort_unstable();
-    let chain = of_each("{{aggregate_module}}::{{Aggregate}}>()");
-    let one_line = format!("Sources::of::<{}", chain.join(".and::<"));
+    let mut chain = format!("Sources::of::<{}", of_each("{{aggregate_module}}::{{Aggregate}}>()").join(".and::<"));
     // As `cargo fmt` breaks it.
-    let chain = if chain.len() == 1 || one_line.len() <= 112 {
-        one_line
-    } else {
-        format!("Sources::of::<{}", chain.join("\n            .and::<"))
-    };
-    let mut reactions = of_each(REACTION);
-    for (index, reaction) in reactions.iter_mut().enumerate() {
-        *reaction =
-            reaction.replace("{{command}}", if index == 0 { BEGINS } else { "let command = Command::Record {};" });
+    if chain.len() > 112 {
+        chain = chain.replace(".and::<", "\n            .and::<");
     }
+    let reactions = of_each(REACTION).concat().replacen("{{command}}", BEGINS, 1);
+    let reactions = reactions.replace("{{command}}", "let command = Command::Record {};");
     let code = include_str!("../template/process.rs.txt")
         .replace("{{imports}}\n", &imports.concat())
         .replace("{{sources}}", &chain)
-        .replace("{{reactions}}\n", &reactions.concat());
+        .replace("{{reactions}}\n", &reactions);
     let golden = format!("app/aggregates/golden/{}", process.as_str());
     vec![
         (format!("app/aggregates/src/{}.rs", process.module()), of_process(&code)),

@@ -183,7 +183,7 @@ impl Schedule {
         self.actions = self.actions.checked_sub(1)?;
         let kinds = self.weights.iter().enumerate().flat_map(|(kind, &weight)| (0..weight).map(move |_| kind));
         let kinds: Vec<_> = kinds.chain([5]).collect();
-        let action = match *self.random.one_of(&kinds) {
+        let mut action = match *self.random.one_of(&kinds) {
             0 => self.one_of(run.requests()).map(|id| Action::Attempt { id, attempt: self.attempt() }),
             1 => self.one_of(run.deliveries(false)),
             2 => self.one_of(run.deliveries(true)),
@@ -196,19 +196,15 @@ impl Schedule {
             }
             _ => None,
         };
-        Some(match action {
-            Some(Action::Deliver { consumer, of, seq, .. }) => {
-                let crash = !simulation.consumers[consumer].is_ordered && self.random.below(5) == 0;
-                Action::Deliver { consumer, of, seq, crash }
-            }
-            Some(action) => action,
-            None => {
-                self.requests += 1;
-                let id = format!("client {} (request {})", 1 + self.random.below(simulation.clients), self.requests);
-                let request = Box::new((simulation.request)(&mut self.random));
-                Action::Send { id, request, attempt: self.attempt() }
-            }
-        })
+        if let Some(Action::Deliver { consumer, crash, .. }) = &mut action {
+            *crash = !simulation.consumers[*consumer].is_ordered && self.random.below(5) == 0;
+        }
+        Some(action.unwrap_or_else(|| {
+            self.requests += 1;
+            let id = format!("client {} (request {})", 1 + self.random.below(simulation.clients), self.requests);
+            let request = Box::new((simulation.request)(&mut self.random));
+            Action::Send { id, request, attempt: self.attempt() }
+        }))
     }
 
     fn one_of<T>(&mut self, mut all: Vec<T>) -> Option<T> {

@@ -62,8 +62,10 @@ impl Messages {
             let reason = format!("event {seq_num} was imported without its messages");
             report.add(&sk, Discrepancy::Unannounced { reason });
         }
-        if !report.changed.contains(&sk) {
-            warn_of_other_message(&sk, (seq_num, index), (&item.message_type, &data), event, report);
+        if !report.changed.contains(&sk)
+            && let Some(attribute) = other_than_announced(event, index, &item.message_type, &data)
+        {
+            report.warn(&sk, Discrepancy::DiffersFromCode { attribute, seq_num });
         }
         let event_id = event.event_id.to_string();
         if detail["eventId"] != *event_id {
@@ -113,23 +115,15 @@ impl Messages {
     }
 }
 
-/// Compares a message with the one that this code publishes for its event.
-fn warn_of_other_message(
-    sk: &str,
-    (seq_num, index): (u64, usize),
-    (message_type, data): (&str, &Value),
-    event: &Fact,
-    report: &mut Report<'_>,
-) {
-    let Some(announced) = &event.announced else { return };
-    let found = MessageHash::of(message_type, data);
-    let attribute = match announced.get(index) {
-        Some(expected) if expected.message_type == found.message_type && expected.data == found.data => return,
-        Some(expected) if expected.message_type == found.message_type => "detail/data",
-        Some(_) => "messageType",
-        None => "the row",
-    };
-    report.warn(sk, Discrepancy::DiffersFromCode { attribute, seq_num });
+/// What of a message is not as this code publishes it for its event.
+fn other_than_announced(event: &Fact, index: usize, message_type: &str, data: &Value) -> Option<&'static str> {
+    let (announced, found) = (event.announced.as_ref()?, MessageHash::of(message_type, data));
+    match announced.get(index) {
+        Some(expected) if *expected == found => None,
+        Some(expected) if expected.message_type == found.message_type => Some("detail/data"),
+        Some(_) => Some("messageType"),
+        None => Some("the row"),
+    }
 }
 
 fn seq_num_and_index(sk: &str) -> Option<(u64, usize)> {

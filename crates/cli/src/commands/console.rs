@@ -38,12 +38,18 @@ pub(super) async fn run(args: ConsoleArgs, Session { stack, mut out }: Session<'
     let store = stack.store(SETTINGS_TO_FIND).await?;
     check_shards(&store, &stack.first_events()).await?;
     let running = RunningCommands::default();
-    let writes = allow_writes.then(|| Writes { stack: stack.clone(), running: running.clone() });
     if allow_writes {
         // A wrong setting is an error now, and not when somebody presses a button.
         stack.bus_settings()?;
     }
-    let deployed = Arc::new(DeployedStack::connect(&stack, writes).await?);
+    let deployed = Arc::new(DeployedStack {
+        // Only this queue is required.
+        dead_letters: stack.queue(DEAD_LETTERS).await?,
+        changes: stack.queue_if_set(CHANGES_QUEUE).await?,
+        reactions: stack.queue_if_set(REACTIONS_QUEUE).await?,
+        stack: stack.clone(),
+        writes: allow_writes.then(|| Writes { stack: stack.clone(), running: running.clone() }),
+    });
 
     let access = if host.is_loopback() { ConsoleAccess::Loopback } else { ConsoleAccess::with_new_token() };
     let table = stack.table_name();
@@ -104,16 +110,6 @@ struct DeployedStack {
     stack: Stack,
     /// `None` if the console only reads.
     writes: Option<Writes>,
-}
-
-impl DeployedStack {
-    /// Connects to the queues. Only the dead-letter queue is required.
-    async fn connect(stack: &Stack, writes: Option<Writes>) -> Result<Self, OperatorError> {
-        let dead_letters = stack.queue(DEAD_LETTERS).await?;
-        let (changes, reactions) =
-            (stack.queue_if_set(CHANGES_QUEUE).await?, stack.queue_if_set(REACTIONS_QUEUE).await?);
-        Ok(Self { dead_letters, changes, reactions, stack: stack.clone(), writes })
-    }
 }
 
 impl StackSource for DeployedStack {

@@ -1,7 +1,5 @@
 //! `daybook export` and `daybook import`: write and read history files.
 
-use std::io;
-
 use clap::Args;
 use daybook_decider::AggregateKey;
 use daybook_function_runtime::with_causes;
@@ -42,25 +40,20 @@ pub struct ExportArgs {
 
 pub(super) async fn run_export(args: ExportArgs, Session { stack, mut out }: Session<'_>) -> Ended {
     let (file, options) = (args.file, args.walk.of(args.aggregates));
-    let line = |WalkFinding { kind, name, reason }: WalkFinding| {
-        let json = json!({"aggregate": name, "outcome": kind, "detail": reason});
-        (json, format!("{kind} {name}: {reason}"))
+    let as_json = out.as_json;
+    let line = |WalkFinding { kind, name, reason }: WalkFinding| match as_json {
+        true => json!({"aggregate": name, "outcome": kind, "detail": reason}).to_string(),
+        false => format!("{kind} {name}: {reason}"),
     };
     let is_to_stdout = file == "-";
     let Exported { summary, unreadable } = if is_to_stdout {
-        let as_json = out.as_json;
         let report = |found| {
-            let (json, text) = line(found);
-            eprintln!("daybook: {}", if as_json { json.to_string() } else { text });
-            Ok::<_, io::Error>(())
+            eprintln!("daybook: {}", line(found));
+            Ok(())
         };
         export(&stack, &options, HistoryTarget::Writer(out.writer()), report).await?
     } else {
-        let report = |found| {
-            let (json, text) = line(found);
-            out.print(json, text)
-        };
-        export(&stack, &options, HistoryTarget::File(&file), report).await?
+        export(&stack, &options, HistoryTarget::File(&file), |found| out.print_text(&line(found))).await?
     };
     let HistorySummary { aggregates, events, incomplete, go_on, .. } = &summary;
     let rows = if unreadable > 0 { format!(", {unreadable} rows of the index cannot be read") } else { String::new() };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use daybook_decider::{AggregateKey, Model, Registry};
+use daybook_decider::{AggregateKey, Model};
 use daybook_operations::check_shards;
 use daybook_operations::moment::Moment;
 use daybook_operations::reads::{EventPage, ReadProblem, StackReads, event_text};
@@ -115,8 +115,12 @@ pub(super) async fn feed(args: FeedArgs, Session { stack, mut out }: Session<'_>
     let reads = StackReads::connect(&stack, SETTINGS_TO_REPUBLISH).await?;
     let from = args.from.map(|from| from.resolve(Timestamp::now()));
     let mut after = from.map(cursor_before).transpose()?.or(args.after);
-    let names = event_types(&args.event_types, &stack.registry);
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut names: Vec<_> = args.event_types.iter().map(String::as_str).collect();
+    if names.is_empty() {
+        // Several types may have had an event of one name.
+        let all: BTreeSet<_> = stack.registry.iter().flat_map(Model::stored_events).map(|(name, _)| name).collect();
+        names.extend(all);
+    }
     check_shards(&reads.store, &names).await?;
     let (mut printed, mut settled_up_to) = (Printed::default(), None);
     while printed.goes_on(args.limit) && !stack.interrupt.is_cancelled() {
@@ -184,15 +188,6 @@ fn print_missing(out: &mut Output<'_>, key: &str, problem: &ReadProblem) -> Ende
     }
     eprintln!("{key}: {}", problem.detail);
     Ok(Exit::Findings)
-}
-
-fn event_types(named: &[String], registry: &Registry) -> Vec<String> {
-    if !named.is_empty() {
-        return named.to_vec();
-    }
-    let names = registry.iter().flat_map(Model::stored_events).map(|(name, _)| name.to_owned());
-    // Several types may have had an event of one name.
-    names.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// The cursor after which the events of a time begin.

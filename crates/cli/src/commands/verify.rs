@@ -40,21 +40,15 @@ pub(super) async fn run(args: VerifyArgs, Session { stack, mut out }: Session<'_
         out.print(json, format!("{aggregate} {item} {kind}: {detail}"))
     });
     let Walked { counts, how_to_go_on } = verified.await?;
-    out.finish(&text(&counts), &counts, how_to_go_on.as_deref(), counts.findings == 0)
-}
-
-fn text(counts: &VerifyCounts) -> String {
     let VerifyCounts { aggregates, events, messages, snapshots, outdated_snapshots, findings, .. } = counts;
     let result = match findings {
         0 => "nothing is wrong".to_owned(),
         _ => format!("{findings} findings in {} aggregates", counts.aggregates_with_findings),
     };
-    let warnings = match counts.warnings {
-        0 => String::new(),
-        warnings => format!(", {warnings} warnings"),
-    };
-    format!(
+    let warnings = if counts.warnings > 0 { format!(", {} warnings", counts.warnings) } else { String::new() };
+    let text = format!(
         "verified {aggregates} aggregates: {events} events, {messages} messages, {snapshots} snapshots and \
          {outdated_snapshots} of another state version; {result}{warnings}"
-    )
+    );
+    out.finish(&text, &counts, how_to_go_on.as_deref(), findings == 0)
 }

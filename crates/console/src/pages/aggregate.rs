@@ -5,19 +5,16 @@ use std::sync::Arc;
 use axum::extract::State;
 use daybook_admin::{AdminCalls, AggregateProgress};
 use daybook_decider::{Model, RecordedEvent};
-use daybook_event_store::UnreadableRow;
 use daybook_table::AggregateKey;
 use daybook_table::keys::is_id;
 use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::deadlines;
-use super::timeline::{Timeline, event_details};
-use super::version::{ShownVersion, StateAt, state_at};
+use super::timeline::{Fate, Timeline, event_details, fates_of_events};
+use super::version::{ShownVersion, StateAt, changes_markup, state_at};
 use crate::console::Console;
 use crate::frame::{Failure, Page, copy_button};
-use crate::pages::timeline::{EventFates, fates_of_events};
-use crate::pages::version::changes_markup;
 use crate::request::{PagePath, PageQuery, model};
 use crate::{json, paths};
 
@@ -96,13 +93,15 @@ pub(crate) async fn page(
         now: console.store.now(),
     };
     // The script reads the page again until messages that were just published have reached the bus.
-    let is_waiting = fates.values().any(EventFates::are_waiting);
+    let is_waiting = fates.values().flat_map(|fates| &fates.messages).any(|(fate, _)| matches!(fate, Fate::Waiting));
     let content = html! {
         (heading(&console, &shown))
         div.split {
             section.timeline aria-labelledby="timeline" data-refresh[is_waiting] {
                 h2 #timeline { "Timeline" }
-                (unreadable_rows(&events.unreadable))
+                @for row in &events.unreadable {
+                    div.notice.bad role="alert" { strong { "A row cannot be read: " code { (row.sk) } } p { (row.reason) } }
+                }
                 (timeline.markup())
                 (pages(&shown, from))
             }
@@ -153,14 +152,6 @@ fn heading(console: &Console, shown: &Shown<'_>) -> Markup {
                 a.button href={ (paths::aggregate(key)) "/test?version=" (version.shown) } { "Copy as a test" }
                 a.button href={ (paths::aggregate(key)) "/events/" (version.shown) } { "Raw rows" }
             }
-        }
-    }
-}
-
-fn unreadable_rows(rows: &[UnreadableRow]) -> Markup {
-    html! {
-        @for row in rows {
-            div.notice.bad role="alert" { strong { "A row cannot be read: " code { (row.sk) } } p { (row.reason) } }
         }
     }
 }

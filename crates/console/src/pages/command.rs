@@ -98,28 +98,22 @@ pub(crate) async fn send_samples(State(console): State<Arc<Console>>, _form: Pos
         |sample: &Value| [names.delete, model.forget()].into_iter().flatten().any(|name| sample["command"] == name);
     let mut samples: Vec<_> = samples(model).into_iter().filter(|sample| !ends(sample)).collect();
     samples.sort_by_key(|sample| sample["command"] != names.create);
-    for sample in samples {
-        send_to_api(&console, &format!("/{of_type}/{SAMPLE}/commands"), &[], &sample).await?;
+    for body in samples {
+        let path = format!("/{of_type}/{SAMPLE}/commands");
+        send_to_api(&console, &ApiRequest { path, headers: Vec::new(), body }).await?;
     }
     Ok(Redirect::to(&paths::aggregate_of(of_type, SAMPLE)))
 }
 
-async fn send_to_api(
-    console: &Console,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &Value,
-) -> Result<Response<String>, Failure> {
+async fn send_to_api(console: &Console, request: &ApiRequest) -> Result<Response<String>, Failure> {
     let api = match &console.kind {
         StackKind::Local { api } => api.clone(),
         StackKind::Deployed { .. } => Router::new(),
     };
-    let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
-    for (name, value) in headers {
-        request = request.header(*name, *value);
-    }
+    let post = Request::post(request.path.as_str()).header(header::CONTENT_TYPE, "application/json");
+    let post = request.headers.iter().fold(post, |post, (name, value)| post.header(*name, value.as_str()));
     let failed = |error: axum::Error| Failure::invalid(format!("The API cannot be called: {error}."));
-    let request = request.body(Body::from(body.to_string())).map_err(|error| failed(axum::Error::new(error)))?;
+    let request = post.body(Body::from(request.body.to_string())).map_err(|error| failed(axum::Error::new(error)))?;
     let (parts, body) = api.oneshot(request).await.unwrap_or_else(|never| match never {}).into_parts();
     let body = to_bytes(body, MAX_RESPONSE).await.map_err(failed)?;
     Ok(Response::from_parts(parts, String::from_utf8_lossy(&body).into_owned()))
@@ -228,8 +222,7 @@ async fn execute(
         Some(key) => console.store.admin().progress(key).await?.version,
         None => 0,
     };
-    let headers: Vec<_> = request.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let response = send_to_api(console, &request.path, &headers, &request.body).await?;
+    let response = send_to_api(console, request).await?;
     let body: Value = serde_json::from_str(response.body()).unwrap_or_default();
     let id = key.as_ref().map(|key| key.id.as_str()).or_else(|| created_id(&response));
     let key = id.map(|id| AggregateKey::new(model.type_name(), id));

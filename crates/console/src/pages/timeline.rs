@@ -207,12 +207,6 @@ pub(crate) struct EventFates {
     pub(crate) unreadable: Vec<String>,
 }
 
-impl EventFates {
-    pub(crate) fn are_waiting(&self) -> bool {
-        self.messages.iter().any(|(fate, _)| matches!(fate, Fate::Waiting))
-    }
-}
-
 /// The events, as the outbox is asked for their messages. `before` is the event before the first one, if it was read.
 pub(crate) fn published(
     key: &AggregateKey,

@@ -104,13 +104,7 @@ impl Resolver<'_> {
     }
 
     fn text(&self, value: &Value) -> Option<String> {
-        match value {
-            Value::String(text) => Some(text.clone()),
-            Value::Number(number) => Some(number.to_string()),
-            Value::Bool(flag) => Some(flag.to_string()),
-            Value::Object(object) => self.parameters.get(object.get("Ref")?.as_str()?).cloned(),
-            Value::Null | Value::Array(_) => None,
-        }
+        Node::root(value, self.parameters).known().ok()
     }
 }
 
@@ -148,14 +142,7 @@ impl<'a> Node<'a> {
 
     /// The node at this path of names; `None` if one is missing.
     pub(crate) fn find(&self, names: &[&str]) -> Result<Option<Node<'a>>, TemplateError> {
-        let mut node = self.clone();
-        for name in names {
-            match node.get(name)? {
-                Some(member) => node = member,
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(node))
+        names.iter().try_fold(Some(self.clone()), |node, name| node.map_or(Ok(None), |node| node.get(name)))
     }
 
     pub(crate) fn required(&self, name: &str) -> Result<Node<'a>, TemplateError> {
@@ -177,15 +164,13 @@ impl<'a> Node<'a> {
             Value::String(text) => Ok(Setting::Known(text.clone())),
             Value::Number(number) => Ok(Setting::Known(number.to_string())),
             Value::Bool(flag) => Ok(Setting::Known(flag.to_string())),
-            Value::Object(object) => match intrinsic(object) {
-                Some((name, operand)) => {
-                    let parameter = operand.as_str().filter(|_| name == "Ref").and_then(|id| self.parameters.get(id));
-                    let unresolved = || Setting::Unresolved(short_form(name, operand));
-                    Ok(parameter.map_or_else(unresolved, |default| Setting::Known(default.clone())))
-                }
-                None => Err(self.error("must be a single value")),
-            },
-            Value::Null | Value::Array(_) => Err(self.error("must be a single value")),
+            other => {
+                let found = other.as_object().and_then(intrinsic);
+                let (name, operand) = found.ok_or_else(|| self.error("must be a single value"))?;
+                let parameter = operand.as_str().filter(|_| name == "Ref").and_then(|id| self.parameters.get(id));
+                let unresolved = || Setting::Unresolved(short_form(name, operand));
+                Ok(parameter.map_or_else(unresolved, |default| Setting::Known(default.clone())))
+            }
         }
     }
 

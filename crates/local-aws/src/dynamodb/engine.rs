@@ -109,24 +109,20 @@ pub(super) fn clock_and_last_record(connection: &Connection) -> Result<(u64, u64
     connection.query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-pub(super) struct ExpiringTable {
-    name: String,
-    attribute: String,
-}
-
-pub(super) fn expiring_tables(database: &Database) -> Result<Vec<ExpiringTable>, DynoxideError> {
+/// The tables whose rows expire, each with the attribute that contains the time.
+pub(super) fn expiring_tables(database: &Database) -> Result<Vec<(String, String)>, DynoxideError> {
     let names = database.list_tables(ListTablesRequest::default())?.table_names;
     let tables = names.into_iter().map(|name| {
         let table = database.get_table_metadata(&name)?.filter(|table| table.ttl_enabled);
         let attribute = table.and_then(|table| table.ttl_attribute);
-        Ok(attribute.map(|attribute| ExpiringTable { name, attribute }))
+        Ok(attribute.map(|attribute| (name, attribute)))
     });
     tables.filter_map(Result::transpose).collect()
 }
 
 /// Replaces the times of all items that have expired by `now`, in seconds since 1970, by one that is over by every clock.
-pub(super) fn expire(connection: &Connection, tables: &[ExpiringTable], now: u64) -> Result<(), rusqlite::Error> {
-    tables.iter().try_for_each(|ExpiringTable { name, attribute }| {
+pub(super) fn expire(connection: &Connection, tables: &[(String, String)], now: u64) -> Result<(), rusqlite::Error> {
+    tables.iter().try_for_each(|(name, attribute)| {
         let sql = format!(
             "UPDATE \"{name}\" SET item_json = json_set(item_json, ?1, '1')
              WHERE CAST(json_extract(item_json, ?1) AS INTEGER) < ?2"

@@ -275,7 +275,7 @@ impl Bus {
     }
 }
 
-fn unreadable(error: &DataFileError) {
+pub(crate) fn unreadable(error: &DataFileError) {
     tracing::error!(error = error as &dyn Error, "the stored state cannot be read");
 }
 

@@ -56,30 +56,22 @@ pub(crate) async fn put_events(bus: &Bus, body: &[u8]) -> Result<CallResponse, C
 /// Delivers the entries that have no fault and are within the limits.
 fn accept(bus: &Bus, entries: Vec<PutEventsRequestEntry>, fault: &CallFault) -> Vec<PutEventsResultEntry> {
     let mut state = bus.state();
-    let mut results = Vec::new();
-    for (index, entry) in entries.into_iter().enumerate() {
+    let accept = |(index, entry): (usize, PutEventsRequestEntry)| {
         let texts = [entry.detail_type.as_deref().unwrap_or_default(), entry.detail.as_deref().unwrap_or_default()];
-        let injected = fault.of_entry(index).or_else(|| TextFault::apply(&mut state.faults.entries, &texts));
-        let failed = injected.map(|code| Err(PutEventsResultEntry::failed(&code, INJECTED)));
-        results.push(match failed.unwrap_or_else(|| deliverable(entry)) {
-            Ok(entry) => {
-                let event_id = state.new_id();
-                // An entry for an unknown bus gets an id too, and is dropped.
-                let is_known = state.has_event_bus(&entry.event_bus_name);
-                let entry = Delivered {
-                    event_id: event_id.clone(),
-                    accepted_at: Some(state.queues.clock.milliseconds()),
-                    ..entry
-                };
-                match if is_known { state.deliver(entry) } else { Ok(()) } {
-                    Ok(()) => PutEventsResultEntry::accepted(event_id),
-                    Err(error) => PutEventsResultEntry::failed("InternalFailure", &error.to_string()),
-                }
-            }
-            Err(failed) => failed,
-        });
-    }
-    results
+        if let Some(code) = fault.of_entry(index).or_else(|| TextFault::apply(&mut state.faults.entries, &texts)) {
+            return Err(PutEventsResultEntry::failed(&code, INJECTED));
+        }
+        let entry = deliverable(entry)?;
+        let (event_id, accepted_at) = (state.new_id(), Some(state.queues.clock.milliseconds()));
+        // An entry for an unknown bus gets an id too, and is dropped.
+        if state.has_event_bus(&entry.event_bus_name) {
+            let delivered = state.deliver(Delivered { event_id: event_id.clone(), accepted_at, ..entry });
+            delivered.map_err(|error| PutEventsResultEntry::failed("InternalFailure", &error.to_string()))?;
+        }
+        Ok(PutEventsResultEntry::accepted(event_id))
+    };
+    let results = entries.into_iter().enumerate().map(accept);
+    results.map(|result| result.unwrap_or_else(|failed| failed)).collect()
 }
 
 fn check(entries: &[PutEventsRequestEntry], bytes: usize) -> Result<(), CallError> {
@@ -99,7 +91,12 @@ fn check(entries: &[PutEventsRequestEntry], bytes: usize) -> Result<(), CallErro
 fn deliverable(entry: PutEventsRequestEntry) -> Result<Delivered, PutEventsResultEntry> {
     let failed = |code, message| Err(PutEventsResultEntry::failed(code, message));
     let invalid = |message| failed("InvalidArgument", message);
-    let (source, detail_type, detail) = required(&entry)?;
+    let required = |name: &str, value: Option<String>| {
+        let message = format!("Parameter {name} is not valid. Reason: {name} is a required argument.");
+        value.filter(|value| !value.is_empty()).ok_or_else(|| PutEventsResultEntry::failed("InvalidArgument", &message))
+    };
+    let (source, detail_type) = (required("Source", entry.source)?, required("DetailType", entry.detail_type)?);
+    let detail = required("Detail", entry.detail)?;
     if detail_type.chars().count() > MAX_DETAIL_TYPE {
         return invalid("DetailType is longer than 128 characters.");
     }
@@ -124,17 +121,6 @@ fn deliverable(entry: PutEventsRequestEntry) -> Result<Delivered, PutEventsResul
         trace_header: entry.trace_header,
         accepted_at: None,
     })
-}
-
-fn required(entry: &PutEventsRequestEntry) -> Result<(String, String, String), PutEventsResultEntry> {
-    let required = |name: &str, value: &Option<String>| {
-        value.clone().filter(|value| !value.is_empty()).ok_or_else(|| {
-            let message = format!("Parameter {name} is not valid. Reason: {name} is a required argument.");
-            PutEventsResultEntry::failed("InvalidArgument", &message)
-        })
-    };
-    let (source, detail_type) = (required("Source", &entry.source)?, required("DetailType", &entry.detail_type)?);
-    Ok((source, detail_type, required("Detail", &entry.detail)?))
 }
 
 /// The size of an entry by EventBridge's rule.

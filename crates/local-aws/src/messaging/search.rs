@@ -1,11 +1,9 @@
 //! The search for messages on the bus.
 
-use std::error::Error;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::messaging::bus::{Bus, Delivered, State, WaitingMessage};
+use crate::messaging::bus::{Bus, Delivered, State, WaitingMessage, unreadable};
 use crate::messaging::sqs::TargetRecord;
 use crate::state::{BusQuery, DataFileError};
 
@@ -95,10 +93,7 @@ impl Bus {
     /// The last messages that a query selects. Only the last 10,000 that have its key are compared with the rest of it. No other
     /// messages are read.
     pub fn messages(&self, query: &MessageQuery) -> BusPart {
-        let mut part = self.state().messages(query).unwrap_or_else(|error| {
-            tracing::error!(error = &error as &dyn Error, "the stored state cannot be read");
-            BusPart::default()
-        });
+        let mut part = self.state().messages(query).inspect_err(unreadable).unwrap_or_default();
         if query.with_dead_letters {
             part.dead_letters = self.waiting_dead_letters();
         }

@@ -110,7 +110,7 @@ fn console(
     let store = event_store(settings, dynamodb, &environment)?;
     let ConsoleSettings { stack, access, form_token } = settings.console.clone();
     let changes = settings.queue_of_projector().map(|url| queue(settings, url));
-    let (stack, kind) = (Arc::new(RemoteStack::new(stack, changes)), StackKind::Local { api });
+    let (stack, kind) = (Arc::new(RemoteStack { stack: forwarding_to(stack), changes }), StackKind::Local { api });
     let views = match daybook_command_handler::views_table(&environment) {
         Some(table) => {
             let views = ViewStore::new(dynamodb, table).with_sealing(store.sealing());
@@ -255,10 +255,6 @@ struct RemoteStack {
 }
 
 impl RemoteStack {
-    fn new(address: SocketAddr, changes: Option<Queue>) -> Self {
-        Self { stack: forwarding_to(address), changes }
-    }
-
     async fn ask<T: DeserializeOwned>(&self, part: &str, question: impl Serialize) -> Result<T, StackError> {
         let path = format!("/_dev/console/{part}");
         let failed = |error: &dyn Display| StackError(format!("{path} of the stack cannot be called: {error}"));

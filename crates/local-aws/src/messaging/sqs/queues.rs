@@ -236,7 +236,7 @@ pub(crate) struct TargetRecords {
 }
 
 /// What became of an event in one queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetRecord {
     pub queue: String,
     /// When the queue got it, in milliseconds since 1970, like the other times.
@@ -270,15 +270,9 @@ impl TargetRecords {
             self.order.push_back(event_id.to_owned());
         }
         self.event_of.insert(message_id.to_owned(), event_id.to_owned());
-        self.by_event.entry(event_id.to_owned()).or_default().push(TargetRecord {
-            queue: queue.to_owned(),
-            sent_at: now,
-            receives: 0,
-            first_received_at: None,
-            ended_at: None,
-            outcome: None,
-            message_id: message_id.to_owned(),
-        });
+        let (queue, message_id) = (queue.to_owned(), message_id.to_owned());
+        let record = TargetRecord { queue, sent_at: now, message_id, ..TargetRecord::default() };
+        self.by_event.entry(event_id.to_owned()).or_default().push(record);
         while self.order.len() > MAX_EVENTS {
             let oldest = self.order.pop_front().unwrap_or_default();
             for record in self.by_event.remove(&oldest).unwrap_or_default() {
